@@ -1,0 +1,1 @@
+"""What happens next: projections fold the journal into DuckDB, reactors publish further events."""

@@ -1,0 +1,204 @@
+"""The forward pass of all-MiniLM-L6-v2 in numpy: vectors without torch and without a server.
+
+Invariant: a text's vector depends on the text alone. Texts are packed one after the other with no padding,
+attention never crosses from one text into the next, and a batch is only a grouping for speed; so the grouping
+changes at most the last bits of a float.
+
+Memory is bounded: weights are mapped from the file and shared with every other process that embeds, the
+47 MB word-embedding table is never mapped but read row by row, and scratch grows with the batch, which has a cap.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no annotations
+from tokenizers import Tokenizer
+
+from crew_journal.consumers.adapters.minilm_math import Floats, Gelu, Linear, Norm, WeightFile
+
+DIM = 384
+"""Width of the hidden states and of the vectors (the model's config.json)."""
+HEADS = 12
+HEAD_DIM = DIM // HEADS
+LAYERS = 6
+MAX_WORD_PIECES = 256
+"""Longest input in word pieces, [CLS] and [SEP] included (the model's sentence_bert_config.json)."""
+BATCH_WORD_PIECES = 2048
+"""Most word pieces in one pass; scratch is about 10 KB a word piece, so some 20 MB."""
+FEED_FORWARD_ROWS = 256
+"""Rows of the feed-forward block computed at once: 1.5 MB of activations instead of 12 MB."""
+ATTENTION_CELLS = 1 << 17
+"""Most (query, key) pairs of one head in one attention call: 12 heads make it 6 MB of scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    qkv: Linear  # (3 · DIM, DIM), query rows already divided by sqrt(HEAD_DIM)
+    attention_out: Linear
+    attention_norm: Norm
+    feed_in: Linear
+    feed_out: Linear
+    feed_norm: Norm
+
+
+def _layer(weights: WeightFile, number: int) -> _Layer:
+    prefix = f"encoder.layer.{number}"
+    query, key, value = (
+        weights.linear(f"{prefix}.attention.self.{part}") for part in ("query", "key", "value")
+    )
+    scale = np.float32(HEAD_DIM**-0.5)
+    return _Layer(
+        qkv=Linear(
+            np.concatenate([query.weight * scale, key.weight, value.weight]),
+            np.concatenate([query.bias * scale, key.bias, value.bias]),
+        ),
+        attention_out=weights.linear(f"{prefix}.attention.output.dense"),
+        attention_norm=weights.norm(f"{prefix}.attention.output.LayerNorm"),
+        feed_in=weights.linear(f"{prefix}.intermediate.dense"),
+        feed_out=weights.linear(f"{prefix}.output.dense"),
+        feed_norm=weights.norm(f"{prefix}.output.LayerNorm"),
+    )
+
+
+def batches(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
+    """Group the indices of texts, shortest first, so that no group exceeds `limit` word pieces.
+
+    A text longer than the limit is a group of its own.
+    """
+    group: list[int] = []
+    size = 0
+    for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if group and size + lengths[index] > limit:
+            yield group
+            group, size = [], 0
+        group.append(index)
+        size += lengths[index]
+    if group:
+        yield group
+
+
+class MiniLmEncoder:
+    """all-MiniLM-L6-v2: BERT with 6 layers, 12 heads, post-layer-norm; mean pooling; L2 norm.
+
+    Loading pins the BLAS of this process to one thread: on few cores a second BLAS thread takes the time of the
+    event loop and of the DuckDB writer, and spinning threads cost more than they bring at these sizes.
+
+    Args:
+        directory: A folder with `model.safetensors` and `tokenizer.json`, already verified
+            (`minilm_weights.find_minilm`).
+
+    Raises:
+        OSError, KeyError, ValueError: A file is missing or is not this model.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        threadpool_limits(limits=1, user_api="blas")
+        self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self._tokenizer.enable_truncation(MAX_WORD_PIECES)
+        self._tokenizer.no_padding()
+        weights = WeightFile(directory / "model.safetensors")
+        self._word_offset, (_, width) = weights.span("embeddings.word_embeddings.weight")
+        if width != DIM:
+            raise ValueError(f"the model is {width} wide, not {DIM}")
+        position = weights.map("embeddings.position_embeddings.weight")[:MAX_WORD_PIECES]
+        # Every token has type 0, so its row is added once here.
+        self._position: Floats = position + weights.map("embeddings.token_type_embeddings.weight")[0]
+        self._embedding_norm = weights.norm("embeddings.LayerNorm")
+        self._layers = [_layer(weights, number) for number in range(LAYERS)]
+        self._gelu = Gelu()
+        self._weights = weights
+        self._one_at_a_time = threading.Lock()
+
+    def close(self) -> None:
+        """Close the weight file."""
+        self._weights.close()
+
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Embed texts as they are: no prefix, no cap but 256 word pieces.
+
+        Blocks for 10-15 ms a hundred word pieces; call it off the event loop. Thread-safe, one pass at a time.
+
+        Returns:
+            `(len(texts), 384)` float32, rows L2-normalised, in the order given.
+        """
+        pieces = [self.word_pieces(text) for text in texts]
+        vectors: Floats = np.empty((len(texts), DIM), dtype=np.float32)
+        for group in batches([len(ids) for ids in pieces], BATCH_WORD_PIECES):
+            vectors[group] = self.encode_pieces([pieces[index] for index in group])
+        return vectors
+
+    def word_pieces(self, text: str) -> list[int]:
+        """The ids of a text's word pieces, at most 256, with [CLS] and [SEP]."""
+        # One text per call: encode_batch would start one thread per core.
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def encode_pieces(self, pieces: Sequence[Sequence[int]]) -> Floats:
+        """One pass over texts given as word pieces; they are fastest sorted by length.
+
+        Returns:
+            `(len(pieces), 384)` float32, rows L2-normalised.
+        """
+        lengths = [len(ids) for ids in pieces]
+        with self._one_at_a_time:
+            hidden = self._embed(np.concatenate([np.asarray(ids) for ids in pieces]), lengths)
+            for layer in self._layers:
+                hidden = self._apply(layer, hidden, lengths)
+            starts = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.intp)])
+            sums: Floats = np.add.reduceat(hidden, starts, axis=0)
+        # Mean pooling, then L2: the division by the length cancels out in the norm.
+        sums /= np.linalg.norm(sums, axis=1, keepdims=True)
+        return sums
+
+    def _embed(self, ids: np.ndarray[tuple[int], np.dtype[np.int64]], lengths: Sequence[int]) -> Floats:
+        unique, inverse = np.unique(ids, return_inverse=True)
+        rows = self._weights.rows(self._word_offset, DIM, unique)
+        hidden: Floats = rows[inverse]
+        start = 0
+        for length in lengths:
+            hidden[start : start + length] += self._position[:length]
+            start += length
+        self._embedding_norm(hidden)
+        return hidden
+
+    def _apply(self, layer: _Layer, hidden: Floats, lengths: Sequence[int]) -> Floats:
+        context = self._attend(layer.qkv(hidden), lengths)
+        attended = layer.attention_out(context)
+        attended += hidden
+        layer.attention_norm(attended)
+        for start in range(0, len(attended), FEED_FORWARD_ROWS):
+            rows = attended[start : start + FEED_FORWARD_ROWS]
+            inner = layer.feed_in(rows)
+            self._gelu(inner)
+            out = layer.feed_out(inner)
+            out += rows
+            layer.feed_norm(out)
+            rows[:] = out
+        return attended
+
+    def _attend(self, qkv: Floats, lengths: Sequence[int]) -> Floats:
+        """Softmax attention inside each text; runs of equally long texts share the calls."""
+        context: Floats = np.empty((len(qkv), DIM), dtype=np.float32)
+        start = 0
+        for length, run in groupby(lengths):
+            left = len(list(run))
+            at_once = max(1, ATTENTION_CELLS // (length * length))
+            while left:
+                count = min(left, at_once)
+                end = start + count * length
+                heads = qkv[start:end].reshape(count, length, 3, HEADS, HEAD_DIM)
+                query, key, value = (heads[:, :, part].transpose(0, 2, 1, 3) for part in range(3))
+                scores = query @ key.transpose(0, 1, 3, 2)
+                scores -= scores.max(axis=-1, keepdims=True)
+                np.exp(scores, out=scores)
+                scores /= scores.sum(axis=-1, keepdims=True)
+                target = context[start:end].reshape(count, length, HEADS, HEAD_DIM)
+                np.matmul(scores, value, out=target.transpose(0, 2, 1, 3))
+                start, left = end, left - count
+        return context

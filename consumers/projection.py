@@ -1,0 +1,91 @@
+"""The protocol of a projection: a pure fold of events into its own DuckDB tables.
+
+Invariant: no clock, no randomness, no network, no model and no setting inside ``apply``; the same events in any batching
+give the same rows. A projection reads and writes only the tables it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from crew_journal.schemas.events.envelope import EntryRecorded, Event, VectorDerived
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive events of JOURNAL that one transaction folds.
+
+    Attributes:
+        events: Admitted events in stream order: parked messages and repeats of an id are not among them.
+        first_seq: First stream sequence covered (gaps and messages left out included).
+        last_seq: Last stream sequence covered; the checkpoint after the commit.
+    """
+
+    events: Sequence[Event]
+    first_seq: int
+    last_seq: int
+    _shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def entries(self) -> list[EntryRecorded]:
+        """The entries among the events."""
+        return [event for event in self.events if isinstance(event, EntryRecorded)]
+
+    @cached_property
+    def vectors(self) -> list[VectorDerived]:
+        """The vector facts among the events."""
+        return [event for event in self.events if isinstance(event, VectorDerived)]
+
+    def control(self, entry_type: str) -> list[EntryRecorded]:
+        """The control entries of one type."""
+        return [e for e in self.entries if e.control and e.entry.entry_type == entry_type]
+
+
+class FoldTransaction(Protocol):
+    """What a fold may do inside the batch's transaction."""
+
+    def insert(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
+        ...
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run one parametrised statement on the projection's own tables."""
+        ...
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Read from the projection's own tables."""
+        ...
+
+    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """Read from the projection's own tables as a ``pyarrow.Table``."""
+        ...
+
+
+@runtime_checkable
+class Projection(Protocol):
+    """One view: its tables and its fold.
+
+    Attributes:
+        name: Names the checkpoint; never reused for another meaning.
+        version: Raised whenever the same events would give other rows; the host then rebuilds the view.
+        ddl: ``CREATE TABLE`` statements (with ``IF NOT EXISTS``) of its own tables.
+        tables: Names of those tables.
+        digest: Table name → SELECT list of what the canonical digest covers; a table that is left out is digested whole.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    ddl: ClassVar[tuple[str, ...]]
+    tables: ClassVar[tuple[str, ...]]
+    digest: ClassVar[Mapping[str, str]]
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Fold one batch.
+
+        Raises:
+            FoldError: If an event cannot be folded; the host finds it, parks it and folds the rest.
+        """
+        ...

@@ -1,0 +1,52 @@
+"""The protocol of a reactor: it reacts to events with I/O and only publishes further events.
+
+Invariant: it never writes DuckDB; the ids of what it publishes are deterministic, so running twice publishes once; it
+acks its cause only after the broker acked the effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class ReactorStatus:
+    """What ``/v1/status`` shows of a reactor.
+
+    Attributes:
+        name: ``name@version``.
+        state: running, waiting (environment failing, backing off) or stopped.
+        pending: Messages of its durable that are not acked yet.
+        counts: Totals since start: proposed, written, refused, failed.
+        last_error: What failed last, None after a success.
+        since: Since when it fails.
+    """
+
+    name: str
+    state: str
+    pending: int
+    counts: dict[str, int] = field(default_factory=dict)
+    last_error: str | None = None
+    since: datetime | None = None
+
+
+@runtime_checkable
+class Reactor(Protocol):
+    """A process of its own or one inside ``up``; several of one kind share the load through one durable."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+
+    async def start(self) -> None:
+        """Begin consuming."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what is in hand, then stop."""
+        ...
+
+    async def status(self) -> ReactorStatus:
+        """How it is doing."""
+        ...

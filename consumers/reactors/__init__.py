@@ -1,0 +1,1 @@
+"""One reactor a file; discovery registers it."""

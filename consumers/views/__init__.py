@@ -1,0 +1,1 @@
+"""One projection a file: its tables and its fold; discovery registers it."""

@@ -1,0 +1,66 @@
+"""The type catalogue of contract §1, as data in ``catalogue.json``: what is known of each entry type.
+
+Invariant: unknown types are accepted, stored and shown; the catalogue only adds knowledge. A key ending in ``.*`` stands
+for every type below it; the longest match counts.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Publisher(StrEnum):
+    """Who may publish a type: anybody; OWNER and ADMIN; only the service's own use-cases."""
+
+    AGENTS = "agents"
+    OPERATORS = "operators"
+    SERVICE = "service"
+
+
+class EntryTypeInfo(BaseModel):
+    """What is known of a type.
+
+    ``noise``: left out of recall by default. ``quiet``: left out of the realtime feed. ``conversation``: a turn of a
+    conversation, to which the rules about sessions and speakers apply.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    group: str
+    publisher: Publisher = Publisher.AGENTS
+    noise: bool = False
+    quiet: bool = False
+    conversation: bool = False
+
+
+UNKNOWN: Final = EntryTypeInfo(group="other")
+
+
+@cache
+def catalogue() -> dict[str, EntryTypeInfo]:
+    """Every known type or ``prefix.*``."""
+    text = resources.files("crew_journal.schemas").joinpath("catalogue.json").read_text("utf-8")
+    return {name: EntryTypeInfo.model_validate(info) for name, info in json.loads(text).items()}
+
+
+@lru_cache(maxsize=4_096)
+def info_of(entry_type: str) -> EntryTypeInfo:
+    """What is known of ``entry_type``; ``UNKNOWN`` if nothing is."""
+    known = catalogue()
+    if entry_type in known:
+        return known[entry_type]
+    parts = entry_type.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        if (info := known.get(".".join(parts[:end]) + ".*")) is not None:
+            return info
+    return UNKNOWN
+
+
+def is_control_type(entry_type: str) -> bool:
+    """Whether the type decides something, so that it is believed on ``control.`` only."""
+    return info_of(entry_type).publisher is not Publisher.AGENTS

@@ -1,0 +1,241 @@
+"""The journal entry: the envelope that every act of every agent is written in.
+
+Invariant: the envelope can only ever gain optional fields. What is stored is what ``JournalEntry`` accepts;
+what clients send is a ``dict`` that ``build_entry`` turns into one or refuses, naming every offending field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from crew_journal.schemas.errors import FieldProblem, InvalidEntry
+from crew_journal.schemas.ids import ID_PATTERN, NO_ID, WORKSPACE_PATTERN
+from crew_journal.schemas.subjects import ENTRY_TYPE_PATTERN, MAX_ENTRY_TYPE
+from crew_journal.schemas.timestamps import format_ts, parse_ts
+
+MAX_SUMMARY: Final = 2_000
+"""Characters of a summary."""
+MAX_ENTRY_BYTES: Final = 256 * 1024
+"""Bytes of a whole entry as stored JSON."""
+MAX_NAME: Final = 128
+"""Characters of an actor's or data subject's name."""
+
+_LINE_BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    INFO = "info"
+    NOTICE = "notice"
+    WARN = "warn"
+    ERROR = "error"
+
+
+class Priority(StrEnum):
+    """What an operator thinks of it; everybody else publishes ``normal``."""
+
+    NORMAL = "normal"
+    HIGH = "high"
+    PIN = "pin"
+    PERMANENT = "permanent"
+
+
+class ActorType(StrEnum):
+    """Who acted."""
+
+    AGENT = "agent"
+    USER = "user"
+    SYSTEM = "system"
+    KEEPER = "keeper"
+    SIDECAR = "sidecar"
+    ORCHESTRATOR = "orchestrator"
+
+
+def _not_reserved(text: str) -> str:
+    if text == NO_ID:
+        raise ValueError("the id _ is reserved")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():  # the common case, and no line break is printable
+        line = text
+    else:
+        line = _LINE_BREAKS.sub(" ", text)
+    if line.isspace():
+        raise ValueError("must not be blank")
+    return line
+
+
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN), AfterValidator(_not_reserved)]
+WorkspaceId = Annotated[str, StringConstraints(pattern=WORKSPACE_PATTERN)]
+StoredWorkspaceId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+EntryType = Annotated[str, StringConstraints(pattern=ENTRY_TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
+Name = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00-\x1f\x7f\u0085\u2028\u2029]+$"),
+]
+Summary = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SUMMARY), AfterValidator(_one_line)]
+Timestamp = Annotated[
+    datetime,
+    BeforeValidator(parse_ts),
+    PlainSerializer(format_ts, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+_EMPTY_IS_NULL: Final = (
+    "id",
+    "crew_id",
+    "agent_id",
+    "mission_id",
+    "trace_id",
+    "span_id",
+    "actor_id",
+    "data_subject_id",
+)
+
+
+class JournalEntry(BaseModel):
+    """One immutable entry, complete as stored; the stream's subject repeats workspace, crew, agent and type.
+
+    ``ts`` is when it happened, UTC in milliseconds. ``trace_id`` is the run or session. ``data_subject_id``
+    names whose personal data it holds. A correction is a new entry with ``refs.parent_entry_id``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="JournalEntry", use_enum_values=False)
+
+    id: Id
+    workspace_id: StoredWorkspaceId
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+    mission_id: Id | None = None
+    trace_id: Id | None = None
+    span_id: Id | None = None
+    ts: Timestamp
+    entry_type: EntryType
+    severity: Severity = Severity.INFO
+    priority: Priority = Priority.NORMAL
+    actor_type: ActorType = ActorType.AGENT
+    actor_id: Name | None = None
+    summary: Summary
+    payload: dict[str, Any] = Field(default_factory=dict)
+    refs: dict[str, Any] = Field(default_factory=dict)
+    data_subject_id: Name | None = None
+    schema_version: int = Field(default=1, ge=1, le=32_767)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_null(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        if "" in data.values():
+            return {k: v for k, v in data.items() if not (v == "" and k in _EMPTY_IS_NULL)}
+        return data
+
+    def to_record(self) -> dict[str, Any]:
+        """The stored JSON object: absent optionals are left out, ``payload`` and ``refs`` always there."""
+        record: dict[str, Any] = {"id": self.id, "workspace_id": self.workspace_id}
+        if self.crew_id is not None:
+            record["crew_id"] = self.crew_id
+        if self.agent_id is not None:
+            record["agent_id"] = self.agent_id
+        if self.mission_id is not None:
+            record["mission_id"] = self.mission_id
+        if self.trace_id is not None:
+            record["trace_id"] = self.trace_id
+        if self.span_id is not None:
+            record["span_id"] = self.span_id
+        record["ts"] = format_ts(self.ts)
+        record["entry_type"] = self.entry_type
+        record["severity"] = self.severity
+        record["priority"] = self.priority
+        record["actor_type"] = self.actor_type
+        if self.actor_id is not None:
+            record["actor_id"] = self.actor_id
+        record["summary"] = self.summary
+        record["payload"] = self.payload
+        record["refs"] = self.refs
+        if self.data_subject_id is not None:
+            record["data_subject_id"] = self.data_subject_id
+        record["schema_version"] = self.schema_version
+        return record
+
+
+_FIXES: Final[dict[str, str]] = {
+    "id": "use 1 to 64 of A-Z a-z 0-9 _ - (not just _), or leave it out to get one",
+    "workspace_id": "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _",
+    "crew_id": "use 1 to 64 of A-Z a-z 0-9 _ - (not just _)",
+    "ts": "write it like 2026-11-21T09:30:00.000Z, or leave it out for the server's time",
+    "entry_type": "one to four lower-case words joined by dots, at most 48 characters, like run.completed",
+    "severity": "one of info, notice, warn, error",
+    "priority": "one of normal, high, pin, permanent",
+    "actor_type": "one of agent, user, system, keeper, sidecar, orchestrator",
+    "actor_id": "1 to 128 characters on one line",
+    "summary": "1 to 2,000 characters; put longer text into payload",
+    "payload": "a JSON object",
+    "refs": "a JSON object",
+    "data_subject_id": "1 to 128 characters on one line",
+    "schema_version": "a whole number from 1",
+}
+_FIXES_LIKE_CREW: Final = ("agent_id", "mission_id", "trace_id", "span_id")
+
+
+def fix_for(field: str, kind: str) -> str:
+    """What to do about a problem with ``field``; ``kind`` is pydantic's error type."""
+    if kind == "extra_forbidden":
+        return "put fields of your own into payload"
+    name = "crew_id" if field in _FIXES_LIKE_CREW else field
+    return _FIXES.get(name, "")
+
+
+def problems_of(error: ValidationError, prefix: str = "") -> tuple[FieldProblem, ...]:
+    """Every offending field of a validation error, never quoting the offending text itself."""
+    problems = []
+    for item in error.errors(include_input=False, include_url=False, include_context=False):
+        location = [str(part) for part in item["loc"]]
+        field = ".".join(location) or "entry"
+        message = item["msg"].removeprefix("Value error, ")
+        problems.append(
+            FieldProblem(f"{prefix}{field}", message, fix_for(location[0] if location else "", item["type"]))
+        )
+    return tuple(problems)
+
+
+def build_entry(record: Mapping[str, Any], prefix: str = "") -> JournalEntry:
+    """A complete record (``id``, ``workspace_id`` and ``ts`` filled in) as an entry.
+
+    Args:
+        record: The fields; unknown ones are refused.
+        prefix: Put before each field's name in errors (``entries[3].`` in a batch).
+
+    Raises:
+        InvalidEntry: Naming every offending field and its fix.
+    """
+    try:
+        return JournalEntry.model_validate(dict(record))
+    except ValidationError as error:
+        raise InvalidEntry(problems_of(error, prefix)) from None
+
+
+def parent_of(entry: JournalEntry) -> str | None:
+    """The id of the entry this one corrects (``refs.parent_entry_id``), if any."""
+    parent = entry.refs.get("parent_entry_id")
+    return parent if isinstance(parent, str) and parent else None

@@ -1,0 +1,1 @@
+"""Payload models, one family a file."""

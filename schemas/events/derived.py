@@ -1,0 +1,157 @@
+"""Facts that reactors publish on ``derived.<workspace>.<kind>``: how they are written and read back.
+
+Invariant: ``encode`` and ``decode`` are inverse; a vector's body is exactly ``4 * dim`` bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.ids import derived_id, is_id, message_id
+from crew_journal.schemas.subjects import DerivedKind, derived_subject
+from crew_journal.schemas.timestamps import format_ms, parse_ts, to_ms
+
+FLOAT_BYTES: Final = 4
+RELATIONS: Final = frozenset({"similar", "supports", "contradicts"})
+_MAX_DIM: Final = 16_384
+"""Dimensions; above any embedding model known."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A message ready to be published: subject, body and headers (``Nats-Msg-Id`` among them)."""
+
+    subject: str
+    body: bytes
+    headers: dict[str, str]
+
+
+def encode_vector(event: VectorDerived, version: int) -> OutgoingMessage:
+    """The message of a vector fact; ``seq`` and ``published_ms`` are the broker's to give.
+
+    Args:
+        event: The fact.
+        version: Version of the reactor, part of the deterministic id.
+    """
+    fact_id = derived_id("embed", version, f"{event.workspace_id}/{event.entry_id}", event.model)
+    headers = {
+        h.MSG_ID: message_id(event.workspace_id, fact_id),
+        h.FORMAT: h.FORMAT_VERSION,
+        h.ENTRY_ID: event.entry_id,
+        h.ENTRY_SEQ: str(event.entry_seq),
+        h.MODEL: event.model,
+        h.DIM: str(event.dim),
+        h.TEXT_HASH: event.text_hash,
+        h.ENTRY_TYPE: event.entry_type,
+        h.SEVERITY: event.severity,
+        h.PRIORITY: event.priority,
+        h.TS: format_ms(event.ts_ms),
+        h.REACTOR: event.reactor,
+        h.DERIVED_FROM: event.entry_id,
+    }
+    if event.crew_id is not None:
+        headers[h.CREW] = event.crew_id
+    if event.agent_id is not None:
+        headers[h.AGENT] = event.agent_id
+    return OutgoingMessage(derived_subject(event.workspace_id, DerivedKind.VECTOR), event.vector, headers)
+
+
+def decode_vector(
+    seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int
+) -> VectorDerived:
+    """A vector fact from its message.
+
+    Raises:
+        FoldError: If a header is missing or malformed or the body is not ``4 * dim`` bytes.
+    """
+    try:
+        dim = int(headers[h.DIM])
+        entry_seq = int(headers[h.ENTRY_SEQ])
+        ts_ms = to_ms(parse_ts(headers[h.TS]))
+        event = VectorDerived(
+            seq=seq,
+            workspace_id=workspace_id,
+            entry_id=headers[h.ENTRY_ID],
+            entry_seq=entry_seq,
+            model=headers[h.MODEL],
+            dim=dim,
+            vector=body,
+            text_hash=headers[h.TEXT_HASH],
+            entry_type=headers[h.ENTRY_TYPE],
+            severity=headers[h.SEVERITY],
+            priority=headers[h.PRIORITY],
+            crew_id=headers.get(h.CREW),
+            agent_id=headers.get(h.AGENT),
+            ts_ms=ts_ms,
+            published_ms=published_ms,
+            reactor=headers.get(h.REACTOR, ""),
+        )
+    except KeyError as missing:
+        raise FoldError(f"the vector fact at {seq} lacks the header {missing.args[0]}") from None
+    except ValueError as bad:
+        raise FoldError(f"the vector fact at {seq} has a malformed header: {bad}") from None
+    if not is_id(event.entry_id) or not 0 <= dim <= _MAX_DIM or not 0 < entry_seq < seq:
+        raise FoldError(f"the vector fact at {seq} names no possible entry or dimension")
+    if len(body) != FLOAT_BYTES * dim:
+        raise FoldError(f"the vector fact at {seq} has {len(body)} bytes where {FLOAT_BYTES} * {dim} belong")
+    return event
+
+
+def encode_link(event: LinkDerived, version: int) -> OutgoingMessage:
+    """The message of a link fact."""
+    name = event.reactor.partition("@")[0]
+    cause = f"{event.workspace_id}/{event.src_entry_id}"
+    fact_id = derived_id(name, version, cause, f"{event.relation}/{event.dst_entry_id}")
+    body = json.dumps(
+        {
+            "src_entry_id": event.src_entry_id,
+            "dst_entry_id": event.dst_entry_id,
+            "relation": event.relation,
+            "weight": event.weight,
+            "derived_from": [event.src_entry_id, event.dst_entry_id],
+        },
+        separators=(",", ":"),
+    ).encode()
+    headers = {
+        h.MSG_ID: message_id(event.workspace_id, fact_id),
+        h.FORMAT: h.FORMAT_VERSION,
+        h.ENTRY_ID: event.src_entry_id,
+        h.REACTOR: event.reactor,
+        h.DERIVED_FROM: f"{event.src_entry_id},{event.dst_entry_id}",
+    }
+    return OutgoingMessage(derived_subject(event.workspace_id, DerivedKind.LINK), body, headers)
+
+
+def decode_link(
+    seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int
+) -> LinkDerived:
+    """A link fact from its message.
+
+    Raises:
+        FoldError: If the body is no link.
+    """
+    try:
+        raw = json.loads(body)
+        event = LinkDerived(
+            seq=seq,
+            workspace_id=workspace_id,
+            src_entry_id=str(raw["src_entry_id"]),
+            dst_entry_id=str(raw["dst_entry_id"]),
+            relation=str(raw["relation"]),
+            weight=float(raw["weight"]),
+            published_ms=published_ms,
+            reactor=headers.get(h.REACTOR, ""),
+        )
+    except (ValueError, KeyError, TypeError) as bad:
+        raise FoldError(f"the link fact at {seq} is malformed: {type(bad).__name__}") from None
+    ids_fit = is_id(event.src_entry_id) and is_id(event.dst_entry_id)
+    if not ids_fit or event.relation not in RELATIONS or not math.isfinite(event.weight):
+        raise FoldError(f"the link fact at {seq} names no possible relation")
+    return event

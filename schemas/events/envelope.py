@@ -1,0 +1,143 @@
+"""What a message of JOURNAL decodes to: one slotted class per family.
+
+Invariant: each event carries all its folds need, ``seq`` included; a fold asks nobody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crew_journal.schemas.entry import JournalEntry
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRecorded:
+    """An entry of ``journal.`` or ``control.``.
+
+    Attributes:
+        seq: Stream sequence in JOURNAL; the document number of every index.
+        entry: The entry, upcast and validated.
+        ts_ms: ``entry.ts`` in milliseconds since the epoch, computed once.
+        control: Whether it came on a control subject, i.e. is vouched for by the service.
+        identity: 16 bytes, ``ids.identity_key(workspace, id)``.
+        content: 16 bytes of the hash of the content as submitted.
+        published_ms: The broker's time of the message, milliseconds since the epoch.
+        size: Bytes of the message body.
+    """
+
+    seq: int
+    entry: JournalEntry
+    ts_ms: int
+    control: bool
+    identity: bytes
+    content: bytes
+    published_ms: int
+    size: int
+
+    @property
+    def workspace_id(self) -> str:
+        """The workspace the entry belongs to."""
+        return self.entry.workspace_id
+
+
+@dataclass(frozen=True, slots=True)
+class VectorDerived:
+    """The vector of an entry under one model.
+
+    Attributes:
+        seq: Stream sequence of this fact.
+        workspace_id: Workspace of the entry.
+        entry_id: The embedded entry; ``derived_from``.
+        entry_seq: Its stream sequence.
+        model: Model id, e.g. ``all-MiniLM-L6-v2``.
+        dim: Number of dimensions; 0 is a tombstone: the model refused this text for good.
+        vector: ``4 * dim`` bytes, little-endian float32, L2-normalised.
+        text_hash: Hex hash of the embedded text.
+        entry_type: The entry's type.
+        severity: The entry's severity.
+        priority: The entry's priority when emitted.
+        crew_id: The entry's crew.
+        agent_id: The entry's agent.
+        ts_ms: The entry's time.
+        published_ms: The broker's time of this fact: ``indexed_at`` if it is the entry's first.
+        reactor: ``name@version`` of the reactor that derived it.
+    """
+
+    seq: int
+    workspace_id: str
+    entry_id: str
+    entry_seq: int
+    model: str
+    dim: int
+    vector: bytes
+    text_hash: str
+    entry_type: str
+    severity: str
+    priority: str
+    crew_id: str | None
+    agent_id: str | None
+    ts_ms: int
+    published_ms: int
+    reactor: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDerived:
+    """A relation between two entries, found by a reactor.
+
+    Attributes:
+        seq: Stream sequence of this fact.
+        workspace_id: Workspace of both entries.
+        src_entry_id: The newer entry, or the rule.
+        dst_entry_id: The older entry, or the evidence.
+        relation: similar, supports or contradicts.
+        weight: Cosine for similar, 1.0 where asserted.
+        published_ms: The broker's time.
+        reactor: ``name@version``.
+    """
+
+    seq: int
+    workspace_id: str
+    src_entry_id: str
+    dst_entry_id: str
+    relation: str
+    weight: float
+    published_ms: int
+    reactor: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentWritten:
+    """A write of a memory document.
+
+    Attributes:
+        seq: Stream sequence; the document's version for optimistic concurrency.
+        workspace_id: Workspace.
+        owner: Agent, crew or user that owns the document.
+        tier: The tier (AGENT, CREW, pins, daily …).
+        key: Key within the tier, None where the tier has one document.
+        content: The whole text after the write.
+        actor_id: Who wrote.
+        published_ms: The broker's time.
+    """
+
+    seq: int
+    workspace_id: str
+    owner: str
+    tier: str
+    key: str | None
+    content: str
+    actor_id: str | None
+    published_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownDerived:
+    """A derived kind of a newer version: kept in the stream, no fold of ours knows it."""
+
+    seq: int
+    workspace_id: str
+    kind: str
+
+
+Event = EntryRecorded | VectorDerived | LinkDerived | DocumentWritten | UnknownDerived

@@ -1,0 +1,85 @@
+"""Ids: their alphabet, how they are minted, and how derived ones follow from their cause.
+
+Invariant: a derived id is a function of (reactor, version, cause, n) alone, so a reactor that runs twice
+publishes once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+import uuid
+from typing import Final
+
+ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
+WORKSPACE_PATTERN: Final = r"^[A-Za-z0-9-][A-Za-z0-9_-]{0,63}$"
+SYSTEM_WORKSPACE: Final = "_system"
+"""Holds what concerns the whole node (tokens for all workspaces, the active model); only the service publishes here."""
+NO_ID: Final = "_"
+"""Stands for an absent crew or agent in a subject, hence reserved as an id."""
+
+DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
+"""Namespace of every UUIDv5 here; part of the event format, never to change."""
+
+_id = re.compile(ID_PATTERN.removesuffix("$") + r"\Z")
+_workspace = re.compile(WORKSPACE_PATTERN.removesuffix("$") + r"\Z")
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` is an id of the alphabet and not the reserved ``_``."""
+    return bool(_id.match(text)) and text != NO_ID
+
+
+def is_workspace(text: str) -> bool:
+    """Whether ``text`` may name a workspace of users (no leading underscore)."""
+    return bool(_workspace.match(text))
+
+
+def uuid7_hex(unix_ms: int | None = None) -> str:
+    """A UUIDv7 (RFC 9562 §5.7) as 32 hex digits: 48 bits of milliseconds, the rest random.
+
+    Args:
+        unix_ms: Milliseconds since the epoch; the clock if absent.
+    """
+    ms = time.time_ns() // 1_000_000 if unix_ms is None else unix_ms
+    random = int.from_bytes(secrets.token_bytes(10), "big")
+    value = (ms & 0xFFFF_FFFF_FFFF) << 80 | random
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return f"{value:032x}"
+
+
+def mint_entry_id(unix_ms: int | None = None) -> str:
+    """``j_`` + UUIDv7 hex: time-ordered, so ids of one minute lie together."""
+    return "j_" + uuid7_hex(unix_ms)
+
+
+def derived_id(reactor: str, version: int, cause: str, n: int | str = 0) -> str:
+    """The id of the ``n``-th event that ``reactor`` at ``version`` derives from ``cause``.
+
+    Args:
+        cause: Workspace and id of the causing entry, or any text that names the cause for ever.
+    """
+    return "d_" + uuid.uuid5(DERIVED_NAMESPACE, f"{reactor}\x00{version}\x00{cause}\x00{n}").hex
+
+
+def entry_id_at(stream_seq: int) -> str:
+    """The id of an entry that was published to NATS without one: a function of its place in the stream."""
+    return "n_" + uuid.uuid5(DERIVED_NAMESPACE, f"JOURNAL\x00{stream_seq}").hex
+
+
+def message_id(workspace: str, entry_id: str) -> str:
+    """The ``Nats-Msg-Id``: ids are unique within a workspace, not across them."""
+    return f"{workspace}/{entry_id}"
+
+
+def identity_key(workspace: str, entry_id: str) -> bytes:
+    """16 bytes that stand for (workspace, id) in the identity index: BLAKE2b-128."""
+    return hashlib.blake2b(f"{workspace}/{entry_id}".encode(), digest_size=16).digest()
+
+
+def hash64(text: str) -> int:
+    """An unsigned 64-bit BLAKE2b of ``text``, the key of a term: no dictionary remembers erased words."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,126 @@
+"""Protocols between the parts, so that services and consumers meet only in the composition root.
+
+Invariant: vectors cross a port as bytes (little-endian float32, L2-normalised, ``4 * dim`` long).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """A model that turns text into vectors."""
+
+    @property
+    def model_id(self) -> str:
+        """Name of the model, ``[A-Za-z0-9._:/-]{1,96}``; vectors of different models never mix."""
+        ...
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions; None until the model has answered once."""
+        ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """One vector per text, in order.
+
+        Raises:
+            EmbedderError: One of its subclasses, saying whose fault it is.
+        """
+        ...
+
+    async def embed_query(self, text: str) -> bytes:
+        """The vector of a query (some models want another prefix).
+
+        Raises:
+            EmbedderError: One of its subclasses.
+        """
+        ...
+
+    async def probe(self) -> None:
+        """A cheap real call.
+
+        Raises:
+            EmbedderError: What is wrong.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give connections and threads back."""
+        ...
+
+
+@runtime_checkable
+class ViewReader(Protocol):
+    """Read access to the DuckDB views; blocking, one cursor per calling thread, safe beside the writer."""
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a parametrised query."""
+        ...
+
+    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """The result as a ``pyarrow.Table`` (one copy, no Python objects)."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Counts swaps (rebuild, erasure): caches built under another generation are void."""
+        ...
+
+    def view_seq(self, *projections: str) -> int:
+        """The lowest committed checkpoint of the named projections (of all, if none is named)."""
+        ...
+
+    async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
+        """Wait until the named projections have committed ``seq``.
+
+        Returns:
+            The lowest checkpoint reached.
+
+        Raises:
+            ViewsBehind: After ``timeout_s`` seconds.
+        """
+        ...
+
+    def subscribe(self, listener: Callable[[int], None]) -> Callable[[], None]:
+        """Call ``listener(seq)`` on the event loop after every commit; returns the way to unsubscribe."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Where an id was first seen and with which content."""
+
+    seq: int
+    content: bytes
+
+
+class IdentityReader(Protocol):
+    """The first entry of each (workspace, id), as far as the views have come."""
+
+    def find(self, workspace_id: str, entry_id: str) -> Identity | None:
+        """The first entry with this id, if the views know one; memory only, does not block."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The broker's ack of one message."""
+
+    seq: int
+    duplicate: bool
+
+
+class Publisher(Protocol):
+    """Publishes to JOURNAL and returns after the ack."""
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        """Publish one message; retried with the same ``Nats-Msg-Id`` until acked or out of time.
+
+        Raises:
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        ...

@@ -1,0 +1,83 @@
+"""Who asks: what a token is bound to.
+
+Invariant: workspace, crew, agent and role come from here, never from a body alone (DESIGN §3).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from crew_journal.schemas.entry import Id, WorkspaceId
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.ids import is_workspace
+
+
+class Role(StrEnum):
+    """What a token may do; matched exactly, case included."""
+
+    OWNER = "OWNER"
+    ADMIN = "ADMIN"
+    LEAD = "LEAD"
+    AGENT = "AGENT"
+
+    @property
+    def administers(self) -> bool:
+        """Whether the role administers its workspace: priorities, control types, erasure, rebuild."""
+        return self in (Role.OWNER, Role.ADMIN)
+
+
+class Principal(BaseModel):
+    """A token's binding.
+
+    ``workspace_id`` None means every workspace (OWNER only): such a token names one in each request.
+    AGENT and LEAD are bound to an agent; LEAD also to a crew.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    token_id: str
+    role: Role
+    workspace_id: WorkspaceId | None
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+
+    @model_validator(mode="after")
+    def _is_bound(self) -> Principal:
+        if self.workspace_id is None and self.role is not Role.OWNER:
+            raise ValueError("only an OWNER token may be for all workspaces")
+        if not self.role.administers and self.agent_id is None:
+            raise ValueError(f"a token of role {self.role.value} needs an agent_id")
+        if self.role is Role.LEAD and self.crew_id is None:
+            raise ValueError("a token of role LEAD needs a crew_id")
+        return self
+
+    def workspace(self, named: str | None) -> str:
+        """The workspace of a request that names ``named`` or nothing.
+
+        Raises:
+            NotAllowed: If it names another workspace than the token's.
+            InvalidQuery: If the token is for all workspaces and none, or no valid one, is named.
+        """
+        if self.workspace_id is not None:
+            if named not in (None, "", self.workspace_id):
+                raise NotAllowed(
+                    f"the token is for workspace {self.workspace_id}, the request names another",
+                    hint="leave workspace_id out, or use a token of that workspace",
+                    field="workspace_id",
+                )
+            return self.workspace_id
+        if not named:
+            raise InvalidQuery(
+                "the token is for all workspaces and the request names none",
+                hint="add workspace_id",
+                field="workspace_id",
+            )
+        if not is_workspace(named):
+            raise InvalidQuery(
+                "workspace_id is not valid",
+                hint="use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _",
+                field="workspace_id",
+            )
+        return named

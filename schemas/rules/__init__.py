@@ -1,0 +1,1 @@
+"""Pure formulas, versioned: no clock, no chance, no I/O."""

@@ -1,0 +1,103 @@
+"""How text becomes terms: one analyser for the full-text fold and for queries, or neither finds the other.
+
+Invariant: pure; the stemmer is handed in (PyStemmer's ``Stemmer("english").stemWords``), so this package stays free of
+third parties. A change of any rule here is a new ``VERSION`` and a rebuild of the full-text view.
+Evidence for stop words with question words, stemming and the date prefix: facts/retrieval.md.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.timestamps import from_ms
+
+VERSION: Final = 1
+STEMMER: Final = "english"
+"""Snowball algorithm; leaves words of other languages mostly alone."""
+MAX_TOKEN: Final = 64
+"""Characters of a token that count; longer runs (base64, hashes) are cut, not dropped."""
+MAX_PAYLOAD_DEPTH: Final = 6
+MAX_TOKENS: Final = 8_000
+"""Indexed tokens of one entry; bounds the postings of a 256 KiB payload."""
+
+_TOKEN: Final = re.compile(r"[^\W_]+")
+_MONTHS: Final = (
+    ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+)
+
+STOP_WORDS: Final = frozenset(
+    ["a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "before", "being", "but", "by", "can", "could", "did", "do", "does", "doing", "for", "from", "had", "has", "have", "having", "he", "her", "here", "hers", "him", "his", "how", "i", "if", "in", "into", "is", "it", "its", "itself", "just", "me", "more", "most", "my", "no", "nor", "not", "of", "off", "on", "once", "only", "or", "other", "our", "out", "over", "own", "same", "she", "should", "so", "some", "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "very", "was", "we", "were", "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you", "your", "s", "t", "d", "ll", "m", "re", "ve", "don"]
+)
+
+StemWords = Callable[[list[str]], list[str]]
+
+
+def fold(text: str) -> str:
+    """Text as it is compared: NFKC and case-folded."""
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+
+
+def tokens_of(text: str) -> list[str]:
+    """Maximal runs of Unicode letters and digits of the folded text, in order."""
+    return _TOKEN.findall(fold(text))
+
+
+class Analyzer:
+    """Tokens → 64-bit term keys, with a bounded cache of token → key.
+
+    Args:
+        stem_words: Stems a list of tokens.
+        cache_size: Tokens remembered; the cache is emptied when full.
+    """
+
+    def __init__(self, stem_words: StemWords, cache_size: int = 200_000) -> None:
+        self._stem_words = stem_words
+        self._cache_size = cache_size
+        self._keys: dict[str, int] = dict.fromkeys(STOP_WORDS, 0)
+
+    def terms(self, text: str) -> list[int]:
+        """The term key of every indexed token of ``text``, in order; stop words are left out."""
+        keys = self._keys
+        tokens = _TOKEN.findall(fold(text))
+        try:
+            return [key for token in tokens if (key := keys[token])]
+        except KeyError:
+            self._learn({token for token in tokens if token not in keys})
+            return [key for token in tokens if (key := self._keys[token])]
+
+    def _learn(self, unknown: set[str]) -> None:
+        if len(self._keys) + len(unknown) > self._cache_size:
+            self._keys = {**dict.fromkeys(STOP_WORDS, 0)}
+        words = sorted(unknown)
+        for word, stem in zip(words, self._stem_words([w[:MAX_TOKEN] for w in words]), strict=True):
+            self._keys[word] = hash64(stem) or 1
+
+
+def date_prefix(ts_ms: int) -> str:
+    """``7 May 2023``: lets a question name the day (+.02 recall, facts/retrieval.md)."""
+    day = from_ms(ts_ms)
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+
+
+def strings_in(value: object, depth: int = 0) -> Iterator[str]:
+    """Every string of a JSON value, depth-first in order; keys are left out."""
+    if isinstance(value, str):
+        yield value
+    elif depth < MAX_PAYLOAD_DEPTH:
+        if isinstance(value, Mapping):
+            for item in value.values():
+                yield from strings_in(item, depth + 1)
+        elif isinstance(value, list):
+            for item in value:
+                yield from strings_in(item, depth + 1)
+
+
+def indexed_text(ts_ms: int, summary: str, payload: Mapping[str, Any]) -> str:
+    """The lexical text of an entry: date, summary, the strings of the payload (DESIGN §7)."""
+    if not payload:
+        return f"{date_prefix(ts_ms)} {summary}"
+    return " ".join((date_prefix(ts_ms), summary, *strings_in(payload)))

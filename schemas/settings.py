@@ -1,0 +1,103 @@
+"""Every setting and threshold, typed, with its unit in its name and its evidence beside it.
+
+Invariant: nothing here is read at import; ``Settings()`` reads the environment (``CREW_JOURNAL_*``) when it is made.
+What folds depend on is not here but in ``schemas/rules`` (versioned) or arrives as events.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
+Durability = Literal["durable", "interval"]
+
+DEFAULT_HTTP: Final = "127.0.0.1:9119"
+DEFAULT_WORKSPACE: Final = "default"
+MAX_BATCH: Final = 1_000
+"""Entries of one HTTP batch (DESIGN §10)."""
+MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of one HTTP request body."""
+
+# the writer (facts/nats.md, "Publishing")
+PUBLISH_WINDOW: Final = 1_024
+"""Unacked publishes at once: 38-43k messages/s with 512 to 1,024."""
+ACK_TIMEOUT_S: Final = 5.0
+"""Seconds until an unacked publish is sent again with the same message id."""
+PUBLISH_DEADLINE_S: Final = 30.0
+"""Seconds until an append gives up with 503."""
+DEDUPE_WINDOW_S: Final = 120.0
+"""Seconds the broker remembers a Nats-Msg-Id; the view knows the rest."""
+ATOMIC_BATCH: Final = 500
+"""Messages of one atomic batch; 23k/s at 1,000 with fsync always, errors cost less at 500."""
+
+# the host (DESIGN §5)
+BATCH_MESSAGES: Final = 1_000
+BATCH_WAIT_S: Final = 0.05
+REPLAY_BATCH_MESSAGES: Final = 5_000
+"""Messages of one batch of a bulk replay, where nobody waits for freshness."""
+MIN_SEQ_WAIT_S: Final = 5.0
+"""Seconds a query waits for ``min_seq``."""
+FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024
+"""Below this much free disk the node is not ready."""
+
+# queries (contract §1, §4, §5)
+LIST_LIMIT_DEFAULT: Final = 100
+LIST_LIMIT_MAX: Final = 500
+Q_MAX_CHARS: Final = 200
+RECALL_K_DEFAULT: Final = 5
+RECALL_K_MAX: Final = 50
+RECALL_QUERY_MAX_CHARS: Final = 4_000
+TAIL_SEED: Final = 50
+TAIL_REPLAY_MAX: Final = 500
+
+# models
+OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
+OLLAMA_DEFAULT_MODEL: Final = "nomic-embed-text"
+EMBED_TIMEOUT_S: Final = 15.0
+EMBED_BATCH: Final = 64
+"""Texts of one embedding call (contract §3)."""
+EMBED_INPUT_BYTES: Final = 4_096
+
+
+def _cache_home() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base) if base else Path.home() / ".cache"
+
+
+class Settings(BaseSettings):
+    """Settings of one node; each field is also ``CREW_JOURNAL_<NAME>`` in the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="CREW_JOURNAL_", frozen=True, extra="ignore")
+
+    data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of everything kept.")
+    http: str = Field(default=DEFAULT_HTTP, description="HOST:PORT of HTTP; port 0 picks one.")
+    nats: str | None = Field(
+        default=None, description="URL of a broker of your own; a managed one if absent."
+    )
+    nats_user: str | None = Field(default=None, description="User at that broker.")
+    nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
+    nats_server: Path | None = Field(default=None, description="The nats-server binary to manage.")
+    durability: Durability = Field(
+        default="durable", description="durable: fsync before the ack; interval: fsync every 250 ms."
+    )
+    embedder: EmbedderKind = Field(default="auto", description="Which model embeds.")
+    ollama_host: str = Field(
+        default_factory=lambda: os.environ.get("OLLAMA_HOST", OLLAMA_DEFAULT_HOST),
+        description="URL of Ollama; OLLAMA_HOST is read too.",
+    )
+    ollama_model: str = Field(default=OLLAMA_DEFAULT_MODEL, description="Ollama's embedding model.")
+    cache_dir: Path = Field(
+        default_factory=lambda: _cache_home() / "crew-journal",
+        description="Directory of downloaded weights and binaries.",
+    )
+    replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
+    hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")
+    duckdb_memory_mb: int = Field(default=512, ge=64, description="DuckDB memory limit, MiB.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe level that is logged."
+    )

@@ -1,0 +1,166 @@
+"""The subject grammar of DESIGN §4: four families in JOURNAL, and the two streams beside it.
+
+Invariant: every token is of ``[A-Za-z0-9_-]`` (nats-py itself would let a literal ``*`` through), so no id can
+widen a subscription; what a subject says about workspace, crew, agent and type is what the fold believes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.ids import NO_ID, SYSTEM_WORKSPACE, is_id, is_workspace
+
+JOURNAL_STREAM: Final = "JOURNAL"
+DEADLETTER_STREAM: Final = "DEADLETTER"
+CANARY_STREAM: Final = "CANARY"
+CANARY_SUBJECT: Final = "canary.write"
+
+MAX_ENTRY_TYPE: Final = 48
+"""Characters; keeps the longest subject (4 ids of 64 and the type) under 256 (facts/nats.md)."""
+ENTRY_TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,3}$"
+_entry_type = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+){0,3}\Z")
+
+
+class Family(StrEnum):
+    """The first token of a subject in JOURNAL; all but ``journal`` may be published by the service only."""
+
+    JOURNAL = "journal"
+    CONTROL = "control"
+    DOCUMENT = "document"
+    DERIVED = "derived"
+
+
+JOURNAL_SUBJECTS: Final = tuple(f"{family}.>" for family in Family)
+SERVICE_ONLY: Final = frozenset({Family.CONTROL, Family.DOCUMENT, Family.DERIVED})
+
+
+class DerivedKind(StrEnum):
+    """What a ``derived`` message holds."""
+
+    VECTOR = "vector"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A parsed subject of JOURNAL.
+
+    Attributes:
+        family: Which of the four families.
+        workspace: The workspace; believed over any body.
+        crew: Of ``journal`` only; None where the token is ``_``.
+        agent: Of ``journal`` only; None where the token is ``_``.
+        kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
+        owner: Of ``document`` only: the agent, crew or user that owns it.
+        key: Of ``document`` only: the document's key within its tier (``_`` for none).
+    """
+
+    family: Family
+    workspace: str
+    kind: str
+    crew: str | None = None
+    agent: str | None = None
+    owner: str | None = None
+    key: str | None = None
+
+
+def is_entry_type(text: str) -> bool:
+    """Whether ``text`` is one to four lower-case tokens, at most 48 characters together."""
+    return len(text) <= MAX_ENTRY_TYPE and bool(_entry_type.match(text))
+
+
+def journal_subject(workspace: str, crew: str | None, agent: str | None, entry_type: str) -> str:
+    """``journal.<workspace>.<crew or _>.<agent or _>.<entry_type>``; arguments are validated ids."""
+    return f"journal.{workspace}.{crew or NO_ID}.{agent or NO_ID}.{entry_type}"
+
+
+def control_subject(workspace: str, entry_type: str) -> str:
+    """``control.<workspace>.<type>``."""
+    return f"control.{workspace}.{entry_type}"
+
+
+def document_subject(workspace: str, owner: str, tier: str, key: str | None) -> str:
+    """``document.<workspace>.<owner>.<tier>.<key or _>``: one subject a document, for optimistic concurrency."""
+    return f"document.{workspace}.{owner}.{tier}.{key or NO_ID}"
+
+
+def derived_subject(workspace: str, kind: str) -> str:
+    """``derived.<workspace>.<kind>``."""
+    return f"derived.{workspace}.{kind}"
+
+
+def deadletter_subject(consumer: str, workspace: str) -> str:
+    """``deadletter.<consumer>.<workspace>``; a workspace that is no id counts as the system's."""
+    known = workspace if is_workspace(workspace) else SYSTEM_WORKSPACE
+    return f"deadletter.{consumer}.{known}"
+
+
+@lru_cache(maxsize=65_536)  # a journal has few subjects and every message needs its own parsed
+def parse_subject(subject: str) -> Subject:
+    """The parts of a subject in JOURNAL.
+
+    Raises:
+        FoldError: If it is of no family or a token breaks the grammar.
+    """
+    tokens = subject.split(".")
+    try:
+        family = Family(tokens[0])
+    except ValueError:
+        raise FoldError(f"subject {subject!r} is of no known family") from None
+    if len(tokens) < 3:
+        raise FoldError(f"subject {subject!r} has too few tokens")
+    workspace = tokens[1]
+    if not (is_workspace(workspace) or (workspace == SYSTEM_WORKSPACE and family in SERVICE_ONLY)):
+        raise FoldError(f"subject {subject!r} names no valid workspace")
+    parsed = _PARSERS[family](workspace, tokens[2:])
+    if parsed is None:
+        raise FoldError(f"subject {subject!r} breaks the grammar of {family.value}")
+    return parsed
+
+
+def _journal(workspace: str, rest: list[str]) -> Subject | None:
+    if len(rest) < 3:
+        return None
+    crew, agent, kind = rest[0], rest[1], ".".join(rest[2:])
+    if not is_entry_type(kind) or not all(token == NO_ID or is_id(token) for token in (crew, agent)):
+        return None
+    return Subject(
+        Family.JOURNAL,
+        workspace,
+        kind,
+        crew=None if crew == NO_ID else crew,
+        agent=None if agent == NO_ID else agent,
+    )
+
+
+def _control(workspace: str, rest: list[str]) -> Subject | None:
+    kind = ".".join(rest)
+    return Subject(Family.CONTROL, workspace, kind) if is_entry_type(kind) else None
+
+
+def _document(workspace: str, rest: list[str]) -> Subject | None:
+    if len(rest) != 3 or not is_id(rest[0]) or not is_id(rest[1]):
+        return None
+    if rest[2] != NO_ID and not is_id(rest[2]):
+        return None
+    key = None if rest[2] == NO_ID else rest[2]
+    return Subject(Family.DOCUMENT, workspace, rest[1], owner=rest[0], key=key)
+
+
+def _derived(workspace: str, rest: list[str]) -> Subject | None:
+    if len(rest) != 1 or not is_id(rest[0]):  # a kind we do not know yet is for a newer node's folds
+        return None
+    return Subject(Family.DERIVED, workspace, rest[0])
+
+
+_PARSERS = {
+    Family.JOURNAL: _journal,
+    Family.CONTROL: _control,
+    Family.DOCUMENT: _document,
+    Family.DERIVED: _derived,
+}

@@ -1,0 +1,69 @@
+"""RFC 3339 in, UTC milliseconds inside, one spelling out.
+
+Invariant: instants are compared as integers, never as text (two spellings of one instant must not differ).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_RFC3339: Final = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+
+
+def parse_ts(value: object) -> datetime:
+    """An RFC 3339 time with an offset, as UTC cut to milliseconds.
+
+    Raises:
+        ValueError: If it is no RFC 3339 time, has no offset (naive), or cannot exist.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError("the time has no offset; add Z or +hh:mm")
+        return _cut(value)
+    if not isinstance(value, str):
+        raise ValueError("not an RFC 3339 time; write it like 2026-11-21T09:30:00.000Z")
+    if not _RFC3339.match(value):
+        raise ValueError("not an RFC 3339 time with an offset; write it like 2026-11-21T09:30:00.000Z")
+    return _cut(datetime.fromisoformat(value.upper()))  # cuts digits below a microsecond
+
+
+def _cut(moment: datetime) -> datetime:
+    if moment.tzinfo is not UTC:
+        try:
+            moment = moment.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the time lies outside the years 1 to 9999 UTC") from None
+    below = moment.microsecond % 1000
+    return moment.replace(microsecond=moment.microsecond - below) if below else moment
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since the epoch, rounded down; exact, unlike ``timestamp() * 1000``."""
+    return (moment - _EPOCH) // _MS
+
+
+def to_ms_up(moment: datetime) -> int:
+    """Milliseconds since the epoch, rounded up: the lower bound of a filter (contract §1)."""
+    return -((_EPOCH - moment) // _MS)
+
+
+def from_ms(ms: int) -> datetime:
+    """The UTC instant ``ms`` milliseconds after the epoch."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def format_ts(moment: datetime) -> str:
+    """``2026-11-21T09:30:00.000Z``: UTC, three decimals; the only spelling that is stored or shown."""
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def format_ms(ms: int) -> str:
+    """``format_ts`` of ``from_ms``."""
+    return format_ts(from_ms(ms))

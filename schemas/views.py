@@ -1,0 +1,64 @@
+"""The read contract between projections and queries: names and columns of the views.
+
+Invariant: queries name tables and columns only through here or as documented here; a change is a new version of
+the projection that owns the table.
+
+Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry, everywhere):
+
+``checkpoint(projection VARCHAR, version INTEGER, seq UBIGINT)``
+``admitted(k0 UBIGINT, k1 UBIGINT, content BLOB, seq UBIGINT)``: first sequence of every (workspace, id).
+``journal_entries(seq UBIGINT, id, workspace_id, crew_id, agent_id, mission_id, trace_id, span_id VARCHAR,
+  ts_ms BIGINT, entry_type, severity, priority, actor_type, actor_id, summary VARCHAR, payload, refs VARCHAR (JSON),
+  data_subject_id VARCHAR, schema_version INTEGER, run_id VARCHAR (payload.run_id if a string), control BOOLEAN,
+  published_ms BIGINT, size INTEGER)``: every admitted entry, appended in order of ``seq``; ``priority`` is the
+  priority when emitted.
+``postings(ws UBIGINT, term UBIGINT, doc UBIGINT, tf USMALLINT, dl USMALLINT)`` sorted by (ws, term, doc) in sealed
+  runs, and ``postings_tail`` of the same shape, unsorted; ``ws`` = ``ids.hash64(workspace_id)``,
+  ``term`` = ``ids.hash64(stem)``, ``dl`` = number of indexed tokens of the document.
+``journal_embeddings(entry_seq UBIGINT, entry_id VARCHAR, workspace_id VARCHAR, model VARCHAR, dim INTEGER,
+  vector BLOB, text_hash VARCHAR, importance_score DOUBLE, reference_count BIGINT, last_referenced_at BIGINT,
+  indexed_at BIGINT, seq UBIGINT)``: one row per (entry, model); ``seq`` is the fact's.
+``embeddings_active(workspace_id VARCHAR, model VARCHAR, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: last activation
+  of each workspace, ``_system`` for the default.
+``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject VARCHAR, reason VARCHAR, parked_ms BIGINT,
+  state VARCHAR ('parked' | 'retried' | 'discarded'), workspace_id VARCHAR)``
+``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms BIGINT, revoked_ms BIGINT)``
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ENTRIES: Final = "journal_entries"
+POSTINGS: Final = "postings"
+POSTINGS_TAIL: Final = "postings_tail"
+EMBEDDINGS: Final = "journal_embeddings"
+
+# names of the projections that own them, for checkpoints and ``min_seq``
+ADMISSION_PROJECTION: Final = "admission"
+ENTRIES_PROJECTION: Final = "entries"
+FULLTEXT_PROJECTION: Final = "fulltext"
+VECTORS_PROJECTION: Final = "vectors"
+
+ENTRY_COLUMNS: Final = (
+    "seq",
+    "id",
+    "workspace_id",
+    "crew_id",
+    "agent_id",
+    "mission_id",
+    "trace_id",
+    "span_id",
+    "ts_ms",
+    "entry_type",
+    "severity",
+    "priority",
+    "actor_type",
+    "actor_id",
+    "summary",
+    "payload",
+    "refs",
+    "data_subject_id",
+    "schema_version",
+)
+"""What a reader gets of an entry; ``payload`` and ``refs`` are JSON text."""

@@ -1,0 +1,1 @@
+"""Who asks: append, recall, HTTP, command line, client."""

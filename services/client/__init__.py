@@ -1,0 +1,1 @@
+"""Python client, sync and async; needs only schemas and httpx."""

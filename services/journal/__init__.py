@@ -1,0 +1,1 @@
+"""Append, streams and the managed broker."""

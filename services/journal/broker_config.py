@@ -1,0 +1,181 @@
+"""What we tell a managed nats-server: its configuration as text, and who may do what on it.
+
+The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
+escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
+
+Invariant: an agent's credentials reach nothing but its own subjects. A permission list alone does not achieve
+that: JetStream sends the ack of a publish to whatever reply subject the *client* named, with the server's own
+rights. Seen: with publish rights on its own subject alone, a client emptied the stream on 2.10.27 (reply
+``$JS.API.STREAM.PURGE.JOURNAL``; the ack's ``seq`` is read as the purge's) and put a message on ``control.>`` on
+2.10.27 and 2.15.1. So every agent lives in an account of its own, into which only its own subject is
+imported: there ``$JS.API``, ``control.>`` and other agents' subjects do not exist, whatever the reply names.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from crew_journal.schemas.ids import NO_ID, is_id, is_workspace
+
+Durability = Literal["durable", "interval"]
+
+SYNC_INTERVAL: Final[dict[str, str]] = {"durable": "always", "interval": "250ms"}
+"""``durable`` fsyncs before each ack (500-800 single appends/s); ``interval`` may lose the last 250 ms on power
+failure, but nothing on a killed process (facts/nats.md)."""
+LOOPBACK: Final = "127.0.0.1"
+MAX_PAYLOAD: Final = 1_048_576
+"""Bytes: an entry is at most 256 KiB; leaves room for headers and the largest vectors."""
+LOG_SIZE_LIMIT: Final = 10 * 1_048_576
+"""Bytes per log file before the server rotates it."""
+LOG_FILES: Final = 3
+"""Rotated log files kept, so the log of one node stays under about 40 MB."""
+PASSWORD_BYTES: Final = 32
+"""Random bytes of a password: 256 bits."""
+SERVICE_ACCOUNT: Final = "JOURNAL"
+AGENT_ACCOUNT_PREFIX: Final = "AGENT-"
+
+
+def _checked_id(text: str) -> str:
+    if not is_id(text):
+        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 _ - and not '_'")
+    return text
+
+
+def _checked_workspace(text: str) -> str:
+    if not is_workspace(text):
+        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 _ - without a leading underscore")
+    return text
+
+
+_Id = Annotated[str, AfterValidator(_checked_id)]
+
+
+class AgentUser(BaseModel):
+    """NATS credentials of one agent: publish-only, on its own subjects.
+
+    Attributes:
+        name: User name; names its account and private inbox too. Unique among the agents.
+        password: Random, kept in a file of mode 0600.
+        workspace_id: The one workspace it publishes to.
+        agent_id: Its agent token in the subject.
+        crew_id: Its crew token in the subject; None is ``_``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: _Id
+    password: str = Field(min_length=16, max_length=256, pattern=r"^[A-Za-z0-9_-]+$", repr=False)
+    workspace_id: Annotated[str, AfterValidator(_checked_workspace)]
+    agent_id: _Id
+    crew_id: _Id | None = None
+
+    @property
+    def subject(self) -> str:
+        """All it may publish: ``journal.<workspace>.<crew or _>.<agent>.>``."""
+        return f"journal.{self.workspace_id}.{self.crew_id or NO_ID}.{self.agent_id}.>"
+
+    @property
+    def inbox_prefix(self) -> str:
+        """What the client must use as its inbox prefix (nats-py: ``inbox_prefix=``) to see its acks."""
+        return f"_INBOX_{self.name}"
+
+
+def mint_password() -> str:
+    """A random URL-safe password of 256 bits."""
+    return secrets.token_urlsafe(PASSWORD_BYTES)
+
+
+def mint_agent_user(name: str, *, workspace_id: str, agent_id: str, crew_id: str | None = None) -> AgentUser:
+    """Credentials with a fresh password; hand them to ``ManagedBroker.set_agent_users``.
+
+    Raises:
+        pydantic.ValidationError: If a name is outside the alphabet.
+    """
+    return AgentUser(
+        name=name, password=mint_password(), workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Everything a managed nats-server is told.
+
+    Attributes:
+        server_name: Random and ours, so that a ready check cannot mistake another server for this one.
+        port: TCP port on loopback.
+        user: The service's user name; it may do everything in the journal's account.
+        password: The service's password.
+        durability: ``durable`` or ``interval``.
+        store_dir: Folder of the streams.
+        pid_file: Where the server writes its pid.
+        log_file: Where it logs.
+        max_store_bytes: Upper bound of all streams on disk, bytes; None leaves the server's (3/4 of the disk).
+        monitor_port: Loopback port of its monitoring pages, which need no password; None for none.
+    """
+
+    server_name: str
+    port: int
+    user: str
+    password: str
+    durability: Durability
+    store_dir: Path
+    pid_file: Path
+    log_file: Path
+    max_store_bytes: int | None = None
+    monitor_port: int | None = None
+
+
+def render_config(config: ServerConfig, agents: Sequence[AgentUser]) -> str:
+    """The configuration file: JSON, deterministic, holding passwords (write it with mode 0600).
+
+    Raises:
+        ValueError: If two agents share a name or one has the service's.
+    """
+    names = [agent.name for agent in agents]
+    if len({*names, config.user}) != len(names) + 1:
+        raise ValueError("two NATS users share a name")
+    jetstream: dict[str, Any] = {
+        "store_dir": str(config.store_dir),
+        "sync_interval": SYNC_INTERVAL[config.durability],
+    }
+    if config.max_store_bytes is not None:
+        jetstream["max_file_store"] = config.max_store_bytes
+    journal: dict[str, Any] = {
+        "jetstream": "enabled",
+        "users": [{"user": config.user, "password": config.password}],
+        "exports": [{"service": "journal.>"}],
+    }
+    accounts = {SERVICE_ACCOUNT: journal}
+    accounts |= {AGENT_ACCOUNT_PREFIX + agent.name: _agent_account(agent) for agent in agents}
+    document: dict[str, Any] = {
+        "listen": f"{LOOPBACK}:{config.port}",
+        "server_name": config.server_name,
+        "pid_file": str(config.pid_file),
+        "log_file": str(config.log_file),
+        "logfile_size_limit": LOG_SIZE_LIMIT,
+        "logfile_max_num": LOG_FILES,
+        "max_payload": MAX_PAYLOAD,
+        "jetstream": jetstream,
+        "accounts": accounts,
+    }
+    if config.monitor_port is not None:
+        document["http"] = f"{LOOPBACK}:{config.monitor_port}"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _agent_account(agent: AgentUser) -> dict[str, Any]:
+    permissions = {
+        "publish": {"allow": [agent.subject]},
+        "subscribe": {"allow": [f"{agent.inbox_prefix}.>"]},
+    }
+    return {
+        "users": [{"user": agent.name, "password": agent.password, "permissions": permissions}],
+        "imports": [{"service": {"account": SERVICE_ACCOUNT, "subject": agent.subject}}],
+    }

@@ -1,0 +1,114 @@
+"""Finding a nats-server that is new enough, and knowing which one it is.
+
+Below 2.10 the server silently ignores a consumer's several filters and refuses ``sync_interval``
+(facts/nats.md), so views would be wrong without an error. Invariant: a :class:`NatsBinary` has been run and has
+told its version, and that version is at least :data:`MINIMUM_VERSION`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from crew_journal.schemas.errors import BrokerError
+
+Version = tuple[int, int, int]
+
+MINIMUM_VERSION: Final[Version] = (2, 10, 0)
+"""First with several filters per consumer and ``sync_interval`` (facts/nats.md, measured)."""
+ATOMIC_BATCH_VERSION: Final[Version] = (2, 12, 0)
+"""First with atomic batches, the only group commit under ``sync_interval: always`` (facts/nats.md)."""
+BINARY_NAME: Final = "nats-server"
+INSTALL_HINT: Final = "run deploy/install-nats or `make setup`, or put a newer nats-server on PATH"
+VERSION_TIMEOUT_S: Final = 10.0
+"""Seconds for ``nats-server --version``, which takes about 10 ms; a cold disk may need a second or two."""
+
+_version = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NatsBinary:
+    """A nats-server that ran here and is new enough.
+
+    Attributes:
+        path: Absolute path of the executable.
+        version: Major, minor, patch, as it told itself.
+    """
+
+    path: Path
+    version: Version
+
+    @property
+    def has_atomic_batches(self) -> bool:
+        """Whether streams on this server can take atomic batches."""
+        return self.version >= ATOMIC_BATCH_VERSION
+
+
+def version_text(version: Version) -> str:
+    """``(2, 15, 1)`` as ``2.15.1``."""
+    return ".".join(str(part) for part in version)
+
+
+def parse_version(text: str) -> Version | None:
+    """The first ``x.y.z`` in what ``nats-server --version`` or an INFO line says; None if there is none."""
+    match = _version.search(text)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def find_nats_server(
+    cache_dirs: Sequence[Path], *, override: Path | None = None, search_path: str | None = None
+) -> NatsBinary:
+    """The newest usable nats-server; of equal ones the first on PATH. Runs each candidate, so it blocks.
+
+    Args:
+        cache_dirs: Folders where ``deploy/install-nats`` may have put one, each looked at for ``nats-server``.
+        override: The operator's explicit choice; then nothing else is considered.
+        search_path: Stands for the environment's PATH if given.
+
+    Raises:
+        BrokerError: If there is none, or none at least :data:`MINIMUM_VERSION`; names what was found.
+    """
+    found: list[NatsBinary] = []
+    refused: list[str] = []
+    for candidate in _candidates(cache_dirs, override, search_path):
+        version = _ask_version(candidate)
+        if version is None:
+            refused.append(f"{candidate} does not run or does not tell its version")
+        elif version < MINIMUM_VERSION:
+            refused.append(f"found {version_text(version)} at {candidate}")
+        else:
+            found.append(NatsBinary(candidate, version))
+    if found:
+        return max(found, key=lambda binary: binary.version)  # max keeps the first of equals
+    what = "; ".join(refused) if refused else f"no {override or BINARY_NAME} found"
+    raise BrokerError(f"{what}; need nats-server >= {version_text(MINIMUM_VERSION)}", hint=INSTALL_HINT)
+
+
+def _candidates(cache_dirs: Sequence[Path], override: Path | None, search_path: str | None) -> Iterator[Path]:
+    if override is not None:
+        if override.is_file():
+            yield override.absolute()
+        return
+    folders = (os.environ.get("PATH", os.defpath) if search_path is None else search_path).split(os.pathsep)
+    seen: set[Path] = set()
+    for folder in [*folders, *(str(cache) for cache in cache_dirs)]:
+        where = shutil.which(BINARY_NAME, path=folder) if folder else None
+        if where is not None and (real := Path(where).resolve()) not in seen:
+            seen.add(real)
+            yield Path(where).absolute()
+
+
+def _ask_version(path: Path) -> Version | None:
+    try:
+        done = subprocess.run(
+            [str(path), "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout) if done.returncode == 0 else None

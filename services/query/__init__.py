@@ -1,0 +1,1 @@
+"""Recall: arms, fusion, recipes and the hot index."""

@@ -30,7 +30,6 @@ from crew_journal.schemas.upcasters import upcast
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _CONTENT_BYTES: Final = 16
-_CONTROL_FAMILIES_DERIVED = {DerivedKind.VECTOR: decode_vector, DerivedKind.LINK: decode_link}
 
 
 def decode(
@@ -54,13 +53,11 @@ def decode(
         return _entry(seq, parsed, known, body, published_ms)
     if parsed.family is Family.DOCUMENT:
         return decode_document(seq, parsed, body, published_ms)
-    decoder = _CONTROL_FAMILIES_DERIVED.get(DerivedKind(parsed.kind)) if parsed.kind in _KINDS else None
-    if decoder is None:
-        return UnknownDerived(seq, parsed.workspace, parsed.kind)
-    return decoder(seq, parsed.workspace, known, body, published_ms)
-
-
-_KINDS: Final = frozenset(kind.value for kind in DerivedKind)
+    if parsed.kind == DerivedKind.VECTOR:
+        return decode_vector(seq, parsed.workspace, known, body, published_ms)
+    if parsed.kind == DerivedKind.LINK:
+        return decode_link(seq, parsed.workspace, known, body, published_ms)
+    return UnknownDerived(seq, parsed.workspace, parsed.kind)
 
 
 def _entry(

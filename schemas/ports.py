@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+
 
 @runtime_checkable
 class Embedder(Protocol):
@@ -53,6 +55,28 @@ class Embedder(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """What one transaction of the host committed, so that caches are extended without reading it back.
+
+    Attributes:
+        first_seq: First stream sequence covered.
+        last_seq: Last stream sequence covered.
+        entries: Admitted entries among them.
+        vectors: Vector facts among them.
+        postings: Columns ``ws``, ``term``, ``doc`` (uint64), ``tf``, ``dl`` (uint16) as numpy arrays of equal length, as
+            the full-text fold wrote them; None if it was not part of this commit.
+        projections: Names of the projections that committed.
+    """
+
+    first_seq: int
+    last_seq: int
+    entries: Sequence[EntryRecorded]
+    vectors: Sequence[VectorDerived]
+    postings: Mapping[str, Any] | None
+    projections: frozenset[str]
+
+
 @runtime_checkable
 class ViewReader(Protocol):
     """Read access to the DuckDB views; blocking, one cursor per calling thread, safe beside the writer."""
@@ -85,8 +109,8 @@ class ViewReader(Protocol):
         """
         ...
 
-    def subscribe(self, listener: Callable[[int], None]) -> Callable[[], None]:
-        """Call ``listener(seq)`` on the event loop after every commit; returns the way to unsubscribe."""
+    def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
+        """Call ``listener`` on the event loop after every commit, in order; returns the way to unsubscribe."""
         ...
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.ids import is_workspace
+from crew_journal.schemas.settings import DEFAULT_WORKSPACE
 
 
 class Role(StrEnum):
@@ -54,11 +55,11 @@ class Principal(BaseModel):
         return self
 
     def workspace(self, named: str | None) -> str:
-        """The workspace of a request that names ``named`` or nothing.
+        """The workspace of a request that names ``named`` or nothing (``default`` for a token of all).
 
         Raises:
             NotAllowed: If it names another workspace than the token's.
-            InvalidQuery: If the token is for all workspaces and none, or no valid one, is named.
+            InvalidQuery: If the token is for all workspaces and the name is not valid.
         """
         if self.workspace_id is not None:
             if named not in (None, "", self.workspace_id):
@@ -69,11 +70,7 @@ class Principal(BaseModel):
                 )
             return self.workspace_id
         if not named:
-            raise InvalidQuery(
-                "the token is for all workspaces and the request names none",
-                hint="add workspace_id",
-                field="workspace_id",
-            )
+            return DEFAULT_WORKSPACE
         if not is_workspace(named):
             raise InvalidQuery(
                 "workspace_id is not valid",

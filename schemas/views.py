@@ -5,24 +5,25 @@ the projection that owns the table.
 
 Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry, everywhere):
 
-``checkpoint(projection VARCHAR, version INTEGER, seq UBIGINT)``
-``admitted(k0 UBIGINT, k1 UBIGINT, content BLOB, seq UBIGINT)``: first sequence of every (workspace, id).
-``journal_entries(seq UBIGINT, id, workspace_id, crew_id, agent_id, mission_id, trace_id, span_id VARCHAR,
-  ts_ms BIGINT, entry_type, severity, priority, actor_type, actor_id, summary VARCHAR, payload, refs VARCHAR (JSON),
-  data_subject_id VARCHAR, schema_version INTEGER, run_id VARCHAR (payload.run_id if a string), control BOOLEAN,
-  published_ms BIGINT, size INTEGER)``: every admitted entry, appended in order of ``seq``; ``priority`` is the
-  priority when emitted.
-``postings(ws UBIGINT, term UBIGINT, doc UBIGINT, tf USMALLINT, dl USMALLINT)`` sorted by (ws, term, doc) in sealed
-  runs, and ``postings_tail`` of the same shape, unsorted; ``ws`` = ``ids.hash64(workspace_id)``,
-  ``term`` = ``ids.hash64(stem)``, ``dl`` = number of indexed tokens of the document.
-``journal_embeddings(entry_seq UBIGINT, entry_id VARCHAR, workspace_id VARCHAR, model VARCHAR, dim INTEGER,
-  vector BLOB, text_hash VARCHAR, importance_score DOUBLE, reference_count BIGINT, last_referenced_at BIGINT,
-  indexed_at BIGINT, seq UBIGINT)``: one row per (entry, model); ``seq`` is the fact's.
-``embeddings_active(workspace_id VARCHAR, model VARCHAR, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: last activation
-  of each workspace, ``_system`` for the default.
-``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject VARCHAR, reason VARCHAR, parked_ms BIGINT,
-  state VARCHAR ('parked' | 'retried' | 'discarded'), workspace_id VARCHAR)``
-``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms BIGINT, revoked_ms BIGINT)``
+- ``checkpoint(projection VARCHAR, version INTEGER, seq UBIGINT)``
+- ``admitted(k0 UBIGINT, k1 UBIGINT, content BLOB, seq UBIGINT)``: first sequence of every (workspace, id).
+- ``journal_entries``: every admitted entry, appended in order of ``seq``: ``seq UBIGINT``, the VARCHARs ``id,
+  workspace_id, crew_id, agent_id, mission_id, trace_id, span_id``, ``ts_ms BIGINT``, the VARCHARs ``entry_type,
+  severity, priority`` (when emitted)``, actor_type, actor_id, summary, payload, refs`` (JSON text)``,
+  data_subject_id``, ``schema_version INTEGER``, ``run_id VARCHAR`` (``payload.run_id`` if a string), ``control
+  BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy``), ``words INTEGER`` (tokens of summary and payload strings,
+  stop words included), ``published_ms BIGINT``, ``size INTEGER``.
+- ``postings(ws UBIGINT, term UBIGINT, doc UBIGINT, tf USMALLINT, dl USMALLINT)`` sorted by (ws, term, doc) in sealed
+  runs, and ``postings_tail`` of the same shape, unsorted; ``ws`` = ``ids.hash64(workspace_id)``, ``term`` = the
+  analyser's key, ``dl`` = number of indexed tokens of the document.
+- ``journal_embeddings``: one row per (entry, model): ``entry_seq UBIGINT, entry_id, workspace_id, model VARCHAR, dim
+  INTEGER, vector BLOB`` (``4 * dim`` bytes)``, text_hash VARCHAR, importance_score DOUBLE, reference_count BIGINT,
+  last_referenced_at BIGINT, indexed_at BIGINT, seq UBIGINT`` (the fact's).
+- ``embeddings_active(workspace_id, model, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: the last activation of each
+  workspace, ``_system`` for the default.
+- ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
+  VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded.
+- ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
 """
 
 from __future__ import annotations

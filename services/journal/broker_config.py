@@ -4,11 +4,11 @@ The configuration is written as JSON, which nats-server's own format contains, s
 escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
 
 Invariant: an agent's credentials reach nothing but its own subjects. A permission list alone does not achieve
-that: JetStream sends the ack of a publish to whatever reply subject the *client* named, with the server's own
-rights. Seen: with publish rights on its own subject alone, a client emptied the stream on 2.10.27 (reply
-``$JS.API.STREAM.PURGE.JOURNAL``; the ack's ``seq`` is read as the purge's) and put a message on ``control.>`` on
-2.10.27 and 2.15.1. So every agent lives in an account of its own, into which only its own subject is
-imported: there ``$JS.API``, ``control.>`` and other agents' subjects do not exist, whatever the reply names.
+that: JetStream sends the ack of a publish to whatever reply subject the *client* named, with the server's
+own rights. Seen: with publish rights on its own subject alone, a client emptied the stream on 2.10.27 (reply
+``$JS.API.STREAM.PURGE.JOURNAL``; the ack's ``seq`` is read as the purge's) and put a message on ``control.>``
+on 2.15.1. So every agent lives in an account of its own, into which only its own subject is imported: there
+``$JS.API``, ``control.>`` and other agents' subjects do not exist, whatever the reply names.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from crew_journal.schemas.ids import NO_ID, is_id, is_workspace
 Durability = Literal["durable", "interval"]
 
 SYNC_INTERVAL: Final[dict[str, str]] = {"durable": "always", "interval": "250ms"}
-"""``durable`` fsyncs before each ack (500-800 single appends/s); ``interval`` may lose the last 250 ms on power
-failure, but nothing on a killed process (facts/nats.md)."""
+"""``durable`` fsyncs before each ack (500-800 single appends/s); ``interval`` may lose the last 250 ms on a
+power failure, but nothing on a killed process (facts/nats.md)."""
 LOOPBACK: Final = "127.0.0.1"
 MAX_PAYLOAD: Final = 1_048_576
 """Bytes: an entry is at most 256 KiB; leaves room for headers and the largest vectors."""
@@ -116,7 +116,7 @@ class ServerConfig:
         store_dir: Folder of the streams.
         pid_file: Where the server writes its pid.
         log_file: Where it logs.
-        max_store_bytes: Upper bound of all streams on disk, bytes; None leaves the server's (3/4 of the disk).
+        max_store_bytes: Upper bound of all streams, bytes; None leaves the server's (3/4 of the disk).
         monitor_port: Loopback port of its monitoring pages, which need no password; None for none.
     """
 

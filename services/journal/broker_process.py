@@ -26,6 +26,7 @@ INFO_TIMEOUT_S: Final = 1.0
 """Seconds for the INFO line after connecting; it comes at once."""
 CHECK_TIMEOUT_S: Final = 10.0
 """Seconds for ``nats-server -t``, which takes about 20 ms."""
+_PROC: Final = Path("/proc/self")
 KILL_WAIT_S: Final = 5.0
 """Seconds after SIGKILL until the kernel must have ended a process."""
 
@@ -112,17 +113,24 @@ async def _run(*command: str) -> tuple[str, int]:
     return said.decode("utf-8", errors="replace").strip(), process.returncode or 0
 
 
-async def runs_with(pid: int, config: Path) -> bool:
-    """Whether the live process ``pid`` was started with our ``config``; a zombie has no command line any more."""
+def _arguments(pid: int) -> list[bytes]:
     try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        if Path("/proc/self/cmdline").exists():
-            return False
-    except OSError:
-        return False
-    else:
-        return os.fsencode(config) in raw.split(b"\0")
+        return (_PROC.parent / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # gone, or not ours to look at
+        return []
+
+
+def _read_pid(pid_file: Path) -> int | None:
+    try:
+        return int(pid_file.read_text(encoding="ascii").strip())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+async def runs_with(pid: int, config: Path) -> bool:
+    """Whether the live process ``pid`` was started with our ``config``; a zombie has no command line."""
+    if _PROC.exists():  # /proc is memory
+        return os.fsencode(config) in _arguments(pid)
     said, code = await _run("ps", "-ww", "-o", "command=", "-p", str(pid))  # systems without /proc
     return code == 0 and str(config) in said
 
@@ -136,11 +144,8 @@ async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int
     Raises:
         BrokerError: If it is ours and cannot be ended.
     """
-    try:
-        pid = int(pid_file.read_text(encoding="ascii").strip())
-    except (FileNotFoundError, ValueError):
-        return None
-    if pid <= 1 or not await runs_with(pid, config):
+    pid = _read_pid(pid_file)
+    if pid is None or pid <= 1 or not await runs_with(pid, config):
         return None
     for number, patience in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILL_WAIT_S)):
         with contextlib.suppress(ProcessLookupError):
@@ -150,7 +155,9 @@ async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int
             if not await runs_with(pid, config):
                 return pid
             await asyncio.sleep(POLL_S)
-    raise BrokerError(f"the nats-server {pid} of an earlier run does not end", hint=f"end process {pid} by hand")
+    raise BrokerError(
+        f"the nats-server {pid} of an earlier run does not end", hint=f"end process {pid} by hand"
+    )
 
 
 async def end_child(process: asyncio.subprocess.Process, *, patience_s: float) -> int:

@@ -1,8 +1,8 @@
 """Finding a nats-server that is new enough, and knowing which one it is.
 
 Below 2.10 the server silently ignores a consumer's several filters and refuses ``sync_interval``
-(facts/nats.md), so views would be wrong without an error. Invariant: a :class:`NatsBinary` has been run and has
-told its version, and that version is at least :data:`MINIMUM_VERSION`.
+(facts/nats.md), so views would be wrong without an error. Invariant: a :class:`NatsBinary` has been run and
+has told its version, and that version is at least :data:`MINIMUM_VERSION`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def find_nats_server(
     """The newest usable nats-server; of equal ones the first on PATH. Runs each candidate, so it blocks.
 
     Args:
-        cache_dirs: Folders where ``deploy/install-nats`` may have put one, each looked at for ``nats-server``.
+        cache_dirs: Folders where ``deploy/install-nats`` may have put one, looked at in order.
         override: The operator's explicit choice; then nothing else is considered.
         search_path: Stands for the environment's PATH if given.
 

@@ -1,0 +1,30 @@
+"""Fixtures for every test: asyncio as the one event loop, and a real nats-server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.nats import nats_binary, running_broker
+
+from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.nats_binary import NatsBinary
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def nats_server_binary() -> NatsBinary:
+    """Found or installed; a test that needs it fails with the instruction if it cannot be had."""
+    return nats_binary()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[ManagedBroker]:
+    """A started broker of its own for one test, with the ``interval`` profile."""
+    async with running_broker(tmp_path) as started:
+        yield started

@@ -32,9 +32,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 _CONTENT_BYTES: Final = 16
 
 
-def decode(
-    seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes, published_ms: int
-) -> Event:
+def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes, published_ms: int) -> Event:
     """The event of one message.
 
     Args:
@@ -60,9 +58,7 @@ def decode(
     return UnknownDerived(seq, parsed.workspace, parsed.kind)
 
 
-def _entry(
-    seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, published_ms: int
-) -> EntryRecorded:
+def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, published_ms: int) -> EntryRecorded:
     if len(body) > MAX_ENTRY_BYTES:
         raise FoldError(f"the entry at {seq} has {len(body)} bytes, more than {MAX_ENTRY_BYTES}")
     try:

@@ -76,9 +76,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of everything kept.")
     http: str = Field(default=DEFAULT_HTTP, description="HOST:PORT of HTTP; port 0 picks one.")
-    nats: str | None = Field(
-        default=None, description="URL of a broker of your own; a managed one if absent."
-    )
+    nats: str | None = Field(default=None, description="URL of a broker of your own; a managed one if absent.")
     nats_user: str | None = Field(default=None, description="User at that broker.")
     nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
     nats_server: Path | None = Field(default=None, description="The nats-server binary to manage.")

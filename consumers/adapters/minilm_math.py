@@ -26,6 +26,15 @@ h²/8 · max|gelu''| = 2048⁻²/8 · 0.8 = 2.4e-8."""
 GELU_RANGE = 6
 """Beyond ±6, gelu(x) is 0 or x to within 6e-9; the outermost segments of the table extrapolate to just that."""
 
+FEW_ROWS = 64
+"""Up to this many rows (a query has 10-20 word pieces) `W xᵀ` in small blocks beats `x Wᵀ`, where OpenBLAS spends
+most of its time on packing. All dense blocks of one pass, 14 rows: 20.6 ms as x Wᵀ, 6.1 ms like this; at 64 rows
+26 ms against 20 ms; even from 256 rows on."""
+FEW_ROWS_BLOCK = 32
+"""Output rows a call: best of 16, 32, 64, 128 between 8 and 32 rows."""
+FEW_ROWS_MULTIPLE = 16
+"""Rows are padded to the SIMD width: 14 rows took 8.3 ms, 16 rows 6.1 ms."""
+
 
 class Gelu:
     """Exact (erf) GELU, x · Φ(x) = x/2 · (1 + erf(x/√2)), interpolated linearly between values of `math.erf`.
@@ -81,13 +90,25 @@ class Norm:
 class Linear:
     """A dense block: y = x Wᵀ + b."""
 
-    weight: Floats  # (out, in)
+    weight: Floats  # (out, in), out a multiple of FEW_ROWS_BLOCK
     bias: Floats
 
     def __call__(self, x: Floats) -> Floats:
-        """Map `x` (n, in) to (n, out)."""
+        """Map `x` (n, in) to a new (n, out)."""
+        if len(x) <= FEW_ROWS:
+            return self._few_rows(x)
         y: Floats = x @ self.weight.T
         y += self.bias
+        return y
+
+    def _few_rows(self, x: Floats) -> Floats:
+        width_out, width_in = self.weight.shape
+        columns = -(-len(x) // FEW_ROWS_MULTIPLE) * FEW_ROWS_MULTIPLE
+        transposed: Floats = np.zeros((width_in, columns), dtype=np.float32)
+        transposed[:, : len(x)] = x.T
+        product = self.weight.reshape(-1, FEW_ROWS_BLOCK, width_in) @ transposed
+        y: Floats = np.empty((len(x), width_out), dtype=np.float32)
+        np.add(product.reshape(width_out, columns)[:, : len(x)].T, self.bias, out=y)
         return y
 
 

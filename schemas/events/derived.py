@@ -129,9 +129,7 @@ def encode_link(event: LinkDerived, version: int) -> OutgoingMessage:
     return OutgoingMessage(derived_subject(event.workspace_id, DerivedKind.LINK), body, headers)
 
 
-def decode_link(
-    seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int
-) -> LinkDerived:
+def decode_link(seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int) -> LinkDerived:
     """A link fact from its message.
 
     Raises:

@@ -84,9 +84,7 @@ EMBEDDED_WHEN_BAD = {"keeper.decision", "mission.status_change"}
 FIRST, LAST = datetime(2026, 10, 26, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC)
 ROLES = {"AGENT", "LEAD", "OWNER"}
 # Anchored to a word's start, so that "GET /cart" of a log line stays allowed.
-MACHINE_PATH = re.compile(
-    r"(?<![\w.])/(?:home|root|tmp|work|Users|var|opt|usr|mnt)(?:/|\b)|[A-Z]:\\\\|file://"
-)
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users|var|opt|usr|mnt)(?:/|\b)|[A-Z]:\\\\|file://")
 
 Entry = dict[str, Any]
 
@@ -108,9 +106,7 @@ def is_embedded(entry: Entry) -> bool:
         return True
     if entry_type in EMBEDDED_WHEN_BAD:
         return flagged or entry["severity"] in {"warn", "error"}
-    return bool(
-        entry_type == "peer.conversation" and (flagged or entry["payload"].get("state") == "escalated")
-    )
+    return bool(entry_type == "peer.conversation" and (flagged or entry["payload"].get("state") == "escalated"))
 
 
 def is_visible(entry: Entry, question: dict[str, Any]) -> bool:

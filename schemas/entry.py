@@ -76,10 +76,7 @@ def _not_reserved(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    if text.isprintable():  # the common case, and no line break is printable
-        line = text
-    else:
-        line = _LINE_BREAKS.sub(" ", text)
+    line = text if text.isprintable() else _LINE_BREAKS.sub(" ", text)  # no line break is printable
     if line.isspace():
         raise ValueError("must not be blank")
     return line

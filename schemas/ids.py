@@ -60,6 +60,9 @@ def derived_id(reactor: str, version: int, cause: str, n: int | str = 0) -> str:
     """The id of the ``n``-th event that ``reactor`` at ``version`` derives from ``cause``.
 
     Args:
+        reactor: Name of the reactor.
+        version: Its version.
+        n: Which of the events of this cause.
         cause: Workspace and id of the causing entry, or any text that names the cause for ever.
     """
     return "d_" + uuid.uuid5(DERIVED_NAMESPACE, f"{reactor}\x00{version}\x00{cause}\x00{n}").hex

@@ -49,6 +49,9 @@ RECOVERY_TIMEOUT_S: Final = 120.0
 """The same with streams in the store: after a crash the server re-reads its blocks before it listens."""
 STOP_TIMEOUT_S: Final = 10.0
 """Seconds for TERM to flush and end, before KILL; measured under 50 ms."""
+RELOADS: Final = 2
+"""The first reload creates an agent's account but not the route to its imported subject, the second does
+(seen on 2.10.27 and 2.15.1: after one, a new agent's publishes find no responder)."""
 RELOAD_TIMEOUT_S: Final = 5.0
 """Seconds until the server has taken a changed configuration; measured under 30 ms."""
 BACKOFF_FIRST_S: Final = 0.05
@@ -233,7 +236,8 @@ class ManagedBroker:
             before = self._agents
             await self._write_config(wanted)
             try:
-                await self._reload()
+                for _ in range(RELOADS):
+                    await self._reload()
             except BrokerError:
                 await self._write_config(before)
                 raise

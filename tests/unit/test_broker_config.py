@@ -1,0 +1,96 @@
+"""The configuration a managed nats-server gets, and what an agent's credentials may name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from crew_journal.services.journal.broker_config import (
+    AgentUser,
+    Durability,
+    ServerConfig,
+    mint_agent_user,
+    render_config,
+)
+
+
+def config(durability: Durability = "durable") -> ServerConfig:
+    return ServerConfig(
+        server_name="crew-journal-1",
+        port=4999,
+        user="crew-journal",
+        password="secret-of-the-service",
+        durability=durability,
+        store_dir=Path('/data/a "quoted" folder/store'),
+        pid_file=Path("/data/nats.pid"),
+        log_file=Path("/data/nats.log"),
+    )
+
+
+@pytest.mark.parametrize(("durability", "sync"), [("durable", "always"), ("interval", "250ms")])
+def test_the_profile_decides_when_the_server_syncs(durability: Durability, sync: str) -> None:
+    rendered = json.loads(render_config(config(durability), []))
+    assert rendered["jetstream"] == {"store_dir": '/data/a "quoted" folder/store', "sync_interval": sync}
+    assert rendered["listen"] == "127.0.0.1:4999"
+    assert "http" not in rendered
+
+
+def test_an_agent_gets_an_account_with_nothing_but_its_subject() -> None:
+    agent = mint_agent_user("scout-nats", workspace_id="acme", agent_id="scout", crew_id="red")
+    accounts = json.loads(render_config(config(), [agent]))["accounts"]
+    assert accounts["AGENT-scout-nats"] == {
+        "users": [
+            {
+                "user": "scout-nats",
+                "password": agent.password,
+                "permissions": {
+                    "publish": {"allow": ["journal.acme.red.scout.>"]},
+                    "subscribe": {"allow": ["_INBOX_scout-nats.>"]},
+                },
+            }
+        ],
+        "imports": [{"service": {"account": "JOURNAL", "subject": "journal.acme.red.scout.>"}}],
+    }
+
+
+def test_an_agent_without_a_crew_publishes_under_the_reserved_token() -> None:
+    assert mint_agent_user("a", workspace_id="w", agent_id="scout").subject == "journal.w._.scout.>"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "a.b"},
+        {"name": ""},
+        {"name": "a\n"},
+        {"workspace_id": "*"},
+        {"workspace_id": "_system"},
+        {"agent_id": ">"},
+        {"agent_id": "_"},
+        {"crew_id": "red.*"},
+        {"crew_id": "*"},
+        {"password": "short"},
+        {"password": "$2a$11$looks-like-a-bcrypt-hash"},
+    ],
+)
+def test_no_name_can_widen_what_an_agent_may_publish(change: dict[str, str]) -> None:
+    good = {"name": "a", "password": "p" * 32, "workspace_id": "w", "agent_id": "scout", "crew_id": "red"}
+    AgentUser.model_validate(good)
+    with pytest.raises(ValidationError):
+        AgentUser.model_validate(good | change)
+
+
+def test_two_agents_of_one_name_are_refused_and_so_is_the_services_own() -> None:
+    twice = [mint_agent_user("a", workspace_id=w, agent_id="x") for w in ("w1", "w2")]
+    with pytest.raises(ValueError, match="share a name"):
+        render_config(config(), twice)
+    with pytest.raises(ValueError, match="share a name"):
+        render_config(config(), [mint_agent_user("crew-journal", workspace_id="w", agent_id="x")])
+
+
+def test_a_password_does_not_show_in_a_repr() -> None:
+    agent = mint_agent_user("a", workspace_id="w", agent_id="scout")
+    assert agent.password not in repr(agent)

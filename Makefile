@@ -1,0 +1,56 @@
+# Everything a fresh machine needs is here: `make run` and `make test` set up by themselves.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA_DIR ?= .crew-journal
+HTTP ?= 127.0.0.1:9119
+MODELS := .cache/models
+NATS := .cache/nats
+export CREW_JOURNAL_CACHE_DIR := $(CURDIR)/.cache
+
+.PHONY: help setup run test nightly bench lint format clean
+
+help:
+	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it)"
+	@echo "make test     set up, then run the tests (bounded sizes)"
+	@echo "make nightly  the full-size fault and property runs"
+	@echo "make bench    the benchmarks; figures as JSON, see bench/README.md"
+	@echo "make lint     ruff, mypy (strict), import rules"
+	@echo "make setup    only set up: $(VENV), nats-server, MiniLM weights"
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23" "setuptools>=77"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+setup: $(VENV)/.installed
+	@deploy/install-nats $(NATS) >/dev/null
+	@$(BIN)/crew-journal embedder install minilm
+
+run: setup
+	@exec $(BIN)/crew-journal up --sample --data-dir $(DATA_DIR) --http $(HTTP)
+
+test: setup
+	$(BIN)/python -m pytest -m "not nightly"
+
+nightly: setup
+	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly
+
+bench: setup
+	$(BIN)/python -m bench
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format --quiet .
+
+clean:
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

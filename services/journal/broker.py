@@ -270,7 +270,7 @@ class ManagedBroker:
                 pause = min(pause * 2, BACKOFF_LAST_S)
                 try:
                     process = await self._launch()
-                except BrokerError as error:
+                except (BrokerError, OSError) as error:  # OSError: our own files, a full disk
                     self._last_error = str(error)
                     _log.error("broker.restart_failed", error=str(error), retry_in_s=pause)
                 else:

@@ -13,15 +13,16 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from support.nats import connected, running_broker
+from support.nats import PROJECT, connected, running_broker
 
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, DataDirBusy
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.broker_config import Durability
-from crew_journal.services.journal.broker_process import free_port, port_is_free, read_info
+from crew_journal.services.journal.broker_process import end_child, free_port, port_is_free, read_info
 from crew_journal.services.journal.nats_binary import NatsBinary, version_text
 
 DEADLINE_S = 20.0
@@ -36,10 +37,9 @@ async def eventually(condition: Callable[[], bool], what: str) -> None:
 
 def alive(pid: int) -> bool:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return state != "Z"
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -283,6 +283,20 @@ async def test_a_server_that_never_gets_ready_is_ended_within_the_bound(tmp_path
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+async def test_a_cancelled_start_leaves_no_process_and_no_lock(tmp_path: Path) -> None:
+    body = f"case $1 in -t) exit 0;; esac; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 120"
+    broker = ManagedBroker(tmp_path / "data", wrapper(tmp_path, body), "interval")
+    starting = asyncio.create_task(broker.start())
+    await eventually((tmp_path / "pid").exists, "the server is spawned")
+    pid = int((tmp_path / "pid").read_text())
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not alive(pid)
+    async with running_broker(tmp_path / "data") as another:
+        assert another.status().running
+
+
 async def test_a_server_that_ignores_term_is_killed(tmp_path: Path) -> None:
     body = f"case $1 in -t) exit 0;; esac; trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.05; done"
     broker = ManagedBroker(
@@ -313,3 +327,39 @@ async def test_a_port_with_a_listener_is_not_free() -> None:
     async with server:
         assert not port_is_free(server.sockets[0].getsockname()[1])
     assert port_is_free(free_port())
+
+
+async def test_the_template_for_a_server_of_ones_own_starts_and_takes_entries(
+    tmp_path: Path, nats_server_binary: NatsBinary
+) -> None:
+    port = free_port()
+    environment = {
+        "CREW_JOURNAL_NATS_PORT": str(port),
+        "CREW_JOURNAL_NATS_STORE": str(tmp_path / "store"),
+        "CREW_JOURNAL_NATS_PASSWORD": "made-for-this-test",
+    }
+    template = PROJECT / "deploy" / "nats.conf.template"
+    server = await asyncio.create_subprocess_exec(
+        str(nats_server_binary.path),
+        "-c",
+        str(template),
+        "-l",
+        str(tmp_path / "log"),
+        env=environment,
+    )
+    try:
+        client = Client()
+        url = f"nats://127.0.0.1:{port}"
+        await client.connect(
+            url,
+            user="crew-journal",
+            password="made-for-this-test",
+            reconnect_time_wait=0.05,
+            max_reconnect_attempts=int(DEADLINE_S / 0.05),
+        )
+        js = client.jetstream()
+        await js.add_stream(name="JOURNAL", subjects=["journal.>"])
+        assert (await js.publish("journal.w._._.note", b"{}")).seq == 1
+        await client.close()
+    finally:
+        await end_child(server, patience_s=DEADLINE_S)

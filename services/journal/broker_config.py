@@ -98,9 +98,7 @@ def mint_agent_user(name: str, *, workspace_id: str, agent_id: str, crew_id: str
     Raises:
         pydantic.ValidationError: If a name is outside the alphabet.
     """
-    return AgentUser(
-        name=name, password=mint_password(), workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id
-    )
+    return AgentUser(name=name, password=mint_password(), workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,7 @@ class BrokerFiles:
             BrokerError: If the file is there and unreadable.
         """
         if not self.identity.exists():
-            fresh = BrokerIdentity(
-                password=mint_password(), server_name=f"crew-journal-{secrets.token_hex(8)}"
-            )
+            fresh = BrokerIdentity(password=mint_password(), server_name=f"crew-journal-{secrets.token_hex(8)}")
             self.save_identity(fresh)
             return fresh
         try:

@@ -155,9 +155,7 @@ async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int
             if not await runs_with(pid, config):
                 return pid
             await asyncio.sleep(POLL_S)
-    raise BrokerError(
-        f"the nats-server {pid} of an earlier run does not end", hint=f"end process {pid} by hand"
-    )
+    raise BrokerError(f"the nats-server {pid} of an earlier run does not end", hint=f"end process {pid} by hand")
 
 
 async def end_child(process: asyncio.subprocess.Process, *, patience_s: float) -> int:

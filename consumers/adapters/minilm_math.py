@@ -59,9 +59,7 @@ class Gelu:
         x *= np.float32(GELU_STEPS_PER_UNIT)
         cell = np.clip(x, np.float32(-self._bound), np.float32(self._bound - 1))
         np.floor(cell, out=cell)
-        x -= (
-            cell  # the place inside the cell; outside the table, how far to go on along the outermost segment
-        )
+        x -= cell  # the place inside the cell; outside the table, how far to go on along the outermost segment
         index = cell.astype(np.intp)
         index += self._bound
         np.take(self._slopes, index, out=cell, mode="clip")
@@ -145,9 +143,7 @@ class WeightFile:
     def map(self, name: str) -> Floats:
         """A read-only array over the file's pages."""
         offset, shape = self.span(name)
-        mapped: Floats = np.asarray(
-            np.memmap(self._path, dtype=FLOAT32_LE, mode="r", offset=offset, shape=shape)
-        )
+        mapped: Floats = np.asarray(np.memmap(self._path, dtype=FLOAT32_LE, mode="r", offset=offset, shape=shape))
         return mapped
 
     def rows(self, offset: int, width: int, numbers: npt.NDArray[np.integer]) -> Floats:
@@ -156,9 +152,7 @@ class WeightFile:
         A mapped table would become resident 64 KB around every row touched.
         """
         row_bytes = width * FLOAT32_LE.itemsize
-        data = b"".join(
-            os.pread(self._descriptor, row_bytes, offset + int(number) * row_bytes) for number in numbers
-        )
+        data = b"".join(os.pread(self._descriptor, row_bytes, offset + int(number) * row_bytes) for number in numbers)
         return np.frombuffer(data, dtype=FLOAT32_LE).reshape(len(numbers), width)
 
     def linear(self, prefix: str) -> Linear:

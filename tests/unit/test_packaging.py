@@ -1,0 +1,91 @@
+"""The wheel holds what the folders hold, and works without the checkout."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"nats", "faststream", "duckdb", "numpy", "pyarrow", "fastapi", "orjson", "Stemmer", "uvicorn", "ollama"}
+TOP = ("schemas", "consumers", "services")
+
+
+def _config() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_package_folder_is_listed():
+    found = {
+        "crew_journal." + ".".join(init.parent.relative_to(ROOT).parts)
+        for top in TOP
+        for init in (ROOT / top).rglob("__init__.py")
+    }
+    assert set(_config()["tool"]["setuptools"]["packages"]) == found
+
+
+def test_every_folder_with_modules_is_a_package():
+    folders = {path.parent for top in TOP for path in (ROOT / top).rglob("*.py")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_type_checkers_see_the_same_folders_as_the_interpreter():
+    for top in TOP:
+        assert (ROOT / ".typecheck" / "crew_journal" / top).resolve() == ROOT / top
+
+
+@pytest.fixture(scope="module")
+def unpacked_wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what an earlier build left there
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_works_without_the_checkout(unpacked_wheel):
+    script = f"""
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
+sys.path.insert(0, {str(unpacked_wheel)!r})
+from crew_journal.schemas.catalogue import catalogue
+import crew_journal.consumers.discovery as discovery
+from crew_journal.services.cli.main import main
+assert discovery.__file__.startswith({str(unpacked_wheel)!r}), discovery.__file__
+assert len(catalogue()) > 100 and len(discovery.discover_projections()) >= 6
+sys.argv = ["crew-journal", "--version"]
+main()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=unpacked_wheel, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert _config()["project"]["version"] in ran.stdout
+
+
+def test_the_wheel_holds_the_data_files(unpacked_wheel):
+    base = unpacked_wheel / "crew_journal"
+    for name in ("schemas/catalogue.json", "schemas/entry.schema.json", "services/cli/sample/journal.jsonl"):
+        assert (base / name).stat().st_size > 0
+
+
+def test_the_client_needs_only_schemas_and_httpx():
+    script = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {HEAVY!r}:
+            raise ImportError("the client imports " + name)
+sys.meta_path.insert(0, Refuse())
+from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -27,7 +27,8 @@ class Batch:
     events: Sequence[Event]
     first_seq: int
     last_seq: int
-    _shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What one fold computed from the events alone and another may use (``tokens``, ``postings``); never state."""
 
     @cached_property
     def entries(self) -> list[EntryRecorded]:
@@ -73,7 +74,10 @@ class Projection(Protocol):
         version: Raised whenever the same events would give other rows; the host then rebuilds the view.
         ddl: ``CREATE TABLE`` statements (with ``IF NOT EXISTS``) of its own tables.
         tables: Names of those tables.
-        digest: Table name → SELECT list of what the canonical digest covers; a table that is left out is digested whole.
+        digest: Table name → SELECT list of what the canonical digest covers; a table that is left out is digested whole,
+            one with an empty list not at all (its rows follow from others or only describe the physical layout). A list
+            that begins with ``SELECT`` is the whole query, so that rows spread over two tables are digested as one set.
+            The leading columns should be the key: a difference is named by them.
     """
 
     name: ClassVar[str]

@@ -186,20 +186,29 @@ class Analyzer:
 
     def terms(self, text: str) -> list[int]:
         """The term key of every indexed token of ``text``, in order; stop words are left out."""
-        keys = self._keys
         tokens = _TOKEN.findall(fold(text))
+        keys = self._keys
         try:
             return [key for token in tokens if (key := keys[token])]
         except KeyError:
-            self._learn({token for token in tokens if token not in keys})
-            return [key for token in tokens if (key := self._keys[token])]
+            return [key for key in self.keys_of(tokens) if key]
 
-    def _learn(self, unknown: set[str]) -> None:
-        if len(self._keys) + len(unknown) > self._cache_size:
-            self._keys = {**dict.fromkeys(STOP_WORDS, 0)}
+    def keys_of(self, tokens: list[str]) -> list[int]:
+        """The term key of each folded token, 0 for a stop word; for callers that cut the text themselves."""
+        keys = self._keys
+        unknown = {token for token in tokens if token not in keys}
+        if unknown:
+            learned = self._learned(unknown)
+            if len(keys) + len(learned) > self._cache_size:
+                self._keys = dict.fromkeys(STOP_WORDS, 0)
+                self._keys.update(learned)  # the old cache goes on serving the tokens at hand
+            keys.update(learned)
+        return [keys[token] for token in tokens]
+
+    def _learned(self, unknown: set[str]) -> dict[str, int]:
         words = sorted(unknown)
-        for word, stem in zip(words, self._stem_words([w[:MAX_TOKEN] for w in words]), strict=True):
-            self._keys[word] = hash64(stem) or 1
+        stems = self._stem_words([word[:MAX_TOKEN] for word in words])
+        return {word: hash64(stem) or 1 for word, stem in zip(words, stems, strict=True)}
 
 
 def date_prefix(ts_ms: int) -> str:

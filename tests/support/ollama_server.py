@@ -248,6 +248,9 @@ class _Handler(BaseHTTPRequestHandler):
         failure = state._failure
         if failure == "slow":
             state._hold()
+            if state._http is None:  # stopped meanwhile: the connection ends without an answer
+                self.close_connection = True
+                return
             failure = state._failure if state._failure != "slow" else "ok"
         if failure == "model-missing" or not self._known(body.get("model", "")):
             self._no_model(body)

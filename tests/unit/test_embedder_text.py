@@ -1,0 +1,32 @@
+"""The embedded text and its cap."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.rules.embed_text import cap_bytes, embedded_text
+
+
+def test_question_and_reason_follow_the_summary_in_this_order() -> None:
+    payload = {"reason": "no budget", "question": "may we?", "state": "pending"}
+    assert embedded_text("asked", payload) == "asked :: may we? :: no budget"
+
+
+def test_only_non_empty_strings_are_appended() -> None:
+    for value in ("", None, 3, True, ["may we?"], {"question": "x"}):
+        assert embedded_text("asked", {"question": value, "reason": "why"}) == "asked :: why"
+    assert embedded_text("asked", {}) == "asked"
+
+
+@given(st.text(), st.integers(0, 80))
+def test_the_cap_is_the_longest_start_that_fits(text: str, limit: int) -> None:
+    capped = cap_bytes(text, limit)
+    assert text.startswith(capped)
+    assert len(capped.encode()) <= limit
+    if capped != text:
+        assert len(text[: len(capped) + 1].encode()) > limit
+
+
+def test_a_lone_surrogate_does_not_break_the_cap() -> None:
+    assert cap_bytes("a\ud800b", 10) == "a?b"

@@ -6,9 +6,15 @@ acks its cause only after the broker acked the effects.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Protocol, runtime_checkable
+
+from nats.aio.client import Client
+
+from crew_journal.schemas.ports import Embedder, Publisher
+from crew_journal.schemas.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +56,28 @@ class Reactor(Protocol):
     async def status(self) -> ReactorStatus:
         """How it is doing."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReactorContext:
+    """What a reactor is built from; whoever makes it also closes what is in it.
+
+    Attributes:
+        client: A connection to the broker that reconnects for ever, to consume with.
+        publisher: Publishes to JOURNAL.
+        embedder: The active model, None where there is none.
+        embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.
+        clock: The time now, UTC; for status, never for what is published.
+        settings: The node's settings.
+    """
+
+    client: Client
+    publisher: Publisher
+    embedder: Embedder | None
+    embedding_dim: int | None
+    clock: Callable[[], datetime]
+    settings: Settings
+
+
+ReactorFactory = Callable[[ReactorContext], Reactor | None]
+"""``REACTOR`` of a module in ``consumers/reactors``: builds it, or None where it has nothing to do."""

@@ -36,11 +36,17 @@ class OutgoingMessage:
 def encode_vector(event: VectorDerived, version: int) -> OutgoingMessage:
     """The message of a vector fact; ``seq`` and ``published_ms`` are the broker's to give.
 
+    Its id follows from workspace, entry id, entry sequence and model. The sequence belongs to it because an id may
+    stand in the stream twice (a late repeat, with other content perhaps): within the dedupe window the fact of the
+    repeat would else suppress the fact of the first, which is the one that counts. A tombstone is another fact than
+    a vector.
+
     Args:
         event: The fact.
         version: Version of the reactor, part of the deterministic id.
     """
-    fact_id = derived_id("embed", version, f"{event.workspace_id}/{event.entry_id}", event.model)
+    cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
+    fact_id = derived_id("embed", version, cause, event.model if event.dim else f"{event.model}/tombstone")
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,

@@ -1,0 +1,63 @@
+"""The text of tokens, and the owner's token of a data directory.
+
+Invariants: a token is 256 random bits, so its plain SHA-256 is as good a thing to keep as any slower hash; the owner's
+file is readable by its owner alone from its first byte, and a crash leaves a whole one or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+from crew_journal.schemas.errors import NotAllowed
+
+OWNER_TOKEN_FILE: Final = "admin.token"
+_RANDOM_BYTES: Final = 32
+_TOKEN: Final = re.compile(r"cj_[A-Za-z0-9_-]{43}\Z", re.ASCII)
+_PRIVATE: Final = 0o600
+
+
+def is_token(text: str) -> bool:
+    """Whether ``text`` has the form of a token."""
+    return bool(_TOKEN.match(text))
+
+
+def mint_token() -> str:
+    """``cj_`` and 43 characters of ``[A-Za-z0-9_-]``: 256 random bits."""
+    return "cj_" + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def token_hash(plaintext: str) -> str:
+    """Hex SHA-256; with 256 random bits there is nothing a salt or a slow hash would add."""
+    return hashlib.sha256(plaintext.encode()).hexdigest()
+
+
+def ensure_owner_token(data_dir: Path) -> str:
+    """The owner's token of this data directory, minted on first start into a file only its owner can read.
+
+    Raises:
+        NotAllowed: If the file is there but others could read it or it holds no token.
+    """
+    path = data_dir / OWNER_TOKEN_FILE
+    with contextlib.suppress(FileExistsError):
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fresh = data_dir / f".{OWNER_TOKEN_FILE}.{secrets.token_hex(8)}"
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
+            file.write(mint_token() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(fresh, path)  # all or nothing, and never over a token that is there
+        finally:
+            fresh.unlink()
+    if path.stat().st_mode & ~_PRIVATE & 0o777:
+        raise NotAllowed(f"{path} can be read by others", hint=f"chmod 600 {path}, or delete it for a new token")
+    token = path.read_text("utf-8").strip()
+    if not _TOKEN.match(token):
+        raise NotAllowed(f"{path} holds no token", hint="delete it; the next start writes a new one")
+    return token

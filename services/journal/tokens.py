@@ -1,0 +1,375 @@
+"""Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
+
+Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked``; every node that folds the
+journal knows the same tokens; the plaintext exists once, in the answer that made it. The owner's token of this machine
+alone is no event: it is in ``admin.token`` below the data directory, so that a fresh node can be administered at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+from pydantic import ValidationError
+
+from crew_journal.schemas.entry import ActorType, Severity
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
+from crew_journal.schemas.events.control import ControlPayload, TokenCreated, TokenRevoked
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
+from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+
+OWNER_TOKEN_FILE: Final = "admin.token"  # a file's name
+OWNER_TOKEN_ID: Final = "owner"  # an id, not a secret
+TOKENS_PROJECTION: Final = "tokens"
+_RANDOM_BYTES: Final = 32
+_TOKEN: Final = re.compile(r"cj_[A-Za-z0-9_-]{43}\Z", re.ASCII)
+_PRIVATE: Final = 0o600
+_TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
+
+log = structlog.get_logger(__name__)
+
+
+class Recorder(Protocol):
+    """What is needed of the journal: to record a control entry."""
+
+    async def record(
+        self,
+        workspace_id: str,
+        payload: ControlPayload,
+        *,
+        summary: str,
+        entry_id: str | None = None,
+        actor_type: ActorType = ActorType.SYSTEM,
+        actor_id: str | None = None,
+        severity: Severity = Severity.INFO,
+    ) -> Recorded:
+        """Record it; returns after the ack."""
+        ...
+
+
+class Recorded(Protocol):
+    """A recorded entry."""
+
+    @property
+    def seq(self) -> int:
+        """Its stream sequence."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token without its secret.
+
+    Attributes:
+        token_id: Names it for revoking.
+        role: OWNER, ADMIN, LEAD or AGENT.
+        workspace_id: Its workspace; None for all.
+        crew_id: Its crew, if any.
+        agent_id: Its agent, if any.
+        label: What its maker calls it.
+        created_ms: When it was made, milliseconds since the epoch; 0 for the owner's.
+        revoked_ms: When it was revoked, None while it counts.
+    """
+
+    token_id: str
+    role: Role
+    workspace_id: str | None
+    crew_id: str | None
+    agent_id: str | None
+    label: str
+    created_ms: int
+    revoked_ms: int | None
+
+    def as_record(self) -> dict[str, Any]:
+        """The token as JSON for answers."""
+        return {
+            "token_id": self.token_id,
+            "role": self.role.value,
+            "workspace_id": self.workspace_id,
+            "crew_id": self.crew_id,
+            "agent_id": self.agent_id,
+            "label": self.label,
+            "created_ms": self.created_ms,
+            "revoked_ms": self.revoked_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token just made; ``plaintext`` is not shown again."""
+
+    plaintext: str
+    info: TokenInfo
+
+
+def mint_token() -> str:
+    """``cj_`` and 43 characters of ``[A-Za-z0-9_-]``: 256 random bits."""
+    return "cj_" + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def token_hash(plaintext: str) -> str:
+    """Hex SHA-256; with 256 random bits there is nothing a salt or a slow hash would add."""
+    return hashlib.sha256(plaintext.encode()).hexdigest()
+
+
+def ensure_owner_token(data_dir: Path) -> str:
+    """The owner's token of this data directory, minted on first start into a file only its owner can read.
+
+    Raises:
+        NotAllowed: If the file is there but others could read it or it holds no token.
+    """
+    path = data_dir / OWNER_TOKEN_FILE
+    with contextlib.suppress(FileExistsError):
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fresh = data_dir / f".{OWNER_TOKEN_FILE}.{secrets.token_hex(8)}"
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
+            file.write(mint_token() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(fresh, path)  # all or nothing, and never over a token that is there
+        finally:
+            fresh.unlink()
+    if path.stat().st_mode & ~_PRIVATE & 0o777:
+        raise NotAllowed(f"{path} can be read by others", hint=f"chmod 600 {path}, or delete it for a new token")
+    token = path.read_text("utf-8").strip()
+    if not _TOKEN.match(token):
+        raise NotAllowed(f"{path} holds no token", hint="delete it; the next start writes a new one")
+    return token
+
+
+class TokenRegistry:
+    """Knows every token that counts, and makes and revokes them.
+
+    Args:
+        views: Where the folded tokens are, and news of what is committed.
+        journal: Records the facts.
+        owner_token: Plaintext of the machine's own token.
+        wait_s: Seconds to wait until the view shows a change.
+    """
+
+    def __init__(
+        self, views: ViewReader, journal: Recorder, owner_token: str, *, wait_s: float = MIN_SEQ_WAIT_S
+    ) -> None:
+        self._views = views
+        self._journal = journal
+        self._wait_s = wait_s
+        self._owner = Principal(token_id=OWNER_TOKEN_ID, role=Role.OWNER, workspace_id=None)
+        self._owner_hash = token_hash(owner_token)
+        self._by_hash: dict[str, Principal] = {}
+        self._hash_of: dict[str, str] = {}
+        self._unsubscribe = views.subscribe(self._committed)
+
+    def load(self) -> None:
+        """Read the folded tokens; blocking, once, on the event loop's thread, so that no commit falls in between."""
+        rows = self._views.rows(
+            "SELECT token_id, sha256, role, workspace_id, crew_id, agent_id FROM tokens WHERE revoked_ms IS NULL"
+        )
+        for token_id, sha256, role, workspace_id, crew_id, agent_id in rows:
+            self._add(
+                sha256,
+                Principal(
+                    token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
+                ),
+            )
+
+    def close(self) -> None:
+        """Follow the journal no longer."""
+        self._unsubscribe()
+
+    def authenticate(self, bearer: str) -> Principal:
+        """Who bears this token; found by its hash, so timing tells nothing of other tokens.
+
+        Raises:
+            NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable.
+        """
+        if _TOKEN.match(bearer):
+            digest = token_hash(bearer)
+            if digest == self._owner_hash:
+                return self._owner
+            if (principal := self._by_hash.get(digest)) is not None:
+                return principal
+        raise NotAuthenticated("the token is unknown or revoked", hint="send Authorization: Bearer cj_…")
+
+    def counts(self, token_id: str) -> bool:
+        """Whether a token still counts; for answers that last, like the live tail."""
+        return token_id == OWNER_TOKEN_ID or token_id in self._hash_of
+
+    async def create(
+        self,
+        principal: Principal,
+        *,
+        role: Role,
+        workspace: str | None,
+        all_workspaces: bool = False,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        label: str = "",
+    ) -> NewToken:
+        """Make a token and wait until it counts.
+
+        Args:
+            principal: Who asks: OWNER or ADMIN; an ADMIN makes no OWNER.
+            role: The new token's role.
+            workspace: Its workspace; the asker's own (or ``default``) if absent.
+            all_workspaces: For every workspace; only an OWNER of all may, and only for role OWNER.
+            crew_id: Its crew; a LEAD needs one.
+            agent_id: Its agent; LEAD and AGENT need one.
+            label: What to call it.
+
+        Raises:
+            NotAllowed: If the asker's role or workspace does not allow it.
+            InvalidQuery: If role, crew and agent do not fit together.
+        """
+        _administers(principal)
+        if role is Role.OWNER and principal.role is not Role.OWNER:
+            raise NotAllowed("only an OWNER makes OWNER tokens", hint="ask for role ADMIN, LEAD or AGENT", field="role")
+        if all_workspaces and principal.workspace_id is not None:
+            raise NotAllowed(
+                "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
+            )
+        if all_workspaces and workspace:
+            raise InvalidQuery("workspace_id and all_workspaces exclude each other", field="all_workspaces")
+        workspace_id = None if all_workspaces else principal.workspace(workspace)
+        plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
+        try:
+            bound = Principal(
+                token_id=token_id, role=role, workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
+            )
+            payload = TokenCreated(
+                token_id=token_id,
+                sha256=token_hash(plaintext),
+                role=role,
+                workspace_id=workspace_id,
+                crew_id=crew_id,
+                agent_id=agent_id,
+                label=label,
+            )
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+            field = ".".join(str(part) for part in problem["loc"]) or "role"
+            raise InvalidQuery(problem["msg"].removeprefix("Value error, "), field=field) from None
+        recorded = await self._journal.record(
+            workspace_id or SYSTEM_WORKSPACE,
+            payload,
+            summary=f"Token {token_id} of role {role.value} created",
+            actor_type=ActorType.USER,
+            actor_id=principal.token_id,
+        )
+        self._add(payload.sha256, bound)
+        await self._shown(recorded.seq)
+        log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq)
+        rows = [
+            info for info in self._infos(workspace_id, everything=workspace_id is None) if info.token_id == token_id
+        ]
+        info = rows[0] if rows else TokenInfo(token_id, role, workspace_id, crew_id, agent_id, label, 0, None)
+        return NewToken(plaintext, info)
+
+    async def revoke(self, principal: Principal, token_id: str) -> None:
+        """End a token; it is refused from the moment this returns.
+
+        Raises:
+            NotFound: If there is none, or none in the asker's workspace.
+            NotAllowed: If the asker's role does not allow it.
+        """
+        _administers(principal)
+        if token_id == OWNER_TOKEN_ID and principal.workspace_id is None:
+            raise NotAllowed(
+                "the owner's token is a file, not a fact of the journal",
+                hint=f"delete {OWNER_TOKEN_FILE} in the data directory and restart",
+            )
+        known = [
+            info
+            for info in self._infos(principal.workspace_id, everything=principal.workspace_id is None)
+            if info.token_id == token_id and info.revoked_ms is None
+        ]
+        if not known:
+            raise NotFound(f"no token {token_id[:64]}", hint="crew-journal token list shows them")
+        if known[0].role is Role.OWNER and principal.role is not Role.OWNER:
+            raise NotAllowed("only an OWNER revokes OWNER tokens", hint="use an OWNER token")
+        recorded = await self._journal.record(
+            known[0].workspace_id or SYSTEM_WORKSPACE,
+            TokenRevoked(token_id=token_id),
+            summary=f"Token {token_id} revoked",
+            actor_type=ActorType.USER,
+            actor_id=principal.token_id,
+        )
+        self._drop(token_id)
+        await self._shown(recorded.seq)
+        log.info("token.revoked", token_id=token_id, seq=recorded.seq)
+
+    def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenInfo, ...]:
+        """Every token of the asker's workspace (of all, for a token of all that names none); blocking.
+
+        Raises:
+            NotAllowed: If the asker's role or workspace does not allow it.
+        """
+        _administers(principal)
+        if principal.workspace_id is None and not workspace:
+            return self._infos(None, everything=True)
+        return self._infos(principal.workspace(workspace), everything=False)
+
+    def _infos(self, workspace_id: str | None, *, everything: bool) -> tuple[TokenInfo, ...]:
+        where, params = ("true", ()) if everything else ("workspace_id = ?", (workspace_id,))
+        rows = self._views.rows(
+            "SELECT token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms"
+            f" FROM tokens WHERE {where} ORDER BY created_ms, token_id",
+            params,
+        )
+        return tuple(TokenInfo(row[0], Role(row[1]), *row[2:5], row[5] or "", *row[6:]) for row in rows)
+
+    async def _shown(self, seq: int) -> None:
+        """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""
+        try:
+            await self._views.wait_for(seq, self._wait_s, TOKENS_PROJECTION)
+        except ViewsBehind:
+            log.warning("token.view_is_late", seq=seq)
+
+    def _committed(self, batch: CommittedBatch) -> None:
+        for event in batch.entries:
+            if event.control and event.entry.entry_type in _TYPES:
+                self._learn(event)
+
+    def _learn(self, event: EntryRecorded) -> None:
+        try:
+            if event.entry.entry_type == TokenRevoked.ENTRY_TYPE:
+                self._drop(TokenRevoked.model_validate(event.entry.payload).token_id)
+                return
+            made = TokenCreated.model_validate(event.entry.payload)
+            if (made.workspace_id or SYSTEM_WORKSPACE) != event.workspace_id:
+                raise ValueError("a token of another workspace")
+            principal = Principal(
+                token_id=made.token_id,
+                role=made.role,
+                workspace_id=made.workspace_id,
+                crew_id=made.crew_id,
+                agent_id=made.agent_id,
+            )
+        except ValueError:  # pydantic's is one
+            log.error("token.fact_is_not_valid", seq=event.seq)
+            return
+        self._add(made.sha256, principal)
+
+    def _add(self, sha256: str, principal: Principal) -> None:
+        self._by_hash[sha256] = principal
+        self._hash_of[principal.token_id] = sha256
+
+    def _drop(self, token_id: str) -> None:
+        sha256 = self._hash_of.pop(token_id, None)
+        if sha256 is not None:
+            self._by_hash.pop(sha256, None)
+
+
+def _administers(principal: Principal) -> None:
+    if not principal.role.administers:
+        raise NotAllowed(f"a token of role {principal.role.value} manages no tokens", hint="use an ADMIN token")

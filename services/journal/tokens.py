@@ -7,13 +7,9 @@ alone is no event: it is in ``admin.token`` below the data directory, so that a 
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import re
-import secrets
+import asyncio
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import structlog
@@ -27,13 +23,19 @@ from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.timestamps import to_ms
+from crew_journal.services.journal.owner_token import (
+    OWNER_TOKEN_FILE,
+    ensure_owner_token,
+    is_token,
+    mint_token,
+    token_hash,
+)
 
-OWNER_TOKEN_FILE: Final = "admin.token"  # a file's name
-OWNER_TOKEN_ID: Final = "owner"  # an id, not a secret
+__all__ = ["NewToken", "TokenInfo", "TokenRegistry", "ensure_owner_token"]
+
+OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
-_RANDOM_BYTES: Final = 32
-_TOKEN: Final = re.compile(r"cj_[A-Za-z0-9_-]{43}\Z", re.ASCII)
-_PRIVATE: Final = 0o600
 _TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
 
 log = structlog.get_logger(__name__)
@@ -112,42 +114,6 @@ class NewToken:
     info: TokenInfo
 
 
-def mint_token() -> str:
-    """``cj_`` and 43 characters of ``[A-Za-z0-9_-]``: 256 random bits."""
-    return "cj_" + secrets.token_urlsafe(_RANDOM_BYTES)
-
-
-def token_hash(plaintext: str) -> str:
-    """Hex SHA-256; with 256 random bits there is nothing a salt or a slow hash would add."""
-    return hashlib.sha256(plaintext.encode()).hexdigest()
-
-
-def ensure_owner_token(data_dir: Path) -> str:
-    """The owner's token of this data directory, minted on first start into a file only its owner can read.
-
-    Raises:
-        NotAllowed: If the file is there but others could read it or it holds no token.
-    """
-    path = data_dir / OWNER_TOKEN_FILE
-    with contextlib.suppress(FileExistsError):
-        data_dir.mkdir(parents=True, exist_ok=True)
-        fresh = data_dir / f".{OWNER_TOKEN_FILE}.{secrets.token_hex(8)}"
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
-            file.write(mint_token() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(fresh, path)  # all or nothing, and never over a token that is there
-        finally:
-            fresh.unlink()
-    if path.stat().st_mode & ~_PRIVATE & 0o777:
-        raise NotAllowed(f"{path} can be read by others", hint=f"chmod 600 {path}, or delete it for a new token")
-    token = path.read_text("utf-8").strip()
-    if not _TOKEN.match(token):
-        raise NotAllowed(f"{path} holds no token", hint="delete it; the next start writes a new one")
-    return token
-
-
 class TokenRegistry:
     """Knows every token that counts, and makes and revokes them.
 
@@ -193,7 +159,7 @@ class TokenRegistry:
         Raises:
             NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable.
         """
-        if _TOKEN.match(bearer):
+        if is_token(bearer):
             digest = token_hash(bearer)
             if digest == self._owner_hash:
                 return self._owner
@@ -269,10 +235,7 @@ class TokenRegistry:
         self._add(payload.sha256, bound)
         await self._shown(recorded.seq)
         log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq)
-        rows = [
-            info for info in self._infos(workspace_id, everything=workspace_id is None) if info.token_id == token_id
-        ]
-        info = rows[0] if rows else TokenInfo(token_id, role, workspace_id, crew_id, agent_id, label, 0, None)
+        info = TokenInfo(token_id, role, workspace_id, crew_id, agent_id, label, to_ms(datetime.now(UTC)), None)
         return NewToken(plaintext, info)
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
@@ -288,11 +251,8 @@ class TokenRegistry:
                 "the owner's token is a file, not a fact of the journal",
                 hint=f"delete {OWNER_TOKEN_FILE} in the data directory and restart",
             )
-        known = [
-            info
-            for info in self._infos(principal.workspace_id, everything=principal.workspace_id is None)
-            if info.token_id == token_id and info.revoked_ms is None
-        ]
+        tokens = await self.list(principal)
+        known = [info for info in tokens if info.token_id == token_id and info.revoked_ms is None]
         if not known:
             raise NotFound(f"no token {token_id[:64]}", hint="crew-journal token list shows them")
         if known[0].role is Role.OWNER and principal.role is not Role.OWNER:
@@ -308,25 +268,27 @@ class TokenRegistry:
         await self._shown(recorded.seq)
         log.info("token.revoked", token_id=token_id, seq=recorded.seq)
 
-    def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenInfo, ...]:
-        """Every token of the asker's workspace (of all, for a token of all that names none); blocking.
+    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenInfo, ...]:
+        """Every token of the asker's workspace (of all, for a token of all that names none).
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
         """
         _administers(principal)
         if principal.workspace_id is None and not workspace:
-            return self._infos(None, everything=True)
-        return self._infos(principal.workspace(workspace), everything=False)
+            return await asyncio.to_thread(self._infos, "true", ())
+        return await asyncio.to_thread(self._infos, "workspace_id = ?", (principal.workspace(workspace),))
 
-    def _infos(self, workspace_id: str | None, *, everything: bool) -> tuple[TokenInfo, ...]:
-        where, params = ("true", ()) if everything else ("workspace_id = ?", (workspace_id,))
+    def _infos(self, where: str, params: tuple[str, ...]) -> tuple[TokenInfo, ...]:
         rows = self._views.rows(
             "SELECT token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms"
             f" FROM tokens WHERE {where} ORDER BY created_ms, token_id",
             params,
         )
-        return tuple(TokenInfo(row[0], Role(row[1]), *row[2:5], row[5] or "", *row[6:]) for row in rows)
+        return tuple(
+            TokenInfo(token_id, Role(role), workspace_id, crew_id, agent_id, label or "", created_ms, revoked_ms)
+            for token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms in rows
+        )
 
     async def _shown(self, seq: int) -> None:
         """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""

@@ -27,8 +27,8 @@ from crew_journal.schemas.rules.embed_text import cap_bytes
 from crew_journal.schemas.settings import EMBED_INPUT_BYTES
 
 MICRO_BATCH_WORD_PIECES: Final = 512
-"""Documents computed at once by the worker: a layer of it takes 30 ms, which is the longest a query waits, at 55-60
-texts/s instead of 70 with 2,048 (bench of 500 turns of 40 word pieces)."""
+"""Documents computed at once by the worker. One layer of it, the longest a query waits, takes 30 ms: a query amid a long
+batch took 33 ms in the median. Costs little: 64 texts/s instead of 70 with 2,048 (turns of 40 word pieces)."""
 PROBE_TEXT: Final = "Is the embedder there?"
 
 
@@ -50,8 +50,8 @@ class _Query:
 class MiniLmEmbedder:
     """An `Embedder` (see `schemas.ports`) computing all-MiniLM-L6-v2 in this process.
 
-    Measured on one core at 2.5 GHz: 11 ms a query of 14 word pieces, 60-70 texts of 40 word pieces a second;
-    58 MB resident once loaded, 80 MB while embedding.
+    Measured on one core at 2.5 GHz: 11 ms a query of 14 word pieces, 64 texts of 40 word pieces a second, loaded
+    in 0.1 s; 58 MB resident once loaded, 73 MB with full batches.
 
     Args:
         cache_dir: Where `minilm_weights.install_minilm` put the model.

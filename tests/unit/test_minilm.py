@@ -203,7 +203,7 @@ async def test_the_event_loop_runs_on_while_documents_are_embedded(embedder: Min
     while not documents.done():
         await asyncio.sleep(0)
         turns += 1
-    assert turns > 1_000
+    assert turns > 100  # one or two, if it were blocked
 
 
 async def test_a_cancelled_batch_is_dropped_and_the_next_call_is_answered(embedder: MiniLmEmbedder) -> None:

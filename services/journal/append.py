@@ -1,0 +1,322 @@
+"""The journal's one way in: validate, publish, return after the ack.
+
+Invariants: an id is bound to one content for ever — the same content again returns the first sequence, other content is
+a conflict, and two concurrent appends of one id are served one after the other, so never are both of two contents acked.
+A batch is validated whole before anything is published.
+
+One limit is the broker's: a batch that holds an id which only the broker still remembers (published by another process
+within the dedupe window and not yet in the views) is published one by one; a conflict found then is reported although
+the other entries of the batch are stored. Sending the batch again is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
+
+from crew_journal.schemas.entry import ActorType, JournalEntry, Severity
+from crew_journal.schemas.errors import (
+    BrokerUnavailable,
+    EntryConflict,
+    EntryTooLarge,
+    FieldProblem,
+    InvalidEntry,
+    NotAllowed,
+)
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.control import ControlPayload
+from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.schemas.ports import IdentityReader, Published
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import MAX_BATCH
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.timestamps import to_ms
+from crew_journal.services.journal.submission import Accepted, accept, content_hash, message_of
+from crew_journal.services.journal.writer import Writer
+
+RECENT_IDS: Final = 20_000
+"""Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""
+YIELD_EVERY: Final = 100
+"""Submissions of a batch validated before others get the event loop: about 1.5 ms."""
+_SHOWN_IDS: Final = 10
+"""Ids that an error message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An entry that is in the journal.
+
+    Attributes:
+        id: Its id.
+        seq: Its stream sequence.
+        duplicate: Whether it was there before with the same content; ``seq`` is then the first one's.
+    """
+
+    id: str
+    seq: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    seq: int
+    content: str
+
+
+class Journal:
+    """Appends entries.
+
+    Args:
+        writer: An open writer on JOURNAL.
+        identities: The ids that the views know.
+        clock: The server's time, UTC.
+    """
+
+    def __init__(self, writer: Writer, identities: IdentityReader, *, clock: Callable[[], datetime]) -> None:
+        self._writer = writer
+        self._identities = identities
+        self._clock = clock
+        self._recent: dict[str, _Known] = {}
+        self._in_hand: dict[str, asyncio.Future[None]] = {}
+        self._messages = writer.client.jetstream()
+
+    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
+        """Append one entry and return after the broker's ack.
+
+        Args:
+            principal: Who submits.
+            submission: The raw fields.
+
+        Raises:
+            InvalidEntry, NotAllowed, EntryTooLarge: The submission is refused; nothing was published.
+            EntryConflict: The id is taken by other content.
+            BrokerUnavailable: No ack within the bound; repeating it with the same id is safe.
+        """
+        accepted = accept(principal, submission, self._clock())
+        if not accepted.given_id:
+            message = accepted.message
+            published = await self._writer.publish(message.subject, message.body, message.headers)
+            return Appended(accepted.entry.id, published.seq, False)
+        return await self._append_given(accepted)
+
+    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
+        """Append up to 1,000 entries, all or nothing; the answers are in the order given.
+
+        Raises:
+            InvalidEntry: Naming every offending field of every entry (``entries[3].ts``).
+            NotAllowed, EntryTooLarge, EntryConflict: As for one; nothing was published.
+            BrokerUnavailable: As for one.
+        """
+        if len(submissions) > MAX_BATCH:
+            raise EntryTooLarge(
+                f"the batch has {len(submissions):,} entries, more than {MAX_BATCH:,}", hint="send several batches"
+            )
+        batch = await self._accept_all(principal, submissions)
+        first_of = _first_of_each_id(batch)
+        given = [accepted.identity for accepted in batch if accepted.given_id]
+        known: dict[str, _Known] = {}
+        repeated: dict[str, bool] = {}
+        async with self._holding(given):
+            conflicts: list[str] = []
+            for identity, index in first_of.items():
+                accepted = batch[index]
+                if accepted.given_id and (found := self._known(accepted)) is not None:
+                    if found.content != accepted.content:
+                        conflicts.append(accepted.entry.id)
+                    known[identity] = found
+                    repeated[identity] = True
+            if conflicts:
+                raise _conflict(conflicts)
+            fresh = [batch[index] for identity, index in first_of.items() if identity not in known]
+            if fresh:
+                acks = await self._writer.publish_atomic([accepted.message for accepted in fresh])
+                known |= await self._settle(fresh, acks)
+                repeated |= {a.identity: ack.duplicate for a, ack in zip(fresh, acks, strict=True)}
+        return [
+            Appended(
+                accepted.entry.id,
+                known[accepted.identity].seq,
+                repeated[accepted.identity] or first_of[accepted.identity] != index,
+            )
+            for index, accepted in enumerate(batch)
+        ]
+
+    async def record(
+        self,
+        workspace_id: str,
+        payload: ControlPayload,
+        *,
+        summary: str,
+        entry_id: str | None = None,
+        actor_type: ActorType = ActorType.SYSTEM,
+        actor_id: str | None = None,
+        severity: Severity = Severity.INFO,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+    ) -> Appended:
+        """Record a decision as a control entry: for the service itself, never for what a client sends.
+
+        Args:
+            workspace_id: The workspace, or ``_system``.
+            payload: What was decided.
+            summary: One line for the reader of the journal.
+            entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
+            actor_type: Who decided.
+            actor_id: Who exactly.
+            severity: How bad it is.
+            crew_id: The crew it concerns.
+            agent_id: The agent it concerns.
+
+        Raises:
+            EntryConflict: If ``entry_id`` is taken by another decision.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        now = self._clock()
+        record: dict[str, Any] = {
+            "workspace_id": workspace_id,
+            "entry_type": payload.ENTRY_TYPE,
+            "schema_version": payload.VERSION,
+            "summary": summary,
+            "payload": payload.model_dump(mode="json"),
+            "actor_type": actor_type.value,
+            "severity": severity.value,
+        }
+        optional = {"actor_id": actor_id, "crew_id": crew_id, "agent_id": agent_id, "id": entry_id}
+        record |= {name: value for name, value in optional.items() if value is not None}
+        content = content_hash(record)
+        entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
+        message = message_of(entry, content, control=True)
+        return await self._append_given(Accepted(entry, message, content, entry_id is not None))
+
+    async def _append_given(self, accepted: Accepted) -> Appended:
+        async with self._holding((accepted.identity,)):
+            found = self._known(accepted) if accepted.given_id else None
+            if found is not None:
+                if found.content != accepted.content:
+                    raise _conflict([accepted.entry.id])
+                return Appended(accepted.entry.id, found.seq, True)
+            message = accepted.message
+            ack = await self._writer.publish(message.subject, message.body, message.headers)
+            await self._settle([accepted], [ack])
+            return Appended(accepted.entry.id, ack.seq, ack.duplicate)
+
+    async def _accept_all(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Accepted]:
+        now = self._clock()
+        batch: list[Accepted] = []
+        problems: list[FieldProblem] = []
+        too_large: list[EntryTooLarge] = []
+        forbidden: NotAllowed | None = None
+        for index, submission in enumerate(submissions):
+            if index % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+            prefix = f"entries[{index}]."
+            try:
+                batch.append(accept(principal, submission, now, prefix))
+            except InvalidEntry as error:
+                problems += error.problems
+            except EntryTooLarge as error:
+                too_large.append(error)
+            except NotAllowed as error:
+                forbidden = forbidden or error
+        if forbidden is not None:
+            raise forbidden
+        if problems:
+            problems += [FieldProblem(error.field or "entries", error.message, error.hint) for error in too_large]
+            raise InvalidEntry(tuple(problems))
+        if too_large:
+            raise too_large[0]
+        return batch
+
+    def _known(self, accepted: Accepted) -> _Known | None:
+        recent = self._recent.get(accepted.identity)
+        if recent is not None:
+            return recent
+        found = self._identities.find(accepted.entry.workspace_id, accepted.entry.id)
+        return None if found is None else _Known(found.seq, found.content.hex())
+
+    async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> dict[str, _Known]:
+        """Compare what the broker calls a duplicate with what it has stored, and remember the rest."""
+        settled: dict[str, _Known] = {}
+        conflicts: list[str] = []
+        for accepted, ack in zip(batch, acks, strict=True):
+            known = _Known(ack.seq, accepted.content)
+            if accepted.given_id:
+                if ack.duplicate:
+                    known = _Known(ack.seq, await self._stored_content(accepted, ack.seq))
+                    if known.content != accepted.content:
+                        conflicts.append(accepted.entry.id)
+                self._remember(accepted.identity, known)
+            settled[accepted.identity] = known
+        if conflicts:
+            raise _conflict(conflicts)
+        return settled
+
+    async def _stored_content(self, accepted: Accepted, seq: int) -> str:
+        try:
+            stored = await self._messages.get_msg(JOURNAL_STREAM, seq=seq, direct=True)
+        except NotFoundError:
+            raise EntryConflict(
+                f"an entry with id {accepted.entry.id} was erased from the journal at {seq}",
+                hint="an erased id cannot be used again",
+                field="id",
+            ) from None
+        except (NatsError, TimeoutError) as error:
+            raise BrokerUnavailable(
+                f"cannot compare with the entry stored at {seq}: {error}", hint="try again with the same id"
+            ) from None
+        return str((stored.headers or {}).get(h.CONTENT_HASH, ""))
+
+    def _remember(self, identity: str, known: _Known) -> None:
+        self._recent[identity] = known
+        if len(self._recent) > RECENT_IDS:
+            del self._recent[next(iter(self._recent))]
+
+    @asynccontextmanager
+    async def _holding(self, identities: Sequence[str]) -> AsyncIterator[None]:
+        """Hold ids while they are published: whoever wants one of them waits. All are taken at once: no deadlock."""
+        in_hand = self._in_hand
+        while busy := next((in_hand[identity] for identity in identities if identity in in_hand), None):
+            await asyncio.shield(busy)
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for identity in identities:
+            in_hand[identity] = mine
+        try:
+            yield
+        finally:
+            for identity in set(identities):
+                del in_hand[identity]
+            mine.set_result(None)
+
+
+def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:
+    """Identity → index of its first entry; repeats must have the same content.
+
+    Raises:
+        InvalidEntry: Naming every repeat with other content.
+    """
+    first_of: dict[str, int] = {}
+    problems = []
+    for index, accepted in enumerate(batch):
+        first = first_of.setdefault(accepted.identity, index)
+        if batch[first].content != accepted.content:
+            problem = f"the id of entries[{first}] again, with other content"
+            problems.append(FieldProblem(f"entries[{index}].id", problem, "give each entry an id of its own"))
+    if problems:
+        raise InvalidEntry(tuple(problems))
+    return first_of
+
+
+def _conflict(ids: Sequence[str]) -> EntryConflict:
+    shown = ", ".join(ids[:_SHOWN_IDS]) + (f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else "")
+    return EntryConflict(
+        f"in the journal already with other content: {shown}",
+        hint="entries never change; append a new one, with refs.parent_entry_id naming the one it corrects",
+        field="id",
+    )

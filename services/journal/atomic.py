@@ -1,0 +1,168 @@
+"""Atomic batches of JetStream ≥ 2.12: all messages are stored, or none.
+
+They are also the only group commit there is under ``sync_interval: always``: one batch, one fsync (facts/nats.md).
+Protocol (ADR-50 of NATS): each message bears the batch's id and its own number, the last one the commit mark; the
+commit's ack tells the last sequence and the count, and the batch lies contiguously before it.
+
+Invariant: ``publish`` returns sequences only where the broker acked the commit of exactly these messages. An outcome
+that is not known (a lost ack) is tried again with the same message ids; if the first try did land, the broker refuses
+the second for its duplicates, and single publishes then tell every sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import ConnectionClosedError, MaxPayloadError
+from nats.errors import Error as NatsError
+
+from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ports import Published
+from crew_journal.services.journal.acks import Verdict, read_answer
+from crew_journal.services.journal.connection import Connection
+
+MAX_ATOMIC: Final = 1_000
+"""Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""
+PAUSE_S: Final = 0.1
+"""Seconds before a batch is tried again that the server could not take just now."""
+BATCH_ID: Final = "Nats-Batch-Id"
+BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
+BATCH_COMMIT: Final = "Nats-Batch-Commit"
+_ID_BYTES: Final = 12
+"""Random bytes of a batch id; the server takes at most 64 characters (measured)."""
+
+_log = structlog.get_logger(__name__)
+
+
+class AtomicPublisher:
+    """Publishes atomic batches; used by the writer, which falls back to singles where this returns None.
+
+    Args:
+        client: The writer's connection.
+        ack_timeout_s: Seconds until an unanswered batch is tried again.
+    """
+
+    def __init__(self, client: Connection, *, ack_timeout_s: float) -> None:
+        self._client = client
+        self._ack_timeout_s = ack_timeout_s
+        self._commits: dict[str, asyncio.Future[bytes]] = {}
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+        self._connected = asyncio.Event()
+        self._forget_reconnects: Callable[[], None] = lambda: None
+
+    async def open(self) -> None:
+        """Subscribe to the acks."""
+        self._inbox = self._client.new_inbox() + "."
+        self._subscription = await self._client.subscribe(self._inbox + "*", cb=self._on_answer)
+        self._forget_reconnects = self._client.on_reconnect(self._lost)
+
+    async def close(self) -> None:
+        """Let go; batches in flight were waited for by the writer."""
+        self._forget_reconnects()
+        if self._subscription is not None:
+            with contextlib.suppress(NatsError):
+                await self._subscription.unsubscribe()
+
+    async def publish(self, messages: Sequence[OutgoingMessage], deadline: float) -> list[Published] | None:
+        """Publish all or nothing.
+
+        Args:
+            messages: At most ``MAX_ATOMIC``.
+            deadline: The event loop's time when to give up.
+
+        Returns:
+            The acks in order, or None if single publishes have to settle it: an id is known already, or the server
+            takes no batch of this size.
+
+        Raises:
+            BrokerUnavailable: If the deadline passed.
+            BrokerError: If the broker refuses.
+            EntryTooLarge: If a message is above the broker's limit.
+        """
+        loop = asyncio.get_running_loop()
+        trouble = BrokerUnavailable("the broker did not ack the batch in time", hint="see crew-journal status")
+        while (left := deadline - loop.time()) > 0:
+            if not self._client.is_connected:
+                if self._client.is_closed:
+                    raise BrokerUnavailable("the connection to the broker is closed")
+                await self._reconnected(left)
+                continue
+            data = await self._try(messages, min(left, self._ack_timeout_s))
+            if data is None:
+                continue
+            answer = read_answer(data)
+            if answer.verdict is Verdict.TRY_SINGLES:
+                return None
+            if answer.verdict is Verdict.ACKED and answer.published is not None:
+                if answer.count != len(messages):  # the server knows no batches and stored what it got as singles
+                    return None
+                first = answer.published.seq - len(messages) + 1
+                return [Published(first + n, duplicate=False) for n in range(len(messages))]
+            assert answer.error is not None
+            if answer.verdict is Verdict.REFUSED or not isinstance(answer.error, BrokerUnavailable):
+                raise answer.error
+            trouble = answer.error
+            await asyncio.sleep(min(PAUSE_S, left))
+        raise trouble
+
+    async def _try(self, messages: Sequence[OutgoingMessage], timeout_s: float) -> bytes | None:
+        batch_id = secrets.token_urlsafe(_ID_BYTES)
+        reply = self._inbox + batch_id
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._commits[batch_id] = future
+        last = len(messages)
+        try:
+            for number, message in enumerate(messages, 1):
+                headers = {**message.headers, BATCH_ID: batch_id, BATCH_SEQUENCE: str(number)}
+                if number == last:
+                    headers[BATCH_COMMIT] = "1"
+                await self._client.publish(
+                    message.subject, message.body, reply=reply if number == last else "", headers=headers
+                )
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            _log.warning("writer.batch_unacked", batch=batch_id, messages=last, after_s=timeout_s)
+            return None
+        except MaxPayloadError:
+            raise EntryTooLarge("a message of the batch is larger than the broker allows") from None
+        except ConnectionClosedError:
+            raise BrokerUnavailable("the connection to the broker is closed") from None
+        except _LostByReconnectError:
+            return None
+        except NatsError as error:
+            raise BrokerError(f"the batch cannot be published: {error}") from None
+        finally:
+            del self._commits[batch_id]
+
+    async def _on_answer(self, message: Msg) -> None:
+        future = self._commits.get(message.subject[len(self._inbox) :])
+        if future is not None and not future.done():
+            future.set_result(message.data)
+
+    def _lost(self) -> None:
+        self._connected.set()
+        for future in self._commits.values():
+            if not future.done():
+                future.set_exception(_LostByReconnectError())
+
+    async def _reconnected(self, timeout_s: float) -> None:
+        self._connected.clear()
+        if self._client.is_connected:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._connected.wait()
+
+
+class _LostByReconnectError(Exception):
+    """The connection was replaced while a batch was in flight: its outcome is not known."""

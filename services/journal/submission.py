@@ -1,0 +1,234 @@
+"""What a client submits and who it is → the entry, its message and the hash of its content. Pure.
+
+Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat what the token says
+and never contradict it; whatever is wrong is told whole, every field of every entry of a batch, before anything is
+published. The content hash covers what was submitted, before any default, so a retry has the hash of the first try
+whatever the clock says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from crew_journal.schemas.catalogue import Publisher, info_of
+from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
+from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.subjects import control_subject, journal_subject
+from crew_journal.schemas.timestamps import to_ms
+
+HASH_BYTES: Final = 16
+"""BLAKE2b-128: two contents of one id would have to collide."""
+DEEP_BRACKETS: Final = 100
+"""Opening brackets of a body from which on it is read back: our JSON reader stops at 200 levels, the writer at 254."""
+
+_JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A submission that may be published.
+
+    Attributes:
+        entry: The entry, complete.
+        message: Its message.
+        content: Hash of what was submitted, 32 hex digits.
+        given_id: Whether the client chose the id; a minted one cannot be taken.
+    """
+
+    entry: JournalEntry
+    message: OutgoingMessage
+    content: str
+    given_id: bool
+
+    @property
+    def identity(self) -> str:
+        """``<workspace>/<id>``: the message id of the broker."""
+        return self.message.headers[h.MSG_ID]
+
+
+def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, prefix: str = "") -> Accepted:
+    """One submission as an entry and its message.
+
+    Args:
+        principal: Who submits.
+        submission: The raw fields; null or empty optional ones count as absent.
+        now: The server's time, UTC, for an entry without ``ts``.
+        prefix: Put before each field's name in errors (``entries[3].``).
+
+    Raises:
+        NotAllowed: If it names another workspace, crew or agent, or its type or priority needs more authority.
+        InvalidEntry: Naming every offending field.
+        EntryTooLarge: If it is above 256 KiB as stored.
+    """
+    if not isinstance(submission, Mapping):
+        raise InvalidEntry((FieldProblem(f"{prefix}entry", "is no JSON object", "submit an object"),))
+    record = {name: value for name, value in submission.items() if value is not None and value != ""}
+    _bind(principal, record, prefix)
+    given_id = "id" in record
+    content = content_hash(record, prefix)
+    if not given_id:
+        record["id"] = mint_entry_id(to_ms(now))
+    if "ts" not in record:
+        record["ts"] = now
+    try:
+        entry = JournalEntry.model_validate(record)
+    except ValidationError as error:
+        raise InvalidEntry(problems_of(error, prefix)) from None
+    control = needs_control(principal, entry, prefix)
+    return Accepted(entry, message_of(entry, content, control=control, prefix=prefix), content, given_id)
+
+
+def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
+    """32 hex digits of the canonical JSON (sorted keys) of a submission before defaults.
+
+    Raises:
+        InvalidEntry: If it holds what JSON cannot, naming the field.
+    """
+    try:
+        canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        raise InvalidEntry(tuple(_unfit_for_json(record, prefix))) from None
+    if b"null" in canonical and (problems := tuple(_not_finite(record, prefix))):
+        raise InvalidEntry(problems)
+    return hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
+
+
+def message_of(entry: JournalEntry, content: str, *, control: bool, prefix: str = "") -> OutgoingMessage:
+    """The message of an entry.
+
+    Args:
+        entry: The entry.
+        content: Its content hash.
+        control: Whether it goes to ``control.``, where only the service publishes.
+        prefix: Put before field names in errors.
+
+    Raises:
+        EntryTooLarge: If the body is above 256 KiB.
+        InvalidEntry: If it is nested deeper than a reader follows.
+    """
+    body = orjson.dumps(entry.to_record())
+    if len(body) > MAX_ENTRY_BYTES:
+        raise EntryTooLarge(
+            f"{prefix}entry {entry.id} has {len(body):,} bytes as stored, more than {MAX_ENTRY_BYTES:,}",
+            hint="store large content elsewhere and put a reference into refs",
+            field=f"{prefix}payload",
+        )
+    if body.count(b"{") + body.count(b"[") > DEEP_BRACKETS:
+        _refuse_too_deep(body, prefix)
+    workspace, entry_type = entry.workspace_id, entry.entry_type
+    subject = (
+        control_subject(workspace, entry_type)
+        if control
+        else journal_subject(workspace, entry.crew_id, entry.agent_id, entry_type)
+    )
+    headers = {
+        h.MSG_ID: f"{workspace}/{entry.id}",
+        h.ENTRY_ID: entry.id,
+        h.CONTENT_HASH: content,
+        h.FORMAT: h.FORMAT_VERSION,
+    }
+    return OutgoingMessage(subject, body, headers)
+
+
+def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -> bool:
+    """Whether the entry decides something, so that it goes to ``control.``.
+
+    Raises:
+        NotAllowed: If the principal has no authority for its type or priority.
+    """
+    publisher = info_of(entry.entry_type).publisher
+    if publisher is Publisher.AGENTS and entry.priority is Priority.NORMAL:
+        return False
+    if publisher is Publisher.SERVICE:
+        raise NotAllowed(
+            f"{prefix}entry_type {entry.entry_type} is published by the service only",
+            hint="use the command or route that decides it; it writes the entry itself",
+            field=f"{prefix}entry_type",
+        )
+    if not principal.role.administers:
+        field = "entry_type" if publisher is Publisher.OPERATORS else "priority"
+        value = entry.entry_type if publisher is Publisher.OPERATORS else entry.priority.value
+        raise NotAllowed(
+            f"{prefix}{field} {value} needs a token of role OWNER or ADMIN, this one is {principal.role.value}",
+            hint="leave priority out, or ask an operator",
+            field=f"{prefix}{field}",
+        )
+    return True
+
+
+def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:
+    named = record.get("workspace_id")
+    if named is None or named != principal.workspace_id:
+        if named is not None and not isinstance(named, str):
+            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", "is no text"),))
+        try:
+            record["workspace_id"] = principal.workspace(named)
+        except InvalidQuery as error:
+            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", error.message, error.hint),)) from None
+        except NotAllowed as error:
+            raise NotAllowed(error.message, hint=error.hint, field=f"{prefix}workspace_id") from None
+    if principal.role.administers:
+        return
+    for field, bound in (("agent_id", principal.agent_id), ("crew_id", principal.crew_id)):
+        claimed = record.get(field)
+        if claimed is None:
+            if bound is not None:
+                record[field] = bound
+        elif claimed != bound:
+            what = field.removesuffix("_id")
+            says = f"is for {what} {bound}" if bound is not None else f"names no {what}"
+            raise NotAllowed(
+                f"the token {says}, the entry names another",
+                hint=f"leave {field} out, or use a token of that {what}",
+                field=f"{prefix}{field}",
+            )
+
+
+def _unfit_for_json(record: Mapping[Any, Any], prefix: str) -> list[FieldProblem]:
+    problems = []
+    for name, value in record.items():
+        if not isinstance(name, str):
+            problems.append(FieldProblem(f"{prefix}entry", "has a field name that is no text", _JSON_FIX))
+            continue
+        try:
+            orjson.dumps({name: value})
+        except TypeError as error:
+            shown = name if name.isascii() and name.isprintable() else "entry"
+            problems.append(FieldProblem(f"{prefix}{shown}", f"cannot be written as JSON: {error}", _JSON_FIX))
+    return problems
+
+
+def _not_finite(record: Mapping[str, Any], prefix: str) -> list[FieldProblem]:
+    def holds(value: Any) -> bool:
+        if isinstance(value, float):
+            return not math.isfinite(value)
+        if isinstance(value, Mapping):
+            return any(holds(part) for part in value.values())
+        return isinstance(value, (list, tuple)) and any(holds(part) for part in value)
+
+    return [
+        FieldProblem(f"{prefix}{name}", "holds a number that is not finite, which JSON cannot hold", _JSON_FIX)
+        for name, value in record.items()
+        if holds(value)
+    ]
+
+
+def _refuse_too_deep(body: bytes, prefix: str) -> None:
+    try:
+        from_json(body, allow_inf_nan=False)
+    except ValueError:
+        fix = "flatten it; at most about 190 levels"
+        raise InvalidEntry((FieldProblem(f"{prefix}payload", "is nested too deeply", fix),)) from None

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 from crew_journal.schemas.events.envelope import EntryRecorded, Event, VectorDerived
+
+SHARED_POSTINGS: Final = "postings"
+"""Key in ``Batch.shared`` of the posting columns that the full-text fold wrote (``CommittedBatch.postings``)."""
 
 
 @dataclass(frozen=True)

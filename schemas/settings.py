@@ -40,6 +40,17 @@ BATCH_MESSAGES: Final = 1_000
 BATCH_WAIT_S: Final = 0.05
 REPLAY_BATCH_MESSAGES: Final = 5_000
 """Messages of one batch of a bulk replay, where nobody waits for freshness."""
+REPLAY_LOOKAHEAD: Final = 2
+"""Batches read ahead of the commit in a bulk replay: the stream, decoding and DuckDB work side by side."""
+FOLD_BACKOFF_S: Final = 0.2
+FOLD_BACKOFF_MAX_S: Final = 10.0
+"""Seconds before a batch that failed for the environment's fault is tried again: doubled each time up to the bound."""
+IDLE_TIDY_S: Final = 2.0
+"""Seconds without a commit until checkpoint and merging of postings are done."""
+WAL_IDLE_BYTES: Final = 4 * 1024 * 1024
+"""Write-ahead log above which an idle host checkpoints."""
+WAL_BOUND_BYTES: Final = 512 * 1024 * 1024
+"""Write-ahead log above which the host checkpoints at once; bounds disk use and the replay at the next start."""
 MIN_SEQ_WAIT_S: Final = 5.0
 """Seconds a query waits for ``min_seq``."""
 FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024

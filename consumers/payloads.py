@@ -1,0 +1,27 @@
+"""Reads the payload of a control entry as the model of its type, for the folds that act on it."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from crew_journal.schemas.entry import problems_of
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.control import ControlPayload
+from crew_journal.schemas.events.envelope import EntryRecorded
+
+P = TypeVar("P", bound=ControlPayload)
+
+
+def payload_of(event: EntryRecorded, model: type[P]) -> P:
+    """The payload of a control entry.
+
+    Raises:
+        FoldError: If it is no ``model``; names the fields, never their text.
+    """
+    try:
+        return model.model_validate(event.entry.payload)
+    except ValidationError as error:
+        fields = ", ".join(sorted({problem.field for problem in problems_of(error)})[:5])
+        raise FoldError(f"the payload of {model.ENTRY_TYPE} at {event.seq} is not valid: {fields}") from None

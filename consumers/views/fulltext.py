@@ -1,0 +1,171 @@
+"""``postings``: which entry holds which term how often, as plain tables (facts/duckdb.md, "Full text").
+
+Invariant: the set of postings is a function of the entries; which of them lie in the tail, in a sealed run or in a
+merged one is layout, which the digest does not see. A term is a 64-bit hash, so no dictionary remembers erased words.
+
+Small batches go to ``postings_tail``. When it is long enough it becomes a run of ``postings`` sorted by (ws, term, doc),
+a large batch at once does; ten runs of one size are merged into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.consumers.projection import SHARED_POSTINGS, Batch, FoldTransaction
+from crew_journal.consumers.tokenise import batch_tokens
+from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer
+from crew_journal.schemas.views import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL
+
+RUNS: Final = "postings_runs"
+SEAL_POSTINGS: Final = 150_000
+"""Postings of the tail before it is sealed: 4,000 entries of 40 words; sorting them takes 25 ms."""
+MERGE_FACTOR: Final = 10
+"""Runs of one level that are merged (facts/duckdb.md: a query over ten runs costs twice one over one)."""
+MERGE_INLINE_POSTINGS: Final = 2_500_000
+"""Largest merge inside a fold, about 1 s; larger ones wait until the host is idle."""
+
+_SHAPE: Final = (
+    "(ws UBIGINT NOT NULL, term UBIGINT NOT NULL, doc UBIGINT NOT NULL, tf USMALLINT NOT NULL, dl USMALLINT NOT NULL)"
+)
+_COLUMNS: Final = "ws, term, doc, tf, dl"
+U64 = npt.NDArray[np.uint64]
+
+_workspace_hash = lru_cache(maxsize=4_096)(hash64)
+
+
+class FulltextProjection:
+    """Folds the texts of entries into postings."""
+
+    name: ClassVar[str] = FULLTEXT_PROJECTION
+    version: ClassVar[int] = 1
+    ddl: ClassVar[tuple[str, ...]] = (
+        f"CREATE TABLE IF NOT EXISTS {POSTINGS} {_SHAPE}",
+        f"CREATE TABLE IF NOT EXISTS {POSTINGS_TAIL} {_SHAPE}",
+        f"CREATE TABLE IF NOT EXISTS {RUNS} (first_doc UBIGINT NOT NULL, last_doc UBIGINT NOT NULL, size UBIGINT NOT NULL)",
+    )
+    tables: ClassVar[tuple[str, ...]] = (POSTINGS, POSTINGS_TAIL, RUNS)
+    digest: ClassVar[Mapping[str, str]] = {
+        POSTINGS: f"SELECT {_COLUMNS} FROM {POSTINGS} UNION ALL SELECT {_COLUMNS} FROM {POSTINGS_TAIL}",
+        POSTINGS_TAIL: "",
+        RUNS: "",
+    }
+
+    def __init__(self) -> None:
+        self._analyzer: Analyzer | None = None
+
+    def prepare(self, batch: Batch) -> None:
+        """Compute the batch's postings ahead of the transaction."""
+        if batch.entries:
+            self._postings(batch)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Append the batch's postings to the tail or as a run."""
+        if not batch.entries:
+            return
+        columns = self._postings(batch)
+        size = len(columns["doc"])
+        first, last = batch.entries[0].seq, batch.entries[-1].seq
+        if size >= SEAL_POSTINGS:
+            self._seal_tail(tx)
+            order = np.lexsort((columns["doc"], columns["term"], columns["ws"]))
+            tx.insert(POSTINGS, {name: column[order] for name, column in columns.items()})
+            self._add_run(tx, first, last, size)
+        else:
+            tx.insert(POSTINGS_TAIL, columns)
+            if _count(tx, POSTINGS_TAIL) >= SEAL_POSTINGS:
+                self._seal_tail(tx)
+        self._merge(tx, MERGE_INLINE_POSTINGS)
+
+    def tidy(self, tx: FoldTransaction) -> None:
+        """Merge runs of any size; called while the host is idle."""
+        self._merge(tx, None)
+
+    # terms
+
+    def _postings(self, batch: Batch) -> Mapping[str, Any]:
+        known = batch.shared.get(SHARED_POSTINGS)
+        if known is None:
+            known = batch.shared[SHARED_POSTINGS] = self._count_terms(batch)
+        columns: Mapping[str, Any] = known
+        return columns
+
+    def _count_terms(self, batch: Batch) -> Mapping[str, Any]:
+        tokens = batch_tokens(batch)
+        keys = np.array(self._keys_of(tokens.words), dtype=np.uint64)[tokens.word]
+        entry = np.repeat(np.arange(len(batch.entries), dtype=np.int64), tokens.counts)
+        indexed = keys != 0
+        keys, entry = keys[indexed], entry[indexed]
+        lengths = np.bincount(entry, minlength=len(batch.entries))
+        if len(lengths) and lengths.max() > MAX_TOKENS:
+            starts = np.cumsum(lengths) - lengths
+            kept = np.arange(len(entry)) - starts[entry] < MAX_TOKENS
+            keys, entry = keys[kept], entry[kept]
+            lengths = np.minimum(lengths, MAX_TOKENS)
+        terms, term = np.unique(keys, return_inverse=True)
+        pairs = entry * max(len(terms), 1) + term
+        pairs.sort()
+        heads = np.flatnonzero(np.diff(pairs, prepend=-1))
+        entry, term = np.divmod(pairs[heads], max(len(terms), 1))
+        doc = np.fromiter((event.seq for event in batch.entries), np.uint64, len(batch.entries))
+        ws = np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, len(batch.entries))
+        return {
+            "ws": ws[entry],
+            "term": terms[term],
+            "doc": doc[entry],
+            "tf": np.diff(heads, append=len(pairs)).astype(np.uint16),
+            "dl": lengths[entry].astype(np.uint16),
+        }
+
+    def _keys_of(self, words: list[str]) -> list[int]:
+        if self._analyzer is None:
+            import Stemmer
+
+            self._analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+        return self._analyzer.keys_of(words)
+
+    # layout
+
+    def _seal_tail(self, tx: FoldTransaction) -> None:
+        [(size, first, last)] = tx.rows(f"SELECT count(*), min(doc), max(doc) FROM {POSTINGS_TAIL}")
+        if not size:
+            return
+        tx.execute(f"INSERT INTO {POSTINGS} SELECT {_COLUMNS} FROM {POSTINGS_TAIL} ORDER BY ws, term, doc")
+        tx.execute(f"DELETE FROM {POSTINGS_TAIL}")
+        self._add_run(tx, first, last, size)
+
+    def _add_run(self, tx: FoldTransaction, first: int, last: int, size: int) -> None:
+        tx.execute(f"INSERT INTO {RUNS} VALUES (?, ?, ?)", [first, last, size])
+
+    def _merge(self, tx: FoldTransaction, limit: int | None) -> None:
+        """Merge the newest ``MERGE_FACTOR`` runs if none of them is ten times the newest."""
+        runs = tx.rows(f"SELECT first_doc, last_doc, size FROM {RUNS} ORDER BY first_doc DESC LIMIT {MERGE_FACTOR}")
+        if len(runs) < MERGE_FACTOR or max(run[2] for run in runs) >= MERGE_FACTOR * runs[0][2]:
+            return
+        size = sum(run[2] for run in runs)
+        if limit is not None and size > limit:
+            return
+        first, last = runs[-1][0], runs[0][1]
+        tx.execute(
+            f"CREATE OR REPLACE TEMP TABLE merged_postings AS SELECT {_COLUMNS} FROM {POSTINGS} "
+            "WHERE doc BETWEEN ? AND ? ORDER BY ws, term, doc",
+            [first, last],
+        )
+        tx.execute(f"DELETE FROM {POSTINGS} WHERE doc BETWEEN ? AND ?", [first, last])
+        tx.execute(f"INSERT INTO {POSTINGS} SELECT {_COLUMNS} FROM merged_postings")
+        tx.execute("DROP TABLE merged_postings")
+        tx.execute(f"DELETE FROM {RUNS} WHERE first_doc BETWEEN ? AND ?", [first, last])
+        self._add_run(tx, first, last, size)
+
+
+def _count(tx: FoldTransaction, table: str) -> int:
+    count: int = tx.rows(f"SELECT count(*) FROM {table}")[0][0]
+    return count
+
+
+PROJECTION = FulltextProjection

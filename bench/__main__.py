@@ -1,0 +1,45 @@
+"""``python -m bench [publish|replay|recall|freshness|memory|all] [--quick]``: one JSON document on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvloop
+
+from bench.figures import Report, say
+
+BENCHES: Final = ("publish", "replay", "recall", "freshness", "memory")
+
+
+def measure(name: str, quick: bool) -> Report:
+    """Run one benchmark in a folder of its own, gone afterwards."""
+    say(f"{name}: begins")
+    module = importlib.import_module(f"bench.{name}")
+    with tempfile.TemporaryDirectory(prefix=f"crew-journal-bench-{name}-") as folder:
+        report: Report = uvloop.run(module.run(quick, Path(folder)))
+    return report
+
+
+def main() -> int:
+    """Run what was asked for and print its figures; 0 whether or not targets are met, for a bench tells, not judges."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("bench", nargs="?", default="all", choices=[*BENCHES, "all"])
+    parser.add_argument("--quick", action="store_true", help="reduced sizes: shows that it works, not how fast it is")
+    chosen = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))  # errors only, to stderr
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    names = BENCHES if chosen.bench == "all" else (chosen.bench,)
+    reports = [measure(name, chosen.quick).as_dict() for name in names]
+    print(json.dumps(reports[0] if chosen.bench != "all" else {"benches": reports}, indent=2), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

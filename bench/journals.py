@@ -1,0 +1,137 @@
+"""Ready-made messages, and data directories that hold a journal before anything of ours reads it.
+
+Invariant: what is written here is byte for byte what the service writes (``submission.accept``, ``encode_vector``); only
+the way to the broker is the raw one, because filling a journal is not what is measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from nats.aio.client import Client
+from support.nats import connected, running_broker
+
+from bench.corpus import Corpus, random_units
+from bench.figures import say
+from bench.raw_nats import RawWriter
+from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.timestamps import parse_ts, to_ms
+from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker_config import Durability
+from crew_journal.services.journal.streams import DeclaredStreams, declare_streams
+from crew_journal.services.journal.submission import accept
+
+OWNER: Final = Principal(token_id="bench", role=Role.OWNER, workspace_id=None)
+FILL_WINDOW: Final = 1_024
+FILL_BLOCK: Final = 20_000
+"""Messages made before they are sent; bounds the memory of a million."""
+DIM: Final = 384
+"""Dimensions of MiniLM's vectors."""
+MODEL: Final = "bench-vectors"
+
+
+def ready_made(corpus: Corpus, first: int, last: int) -> list[OutgoingMessage]:
+    """Entries ``first`` to before ``last`` as messages."""
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    return [
+        accept(OWNER, {**corpus.submission(n), "workspace_id": corpus.workspace(n)}, now).message
+        for n in range(first, last)
+    ]
+
+
+def vector_messages(corpus: Corpus, seqs: dict[int, int], model: str, dim: int, seed: int = 3) -> Iterator[OutgoingMessage]:
+    """Vector facts with random directions.
+
+    Args:
+        corpus: Whose entries.
+        seqs: Entry number → its stream sequence.
+        model: Model id.
+        dim: Dimensions.
+        seed: Of the directions.
+    """
+    units = random_units(len(seqs), dim, seed)
+    for (n, seq), unit in zip(seqs.items(), units, strict=True):
+        entry = corpus.submission(n)
+        event = VectorDerived(
+            seq=0,
+            workspace_id=corpus.workspace(n),
+            entry_id=entry["id"],
+            entry_seq=seq,
+            model=model,
+            dim=dim,
+            vector=unit.tobytes(),
+            text_hash=hashlib.blake2b(entry["summary"].encode(), digest_size=16).hexdigest(),
+            entry_type=entry["entry_type"],
+            severity=entry["severity"],
+            priority="normal",
+            crew_id=entry["crew_id"],
+            agent_id=entry["agent_id"],
+            ts_ms=to_ms(parse_ts(entry["ts"])),
+            published_ms=0,
+            reactor="embed@1",
+        )
+        yield encode_vector(event, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What a prepared journal holds: last sequence, and how many entries and vectors."""
+
+    last_seq: int
+    entries: int
+    vectors: int
+
+
+@asynccontextmanager
+async def open_broker(data_dir: Path, durability: Durability) -> AsyncIterator[tuple[ManagedBroker, Client, DeclaredStreams]]:
+    """A managed broker with our streams declared, and a connection to it."""
+    async with running_broker(data_dir, durability) as broker, connected(broker) as client:
+        yield broker, client, await declare_streams(client)
+
+
+async def fill(client: Client, corpus: Corpus, vectors: int, *, model: str = MODEL, dim: int = DIM) -> Filled:
+    """Write the corpus into an empty JOURNAL, then vectors of its first embeddable entries.
+
+    Args:
+        client: A connection to a broker with the streams declared and nothing in them.
+        corpus: What to write.
+        vectors: How many vector facts.
+        model: Model id of the vectors.
+        dim: Their dimensions.
+    """
+    writer = RawWriter(client, FILL_WINDOW)
+    await writer.open()
+    said = (await client.jetstream().stream_info("JOURNAL")).state.last_seq
+    chosen: dict[int, int] = {}
+    for first in range(0, corpus.entries, FILL_BLOCK):
+        last = min(corpus.entries, first + FILL_BLOCK)
+        # one connection and one stream: the broker stores in the order we send, so sequences are known beforehand
+        await writer.publish_all(ready_made(corpus, first, last))
+        for n in range(first, last):
+            if len(chosen) < vectors and corpus.is_embedded(n):
+                chosen[n] = said + n + 1
+        if corpus.entries > 5 * FILL_BLOCK and last % (5 * FILL_BLOCK) == 0:
+            say(f"filling the journal: {last:,} of {corpus.entries:,} entries")
+    if len(chosen) < vectors:
+        raise RuntimeError(f"the corpus has {len(chosen)} embeddable entries, {vectors} vectors were asked for")
+    if chosen:
+        await writer.publish_all(list(vector_messages(corpus, chosen, model, dim)))
+    await writer.close()
+    state = (await client.jetstream().stream_info("JOURNAL")).state
+    if state.messages != said + corpus.entries + len(chosen):
+        raise RuntimeError(f"the journal holds {state.messages} messages, not what was written")
+    return Filled(state.last_seq, corpus.entries, len(chosen))
+
+
+async def prepare(data_dir: Path, corpus: Corpus, vectors: int, *, model: str = MODEL, dim: int = DIM) -> Filled:
+    """A data directory whose broker holds the corpus, ready for ``up``; the ``interval`` profile fills it."""
+    async with open_broker(data_dir, "interval") as (_, client, _):
+        return await fill(client, corpus, vectors, model=model, dim=dim)

@@ -1,0 +1,104 @@
+"""Fusion of ranked lists: pure formulas over the candidates of one query.
+
+Invariant: arrays in, arrays out; the same candidates give the same scores in any order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.integer]
+
+_FLAT: Final = 1e-9
+"""Standard deviation below which a list says nothing: all its scores are equal."""
+
+
+def reciprocal_ranks(ranks: Integers, k: int) -> Floats:
+    """``1 / (k + rank)``; 0 where the rank is 0, i.e. the list does not hold the candidate.
+
+    Reciprocal rank fusion sums these over lists (Cormack, Clarke and Büttcher, SIGIR 2009; k = 60 there and in seed 1).
+
+    Args:
+        ranks: (m,) ranks from 1.
+        k: The constant that flattens the top.
+    """
+    shares: Floats = np.where(ranks > 0, 1.0 / (k + ranks), 0.0)
+    return shares
+
+
+def z_scores(scores: npt.NDArray[np.floating]) -> Floats:
+    """``(x - mean) / standard deviation`` over the candidates that have a score; NaN stays NaN.
+
+    All zeros if the scores are (nearly) equal. Invariant under scaling, so a uniform factor changes nothing.
+
+    Args:
+        scores: (m,) scores, NaN where a candidate has none.
+    """
+    values = scores.astype(np.float64)
+    known = ~np.isnan(values)
+    if not known.any():
+        return values
+    mean, deviation = float(values[known].mean()), float(values[known].std())
+    if deviation <= _FLAT * max(1.0, abs(mean)):
+        return np.where(known, 0.0, np.nan)
+    z: Floats = (values - mean) / deviation
+    return z
+
+
+def weighted_z(lexical: Floats, dense: Floats, weight: float) -> tuple[Floats, Floats]:
+    """The two arms' shares of a z-score fusion: ``(1 - w) z(lexical)`` and ``w z(dense)``.
+
+    ``w = weight * c``, where c is the share of candidates that have a vector: an arm counts as far as it can judge, and
+    with no vectors at all the fusion is the lexical arm at full weight. A candidate without a vector gets the mean, 0.
+    Evidence (recall@10, development conversations, 0 / 10 / 30 / 50 / 90 / 100 % of entries with a vector, three draws):
+    this .720 .729 .741 .755 .805 .815; mean without c .728 .724 .712 .741 .800 .815; the lowest dense z seen, without c,
+    .543 at 10 %, .549 at 50 %: it pushes whatever is not embedded yet below everything that is.
+
+    Args:
+        lexical: (m,) z-scores.
+        dense: (m,) z-scores, NaN where there is no vector.
+        weight: Weight of the dense arm when every candidate has a vector.
+    """
+    known = ~np.isnan(dense)
+    w = weight * float(known.mean()) if len(dense) else 0.0
+    return (1.0 - w) * lexical, w * np.where(known, dense, 0.0)
+
+
+def neighbour_values(scores: Floats, neighbour: Integers) -> Floats:
+    """The score of each candidate's neighbour.
+
+    Args:
+        scores: (m,) scores of the candidates.
+        neighbour: (m,) index of the neighbour among the candidates; -1 if there is none, -2 if there is one that no arm
+            found: it counts as the lowest candidate (recall@10 .815 against .794 for 0).
+    """
+    if not len(scores):
+        return np.zeros(0)
+    extended = np.concatenate((scores, [float(scores.min()), 0.0]))  # read from the end: -1 is 0.0, -2 the lowest
+    values: Floats = extended[neighbour]
+    return values
+
+
+def session_values(scores: Floats, session: Integers, best: int) -> Floats:
+    """Of each candidate's session, the mean of its ``best`` highest scores (of fewer, if it has fewer).
+
+    Args:
+        scores: (m,) scores of the candidates.
+        session: (m,) session of each; negative for none, which gives 0.
+        best: How many of a session's scores count.
+    """
+    order = np.lexsort((-scores, session))
+    ordered = session[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))) if len(order) else np.zeros(0, int)
+    group = np.cumsum(np.concatenate(([0], ordered[1:] != ordered[:-1]))) if len(order) else np.zeros(0, int)
+    place = np.arange(len(order)) - first[group] if len(order) else np.zeros(0, int)
+    counted = place < best
+    sums = np.bincount(group[counted], weights=scores[order][counted], minlength=len(first))
+    counts = np.bincount(group[counted], minlength=len(first))
+    values = np.zeros(len(scores))
+    values[order] = (sums / np.maximum(counts, 1))[group] if len(order) else 0.0
+    return np.where(session < 0, 0.0, values)

@@ -1,0 +1,132 @@
+"""How a hot index keeps up: what one commit adds to it.
+
+Invariant: after ``extend`` the index is what a load at ``batch.last_seq`` would give; where a commit cannot say that
+(a view was left out of it, another model became active), ``can_extend`` is false and the index is loaded anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from crew_journal.schemas.catalogue import info_of
+from crew_journal.schemas.entry import ActorType, Priority
+from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged, SweepTicked
+from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import CommittedBatch
+from crew_journal.schemas.rules.embed_policy import is_embedded
+from crew_journal.schemas.rules.importance import base_importance
+from crew_journal.schemas.rules.text import strings_in, tokens_of
+from crew_journal.schemas.views import VECTORS_PROJECTION
+from crew_journal.services.query.documents import (
+    ABSENT,
+    CONVERSATION,
+    EMBEDDABLE,
+    HIGH_PRIORITY,
+    SPOKEN_BY_USER,
+    Documents,
+    Ids,
+    NewDocuments,
+)
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_load import HIGH, INDEXED_PROJECTIONS
+
+NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION))
+"""Projections that must have taken part in a commit for the index to follow it."""
+REWRITES_IMPORTANCE: Final = "decay"
+"""Sweep whose fold changes the importance of every entry."""
+
+
+def can_extend(batch: CommittedBatch, workspace_id: str) -> bool:
+    """Whether the commit says all that changed in the workspace's index."""
+    if not batch.projections >= NEEDED:
+        return False
+    own = [e for e in batch.entries if e.workspace_id in (workspace_id, SYSTEM_WORKSPACE)]
+    if batch.postings is None and any(e.workspace_id == workspace_id for e in own):
+        return False
+    for event in own:
+        if event.control and event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE:
+            return False
+        if event.control and event.entry.entry_type == SweepTicked.ENTRY_TYPE:
+            return event.entry.payload.get("sweep") != REWRITES_IMPORTANCE
+    return True
+
+
+def extend(
+    index: HotIndex,
+    entries: Sequence[EntryRecorded],
+    postings: Mapping[str, Any] | None,
+    vectors: Sequence[VectorDerived],
+    last_seq: int,
+) -> None:
+    """Add what one commit holds of the index's workspace.
+
+    Args:
+        index: The index, at a sequence before the commit.
+        entries: The workspace's entries, in order of ``seq``.
+        postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of at least the workspace's postings.
+        vectors: The workspace's vector facts.
+        last_seq: Last sequence of the commit.
+    """
+    fresh = [e for e in entries if e.seq > index.seq]
+    kept = [e for e in fresh if not info_of(e.entry.entry_type).noise]
+    if kept and postings is not None:
+        index.append(
+            new_documents(index.documents, kept),
+            postings["term"],
+            np.asarray(postings["doc"]).astype(np.int64),
+            postings["tf"],
+            postings["dl"],
+        )
+    for event in fresh:
+        if event.control and event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
+            _change_priority(index, event)
+    if index.vectors is not None:
+        facts = [fact for fact in vectors if fact.model == index.vectors.model]
+        docs = index.documents.local(np.array([fact.entry_seq for fact in facts], np.int64))
+        for doc, fact in zip(docs.tolist(), facts, strict=True):
+            if doc != ABSENT:
+                importance = base_importance(fact.entry_type, fact.severity, fact.priority)
+                index.vectors.put(doc, fact.vector, importance)
+    index.seq = max(index.seq, last_seq)
+
+
+def _change_priority(index: HotIndex, event: EntryRecorded) -> None:
+    doc = index.documents.find_id(str(event.entry.payload.get("target_entry_id", "")))
+    if doc != ABSENT:
+        index.set_high_priority(doc, event.entry.payload.get("new_priority") in HIGH)
+
+
+def new_documents(documents: Documents, events: Sequence[EntryRecorded]) -> NewDocuments:
+    """Columns of entries that are no noise, in order of ``seq``."""
+    entries = [event.entry for event in events]
+    n = len(entries)
+    return NewDocuments(
+        seq=np.fromiter((event.seq for event in events), np.int64, n),
+        ts_ms=np.fromiter((event.ts_ms for event in events), np.int64, n),
+        agent=documents.agents.learn_all([entry.agent_id for entry in entries]),
+        crew=documents.crews.learn_all([entry.crew_id for entry in entries]),
+        session=documents.sessions.learn_all([entry.trace_id for entry in entries]),
+        actor=documents.actors.learn_all([entry.actor_id for entry in entries]),
+        words=np.fromiter((_words(event) for event in events), np.int64, n),
+        flags=np.fromiter((_flags(event) for event in events), np.uint8, n),
+        ids=Ids.of([entry.id for entry in entries]),
+    )
+
+
+def _words(event: EntryRecorded) -> int:
+    entry = event.entry
+    return len(tokens_of(entry.summary)) + sum(len(tokens_of(text)) for text in strings_in(entry.payload))
+
+
+def _flags(event: EntryRecorded) -> int:
+    entry = event.entry
+    return (
+        (EMBEDDABLE if is_embedded(entry.entry_type, entry.severity, entry.payload, entry.refs) else 0)
+        | (HIGH_PRIORITY if entry.priority is not Priority.NORMAL else 0)
+        | (SPOKEN_BY_USER if entry.actor_type is ActorType.USER else 0)
+        | (CONVERSATION if info_of(entry.entry_type).conversation else 0)
+    )

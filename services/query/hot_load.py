@@ -1,0 +1,167 @@
+"""How a hot index comes out of the views: one sorted read of each table, as columns.
+
+Invariant: the index stands at exactly one sequence, and no Python object is made per row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crew_journal.schemas.catalogue import info_of
+from crew_journal.schemas.entry import ActorType, Priority
+from crew_journal.schemas.events.control import PriorityChanged
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.views import (
+    EMBEDDINGS,
+    ENTRIES,
+    ENTRIES_PROJECTION,
+    FULLTEXT_PROJECTION,
+    POSTINGS,
+    POSTINGS_TAIL,
+)
+from crew_journal.services.query.documents import (
+    ABSENT,
+    CONVERSATION,
+    EMBEDDABLE,
+    HIGH_PRIORITY,
+    SPOKEN_BY_USER,
+    Codes,
+    Ids,
+    NewDocuments,
+    Vocabulary,
+)
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
+
+INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
+"""What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""
+HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
+
+_DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, trace_id, actor_id, actor_type, entry_type,
+    priority, embeddable, words, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
+_POSTINGS: Final = f"""SELECT term, doc::BIGINT AS doc, tf, dl FROM {POSTINGS} WHERE ws = ? AND doc <= ?
+    UNION ALL SELECT term, doc::BIGINT AS doc, tf, dl FROM {POSTINGS_TAIL} WHERE ws = ? AND doc <= ?"""
+_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, importance_score FROM {EMBEDDINGS}
+    WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
+_ACTIVE: Final = """SELECT model FROM embeddings_active WHERE workspace_id IN (?, ?)
+    ORDER BY workspace_id = ? DESC LIMIT 1"""
+_PRIORITIES: Final = f"""SELECT arg_max(payload->>'new_priority', seq), payload->>'target_entry_id' FROM {ENTRIES}
+    WHERE workspace_id = ? AND seq <= ? AND control AND entry_type = ? GROUP BY ALL"""
+
+
+def active_model(views: ViewReader, workspace_id: str) -> str | None:
+    """The model recall uses in a workspace: its own activation, else the system's; None if there is neither."""
+    rows = views.rows(_ACTIVE, [workspace_id, SYSTEM_WORKSPACE, workspace_id])
+    return str(rows[0][0]) if rows else None
+
+
+def load(views: ViewReader, workspace_id: str) -> HotIndex:
+    """Read one workspace's index; blocking, for a worker thread.
+
+    Commits that happen meanwhile are not in it: the caller keeps them and applies those after ``seq``. Vectors are
+    read as they are, later ones included; putting a vector twice changes nothing.
+    """
+    seq = views.view_seq(*INDEXED_PROJECTIONS)
+    model = active_model(views, workspace_id)
+    index = HotIndex(workspace_id, VectorMatrix(model) if model is not None else None)
+    new = _documents(index, views.columns(_DOCUMENTS, [workspace_id, seq]))
+    ws = hash64(workspace_id)
+    found = views.columns(_POSTINGS, [ws, seq, ws, seq])
+    index.append(new, _array(found, "term"), _array(found, "doc"), _array(found, "tf"), _array(found, "dl"))
+    index.sort()
+    for priority, entry_id in views.rows(_PRIORITIES, [workspace_id, seq, PriorityChanged.ENTRY_TYPE]):
+        if (doc := index.documents.find_id(entry_id)) != ABSENT:
+            index.set_high_priority(doc, priority in HIGH)
+    if index.vectors is not None and len(index):
+        _vectors(index, index.vectors, views.columns(_VECTORS, [workspace_id, model]))
+    index.seq = seq
+    return index
+
+
+def _documents(index: HotIndex, table: pa.Table) -> NewDocuments:
+    types, type_of = _dictionary(table, "entry_type")
+    infos = [info_of(name or "") for name in types]
+    table = table.filter(pa.array(~_lookup([info.noise for info in infos], type_of)))
+    _, type_of = types, type_of[~_lookup([info.noise for info in infos], type_of)]
+    documents = index.documents
+    actor_types, actor_type = _dictionary(table, "actor_type")
+    priorities, priority = _dictionary(table, "priority")
+    flags = np.zeros(table.num_rows, np.uint8)
+    flags |= np.where(_array(table, "embeddable"), np.uint8(EMBEDDABLE), np.uint8(0))
+    for flag, holds in (
+        (HIGH_PRIORITY, _lookup([name in HIGH for name in priorities], priority)),
+        (SPOKEN_BY_USER, _lookup([name == ActorType.USER for name in actor_types], actor_type)),
+        (CONVERSATION, _lookup([info.conversation for info in infos], type_of)),
+    ):
+        flags[holds] |= np.uint8(flag)
+    return NewDocuments(
+        seq=_array(table, "seq"),
+        ts_ms=_array(table, "ts_ms"),
+        agent=_codes(documents.agents, table, "agent_id"),
+        crew=_codes(documents.crews, table, "crew_id"),
+        session=_codes(documents.sessions, table, "trace_id"),
+        actor=_codes(documents.actors, table, "actor_id"),
+        words=_array(table, "words"),
+        flags=flags,
+        ids=_ids(table),
+    )
+
+
+def _vectors(index: HotIndex, matrix: VectorMatrix, table: pa.Table) -> None:
+    docs = index.documents.local(_array(table, "entry_seq"))
+    dims = _array(table, "dim")
+    have = docs != ABSENT
+    if not have.any():
+        return
+    dim = int(dims[have][0])
+    importance = _array(table, "importance_score")
+    blob = _one(table, "vector").cast(pa.large_binary())
+    ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
+    data = blob.buffers()[2]
+    if bool((dims == dim).all()):
+        every: Vectors = np.frombuffer(data, FLOAT32_LE)[ends[0] // 4 : ends[-1] // 4].reshape(-1, dim)
+        matrix.append(docs[have], every if have.all() else every[have], importance[have])
+        return
+    for row in np.flatnonzero(have).tolist():  # a model that changed its width: such rows count as zeros
+        matrix.put(int(docs[row]), bytes(data[int(ends[row]) : int(ends[row + 1])]), float(importance[row]))
+
+
+def _one(table: pa.Table, name: str) -> Any:
+    column = table.column(name).combine_chunks()
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _array(table: pa.Table, name: str) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = _one(table, name).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _dictionary(table: pa.Table, name: str) -> tuple[list[str | None], Codes]:
+    """The distinct values of a column and each row's index into them, -1 for null."""
+    encoded = _one(table, name).dictionary_encode()
+    codes = pc.fill_null(encoded.indices, ABSENT).to_numpy(zero_copy_only=False)
+    return encoded.dictionary.to_pylist(), codes.astype(np.int32, copy=False)
+
+
+def _lookup(values: list[bool], codes: Codes) -> npt.NDArray[np.bool_]:
+    return np.array([*values, False], bool)[codes]  # -1 reads the last
+
+
+def _codes(vocabulary: Vocabulary, table: pa.Table, name: str) -> Codes:
+    names, codes = _dictionary(table, name)
+    return np.append(vocabulary.learn_all(names), np.int32(ABSENT)).astype(np.int32)[codes]
+
+
+def _ids(table: pa.Table) -> Ids:
+    column = _one(table, "id").cast(pa.large_string())
+    if not len(column):
+        return Ids(np.empty(0, np.uint8), np.empty(0, np.int64))
+    offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(column.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    return Ids(data, offsets[1:] - offsets[0])

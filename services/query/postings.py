@@ -1,0 +1,237 @@
+"""The inverted index of one workspace in memory: immutable segments in compressed-row form, merged now and then.
+
+Why: a commit must become searchable in well under a millisecond, while a search wants few and long slices. So each
+commit adds a small sorted segment, and runs of segments of like size are merged into one.
+
+Invariants: segments are immutable and cover ascending, disjoint ranges of documents, so the concatenation of a
+term's slices is sorted by document; the tuple of segments is replaced as a whole, so a reader keeps a consistent one.
+
+Postings with a term frequency of 1 (about nine in ten) are kept apart from the others and cost four bytes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Terms = npt.NDArray[np.uint64]
+Docs = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.uint16]
+Offsets = npt.NDArray[np.int64]
+
+MERGE_RATIO: Final = 4
+"""A segment joins a merge of the younger ones when it has at most this many times their postings: every posting is
+then rewritten about log5(n) times, and ten segments hold a million documents."""
+MAX_SEGMENTS: Final = 8
+"""Merging starts above this many segments; each costs a query some 3 µs a term."""
+INLINE_MERGE_POSTINGS: Final = 200_000
+"""Merges up to this size are done at once (some 3 ms); larger ones belong in a thread."""
+_CHUNK: Final = 1 << 21
+"""Postings moved at once by a merge: bounds its scratch to 32 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermRows:
+    """Documents by term: ``docs[starts[i] : starts[i + 1]]`` are those of ``terms[i]``, ascending.
+
+    Attributes:
+        terms: (t,) uint64, ascending, unique.
+        starts: (t + 1,) int64.
+        docs: (p,) int32.
+        tf: (p,) uint16 term frequencies; None where all are 1.
+    """
+
+    terms: Terms
+    starts: Offsets
+    docs: Docs
+    tf: Counts | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        tf = 0 if self.tf is None else self.tf.nbytes
+        return self.terms.nbytes + self.starts.nbytes + self.docs.nbytes + tf
+
+    def slice_of(self, term: int) -> slice | None:
+        """Where the postings of ``term`` lie, None if it has none."""
+        place = int(self.terms.searchsorted(np.uint64(term)))
+        if place == len(self.terms) or int(self.terms[place]) != term:
+            return None
+        return slice(int(self.starts[place]), int(self.starts[place + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The postings of a range of documents: those that hold a term once, and those that hold it more often."""
+
+    once: TermRows
+    often: TermRows
+
+    @property
+    def size(self) -> int:
+        """Number of postings."""
+        return len(self.once.docs) + len(self.often.docs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.once.nbytes + self.often.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class TermPostings:
+    """One term's postings over all segments.
+
+    Attributes:
+        once: (p,) int32 documents that hold the term once, ascending.
+        often: (q,) int32 documents that hold it more often, ascending.
+        tf: (q,) uint16, how often.
+    """
+
+    once: Docs
+    often: Docs
+    tf: Counts
+
+
+def _rows(term: Terms, doc: Docs, tf: Counts | None) -> TermRows:
+    """Rows from columns already sorted by (term, doc)."""
+    if not len(term):
+        return TermRows(term, np.zeros(1, np.int64), doc, tf)
+    first = np.flatnonzero(np.concatenate(([True], term[1:] != term[:-1])))
+    starts = np.concatenate((first, [len(term)])).astype(np.int64, copy=False)
+    return TermRows(term[first].copy(), starts, doc, tf)
+
+
+def build_segment(term: Terms, doc: Docs, tf: Counts) -> Segment:
+    """A segment from postings in any order.
+
+    Args:
+        term: (p,) uint64 term keys.
+        doc: (p,) int32 local documents; each (term, doc) at most once.
+        tf: (p,) uint16, at least 1.
+    """
+    # two stable sorts, both near-linear here: postings come as runs that are sorted already
+    if len(doc) and bool(np.any(doc[1:] < doc[:-1])):
+        by_doc = np.argsort(doc, kind="stable")
+        term, doc, tf = term[by_doc], doc[by_doc], tf[by_doc]
+    by_term = np.argsort(term, kind="stable")
+    term, doc, tf = term[by_term], doc[by_term], tf[by_term]
+    once = tf <= 1
+    more = ~once
+    return Segment(_rows(term[once], doc[once], None), _rows(term[more], doc[more], tf[more]))
+
+
+def _merge_rows(parts: Sequence[TermRows]) -> TermRows:
+    every = np.concatenate([part.terms for part in parts])
+    terms, inverse = np.unique(every, return_inverse=True)
+    counts = np.concatenate([np.diff(part.starts) for part in parts])
+    totals = np.zeros(len(terms), np.int64)
+    np.add.at(totals, inverse, counts)
+    starts = np.concatenate(([0], np.cumsum(totals))).astype(np.int64, copy=False)
+    cursor = starts[:-1].copy()
+    docs = np.empty(int(starts[-1]), np.int32)
+    tf = None if parts[0].tf is None else np.empty(len(docs), np.uint16)
+    first = 0
+    for part in parts:
+        own = inverse[first : first + len(part.terms)]
+        length = np.diff(part.starts)
+        shift = cursor[own] - part.starts[:-1]
+        cursor[own] += length
+        first += len(part.terms)
+        for begin, end in _chunks(part.starts):
+            lo, hi = int(part.starts[begin]), int(part.starts[end])
+            target = np.repeat(shift[begin:end], length[begin:end])
+            target += np.arange(lo, hi)
+            docs[target] = part.docs[lo:hi]
+            if tf is not None and part.tf is not None:
+                tf[target] = part.tf[lo:hi]
+    return TermRows(terms, starts, docs, tf)
+
+
+def _chunks(starts: Offsets) -> Iterator[tuple[int, int]]:
+    """Ranges of terms with about ``_CHUNK`` postings each."""
+    begin, last = 0, len(starts) - 1
+    while begin < last:
+        end = int(starts.searchsorted(starts[begin] + _CHUNK, side="right")) - 1
+        end = min(max(end, begin + 1), last)
+        yield begin, end
+        begin = end
+
+
+def merge_segments(segments: Sequence[Segment]) -> Segment:
+    """One segment with the postings of several neighbouring ones, oldest first; linear, without a sort."""
+    return Segment(_merge_rows([s.once for s in segments]), _merge_rows([s.often for s in segments]))
+
+
+class Postings:
+    """The segments of one workspace."""
+
+    __slots__ = ("_segments",)
+
+    def __init__(self) -> None:
+        self._segments: tuple[Segment, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, oldest first; immutable."""
+        return self._segments
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(segment.nbytes for segment in self._segments)
+
+    def append(self, segment: Segment) -> None:
+        """Add the postings of documents newer than all before."""
+        if segment.size:
+            self._segments = (*self._segments, segment)
+
+    def due(self) -> tuple[Segment, ...]:
+        """The youngest segments that should become one; empty if none should."""
+        if len(self._segments) <= MAX_SEGMENTS:
+            return ()
+        total, first = self._segments[-1].size, len(self._segments) - 1
+        while first and self._segments[first - 1].size <= MERGE_RATIO * total:
+            first -= 1
+            total += self._segments[first].size
+        return self._segments[first:] if len(self._segments) - first > 1 else ()
+
+    def replace(self, old: tuple[Segment, ...], new: Segment) -> bool:
+        """Put ``new`` in the place of ``old``; False (and nothing done) if they are no longer there in a row."""
+        for first in range(len(self._segments) - len(old) + 1):
+            if all(a is b for a, b in zip(self._segments[first:], old, strict=False)):
+                self._segments = (*self._segments[:first], new, *self._segments[first + len(old) :])
+                return True
+        return False
+
+    def of(self, term: int) -> TermPostings | None:
+        """All postings of a term, None if it has none."""
+        once: list[Docs] = []
+        often: list[Docs] = []
+        tf: list[Counts] = []
+        for segment in self._segments:
+            if (place := segment.once.slice_of(term)) is not None:
+                once.append(segment.once.docs[place])
+            if (place := segment.often.slice_of(term)) is not None and segment.often.tf is not None:
+                often.append(segment.often.docs[place])
+                tf.append(segment.often.tf[place])
+        if not once and not often:
+            return None
+        return TermPostings(_joined(once, _NO_DOCS), _joined(often, _NO_DOCS), _joined(tf, _NO_COUNTS))
+
+
+_NO_DOCS: Final[Docs] = np.empty(0, np.int32)
+_NO_COUNTS: Final[Counts] = np.empty(0, np.uint16)
+
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+def _joined(parts: list[npt.NDArray[_Scalar]], empty: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    if not parts:
+        return empty
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,66 @@
+"""The rows in scope of a query, kept between queries and extended as entries arrive.
+
+Invariant: ``size``, ``total_length`` and ``speakers`` are those of exactly the rows whose mask is true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER, Documents
+from crew_journal.services.query.growable import GrowableArray
+from crew_journal.services.query.scope import Scope, scope_mask
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedDocuments:
+    """The rows of a scope among the first ``count`` documents.
+
+    Attributes:
+        count: Documents that exist for this query.
+        mask: (count,) bool; None if every row is in scope.
+        size: Number of rows in scope (N of BM25).
+        total_length: Sum of their indexed tokens.
+        speakers: Codes of actors that speak as users in scope.
+    """
+
+    count: int
+    mask: npt.NDArray[np.bool_] | None
+    size: int
+    total_length: int
+    speakers: frozenset[int]
+
+
+class ScopeRows:
+    """One scope's mask and counts, extended on demand."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._mask = GrowableArray(np.bool_)
+        self._size = 0
+        self._total_length = 0
+        self._speakers: frozenset[int] = frozenset()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._mask.nbytes
+
+    def upto(self, documents: Documents, count: int) -> ScopedDocuments:
+        """The rows among the first ``count`` documents; ``count`` never shrinks."""
+        first = len(self._mask)
+        if count > first:
+            mask = scope_mask(self._scope, documents, first, count)
+            self._mask.append(mask)
+            self._size += int(np.count_nonzero(mask))
+            self._total_length += int(documents.length[first:count][mask].sum(dtype=np.int64))
+            speaking = mask & ((documents.flags[first:count] & SPOKEN_BY_USER) != 0)
+            heard = np.unique(documents.actor[first:count][speaking]).tolist()
+            self._speakers |= frozenset(heard) - {ABSENT}
+        whole = self._size == count
+        return ScopedDocuments(
+            count, None if whole else self._mask.rows[:count], self._size, self._total_length, self._speakers
+        )

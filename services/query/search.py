@@ -1,0 +1,187 @@
+"""One search: the arms, their union, the recipe's fusion and rules, the best k.
+
+Invariant: a pure function of the index, the scope and the query; it awaits nothing and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.dense import DenseResult, DenseScores, search_dense
+from crew_journal.services.query.features import Features, features_of
+from crew_journal.services.query.fusion import (
+    neighbour_values,
+    reciprocal_ranks,
+    session_values,
+    weighted_z,
+    z_scores,
+)
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.lexical import EMPTY_LANE, Lane, LexicalResult, ranked, search_lexical
+from crew_journal.services.query.recipes import ConversationRules, Fusion, Recipe
+from crew_journal.services.query.scope import Scope
+from crew_journal.services.query.vector_matrix import Vectors
+
+Docs = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+_NO_LEXICAL: Final = LexicalResult(EMPTY_LANE, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is searched for.
+
+    Attributes:
+        text: The query's text, for names.
+        terms: Its term keys (``Analyzer.terms``).
+        vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
+    """
+
+    text: str
+    terms: Sequence[int]
+    vector: Vectors | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a hit stands where it stands.
+
+    Attributes:
+        lexical_rank: Rank from 1 in the lexical list, None if it is not in it.
+        lexical_score: Its BM25.
+        dense_rank: Rank from 1 in the dense list, None if it is not in it.
+        cosine: Its cosine, None without a vector.
+        importance: Its importance, None without a vector.
+        shares: What each arm and rule adds; they sum up to what the recipe ranks by.
+    """
+
+    lexical_rank: int | None
+    lexical_score: float
+    dense_rank: int | None
+    cosine: float | None
+    importance: float | None
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One hit: its document, its reported score and why."""
+
+    doc: int
+    score: float
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    docs: Docs  # ascending
+    lexical: LexicalResult
+    dense: DenseResult | None
+    bm25: npt.NDArray[np.float32]
+    vectors: DenseScores
+
+
+def search(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int) -> list[Found]:
+    """The best ``k`` entries in scope: score descending, then newer ts, then id.
+
+    An arm that has nothing to say (no vector, only stop words) leaves the ranking to the other.
+    """
+    scoped = index.scoped(scope)
+    depth = recipe.depth(k)
+    lexical = _NO_LEXICAL if recipe.fusion is Fusion.DENSE else search_lexical(index, scoped, query.terms, depth)
+    dense = None
+    if recipe.uses_vectors and query.vector is not None:
+        dense = search_dense(index, scoped, query.vector, depth)
+    dense_docs = dense.lane.docs if dense is not None else EMPTY_LANE.docs
+    docs = np.union1d(lexical.lane.docs, dense_docs).astype(np.int32, copy=False)
+    if not len(docs):
+        return []
+    nothing = np.full(len(docs), np.nan, np.float32)
+    vectors = dense.scores_of(docs) if dense is not None else DenseScores(nothing, nothing)
+    found = _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
+    if recipe.fusion is Fusion.Z_SCORE:
+        shares = _z_shares(found, recipe)
+        if recipe.rules is not None:
+            features = features_of(index, scoped, query.text, docs)
+            shares |= rule_shares(shares["lexical"] + shares["dense"], features, recipe.rules)
+    elif recipe.fusion is Fusion.RECIPROCAL_RANK:
+        shares = _rank_shares(found, recipe)
+    elif recipe.fusion is Fusion.DENSE:
+        shares = {"dense": vectors.weighted.astype(np.float64)}
+    else:
+        shares = {"lexical": found.bm25.astype(np.float64)}
+    total = np.sum(list(shares.values()), axis=0)
+    best = ranked(index.documents, docs, total, k)
+    return _explained(found, recipe, shares, total, best)
+
+
+def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
+    lexical, dense = weighted_z(z_scores(found.bm25), z_scores(found.vectors.weighted), recipe.dense_weight)
+    return {"lexical": lexical, "dense": dense}
+
+
+def rule_shares(fused: Floats, features: Features, rules: ConversationRules) -> dict[str, Floats]:
+    """What the rules add to fused scores: ``previous``, ``next``, ``session``, ``speaker``, each (m,) float64.
+
+    The session's mean is taken after the neighbours are added.
+    """
+    short = features.words <= rules.max_words
+    previous = rules.previous * np.where(short, neighbour_values(fused, features.previous), 0.0)
+    following = rules.following * np.where(short, neighbour_values(fused, features.following), 0.0)
+    session = session_values(fused + previous + following, features.session, rules.session_best)
+    return {
+        "previous": previous,
+        "next": following,
+        "session": rules.session * session,
+        "speaker": np.where(features.named, rules.speaker, 0.0),
+    }
+
+
+def _rank_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
+    dense = found.dense.lane if found.dense is not None else EMPTY_LANE
+    return {
+        "lexical": reciprocal_ranks(_ranks(found.lexical.lane, found.docs), recipe.rank_constant),
+        "dense": reciprocal_ranks(_ranks(dense, found.docs), recipe.rank_constant),
+    }
+
+
+def _ranks(lane: Lane, docs: Docs) -> npt.NDArray[np.int64]:
+    """(m,) rank from 1 of each candidate in a lane, 0 if it is not in it."""
+    ranks = np.zeros(len(docs), np.int64)
+    ranks[docs.searchsorted(lane.docs)] = np.arange(1, len(lane.docs) + 1)
+    return ranks
+
+
+def _explained(
+    found: _Candidates, recipe: Recipe, shares: dict[str, Floats], total: Floats, best: npt.NDArray[np.int64]
+) -> list[Found]:
+    lexical_ranks = _ranks(found.lexical.lane, found.docs)
+    dense_ranks = _ranks(found.dense.lane if found.dense is not None else EMPTY_LANE, found.docs)
+    hits = []
+    for i in best.tolist():
+        cosine, importance = float(found.vectors.cosine[i]), float(found.vectors.importance[i])
+        has_vector = cosine == cosine  # NaN is the one number that differs from itself
+        explanation = Explanation(
+            int(lexical_ranks[i]) or None,
+            float(found.bm25[i]),
+            int(dense_ranks[i]) or None,
+            cosine if has_vector else None,
+            importance if has_vector else None,
+            {name: float(values[i]) for name, values in shares.items()},
+        )
+        hits.append(Found(int(found.docs[i]), _reported(recipe, float(total[i]), explanation), explanation))
+    return hits
+
+
+def _reported(recipe: Recipe, total: float, explanation: Explanation) -> float:
+    """The score shown: the cosine for ``dense`` (contract §4), BM25 squashed into (0, 1) for ``lexical`` (§5)."""
+    if recipe.fusion is Fusion.DENSE:
+        return explanation.cosine or 0.0
+    if recipe.fusion is Fusion.LEXICAL:
+        return total / (1.0 + total)
+    return total

@@ -1,0 +1,128 @@
+"""The vectors of one model in one workspace, as a matrix: the dense arm is one product with it.
+
+Invariant: every row is L2-normalised or all zeros (a vector of another length, a zero norm or a value that is no
+number counts as cosine 0, contract §4); one row a document; a document whose vector was taken back has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.growable import GrowableArray
+
+Vectors = npt.NDArray[np.float32]
+FLOAT32_LE: Final = np.dtype("<f4")
+NO_ROW: Final = -1
+MISSING_IMPORTANCE: Final = 0.5
+"""Contract §4."""
+_SMALLEST_NORM: Final = 1e-12
+
+
+def normalised(vectors: Vectors) -> Vectors:
+    """Rows divided by their L2 norms; rows without a usable norm become zeros."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    usable = np.isfinite(norms) & (norms > _SMALLEST_NORM)
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=usable)
+    rows: Vectors = np.where(usable[:, None], vectors, np.float32(0.0)) * scale[:, None].astype(np.float32)
+    return rows
+
+
+def query_vector(data: bytes) -> Vectors:
+    """A query's vector, (d,) float32, normalised."""
+    vector: Vectors = normalised(np.frombuffer(data, FLOAT32_LE)[None, :])[0]
+    return vector
+
+
+class VectorMatrix:
+    """Vectors by row, and which document each row belongs to.
+
+    Args:
+        model: The model whose vectors these are.
+        dim: Dimensions; None until the first vector tells.
+    """
+
+    def __init__(self, model: str, dim: int | None = None) -> None:
+        self.model = model
+        self._dim = dim
+        self._vectors: GrowableArray | None = GrowableArray(np.float32, dim) if dim else None
+        self._doc = GrowableArray(np.int32)
+        self._importance = GrowableArray(np.float32)
+        self._row_of = GrowableArray(np.int32)
+
+    def __len__(self) -> int:
+        return len(self._doc)
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions, None while there is no vector."""
+        return self._dim
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        vectors = self._vectors.nbytes if self._vectors is not None else 0
+        return vectors + self._doc.nbytes + self._importance.nbytes + self._row_of.nbytes
+
+    @property
+    def vectors(self) -> Vectors:
+        """(m, d) float32, rows L2-normalised or zeros."""
+        return self._vectors.rows if self._vectors is not None else np.empty((0, 0), np.float32)
+
+    @property
+    def doc(self) -> npt.NDArray[np.int32]:
+        """(m,) int32 document of each row; -1 where the vector was taken back."""
+        return self._doc.rows
+
+    @property
+    def importance(self) -> Vectors:
+        """(m,) float32 importance of each row's entry, in [0, 1]."""
+        return self._importance.rows
+
+    def append(self, docs: npt.NDArray[np.int32], vectors: Vectors, importance: npt.NDArray[Any]) -> None:
+        """Append rows of documents that have none yet; ``vectors`` (m, d) of any norm."""
+        if not len(docs):
+            return
+        if self._vectors is None:
+            self._dim = vectors.shape[1]
+            self._vectors = GrowableArray(np.float32, self._dim)
+        first = len(self._doc)
+        self._vectors.append(normalised(vectors))
+        self._importance.append(importance)
+        self._doc.append(docs)
+        self._cover(int(docs.max()) + 1)
+        self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
+
+    def put(self, doc: int, data: bytes, importance: float) -> None:
+        """Set one document's vector (little-endian float32); empty ``data`` takes it back.
+
+        A vector of another length than the others counts as zeros. A second vector keeps the entry's importance
+        (contract §3: re-embedding keeps it).
+        """
+        row = int(self._row_of.rows[doc]) if doc < len(self._row_of) else NO_ROW
+        if not data:
+            if row != NO_ROW:
+                self._row_of.rows[doc] = NO_ROW
+                self._doc.rows[row] = NO_ROW
+            return
+        vector = np.frombuffer(data, FLOAT32_LE)[None, :]
+        if self._dim is not None and vector.shape[1] != self._dim:
+            vector = np.zeros((1, self._dim), np.float32)
+        if row == NO_ROW or self._vectors is None:
+            self.append(np.array([doc], np.int32), vector, np.array([importance], np.float32))
+        else:
+            self._vectors.rows[row] = normalised(vector)[0]
+
+    def rows_of(self, docs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """(m,) int32 rows of documents, -1 where a document has no vector."""
+        rows = np.full(len(docs), NO_ROW, np.int32)
+        known = docs < len(self._row_of)
+        rows[known] = self._row_of.rows[docs[known]]
+        return rows
+
+    def _cover(self, documents: int) -> None:
+        if documents > len(self._row_of):
+            self._row_of.append(np.full(documents - len(self._row_of), NO_ROW, np.int32))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
@@ -135,7 +135,7 @@ class LiveTail:
         workspace: str | None,
         after: int | None,
         heartbeat_s: float,
-    ) -> AsyncIterator[TailEvent]:
+    ) -> AsyncGenerator[TailEvent]:
         """Replay, then live, until cut or left.
 
         Args:

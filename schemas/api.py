@@ -1,0 +1,197 @@
+"""What crosses HTTP beside the entry itself: answers, problems, tokens; shared by server (OpenAPI) and client.
+
+Invariant: answers only ever gain fields, and readers ignore those they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from crew_journal.schemas.entry import Id, JournalEntry, WorkspaceId
+from crew_journal.schemas.principal import Role
+
+
+class Answer(BaseModel):
+    """Base of every answer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Receipt(Answer):
+    """An acked entry: its id and its sequence in the journal; ``duplicate`` if it had been there before."""
+
+    id: Id
+    seq: int = Field(ge=1)
+    duplicate: bool = False
+
+
+class AppendAnswer(Answer):
+    """One receipt per submitted entry, in order."""
+
+    entries: tuple[Receipt, ...]
+
+
+class EntryRecord(JournalEntry):
+    """An entry as read back, with its sequence in the journal."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", title="EntryRecord")
+    seq: int = Field(ge=1)
+
+
+class EntriesAnswer(Answer):
+    """A page of entries, newest first; ``next_cursor`` only if the page is full."""
+
+    entries: tuple[EntryRecord, ...]
+    next_cursor: str | None
+    view_seq: int
+
+
+class CountAnswer(Answer):
+    """How many entries pass the filters."""
+
+    count: int
+    view_seq: int
+
+
+class EntryAnswer(Answer):
+    """One entry."""
+
+    entry: EntryRecord
+    view_seq: int
+
+
+class TailGap(Answer):
+    """Event ``gap`` of the stream: more was missed than is replayed."""
+
+    missed: int
+    after: int
+    before: int
+
+
+class TailCut(Answer):
+    """Event ``cut`` of the stream: it ends here; resume after ``resume_after``."""
+
+    reason: str
+    resume_after: int
+
+
+class ProblemField(Answer):
+    """One offending field."""
+
+    field: str
+    problem: str
+    fix: str = ""
+
+
+class Problem(Answer):
+    """An error as problem+json (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    hint: str = ""
+    trace_id: str
+    field: str | None = None
+    problems: tuple[ProblemField, ...] | None = None
+
+
+class RecallHit(Answer):
+    """One recalled entry; further fields (arms, rules) come with ``explain``."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    entry_id: str
+    score: float
+    ts: str
+    age_seconds: float
+    entry_type: str
+    summary: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    actor_id: str | None = None
+    payload: dict[str, Any] = Field(default_factory=dict)
+
+
+class RecallAnswer(Answer):
+    """What was recalled, by which recipe and model, and whether an arm was missing."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    hits: tuple[RecallHit, ...]
+    recipe: str
+    model: str | None
+    degraded: str | None
+    view_seq: int
+
+
+class TokenRequest(BaseModel):
+    """What a new token is bound to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    role: Role
+    workspace_id: WorkspaceId | None = None
+    all_workspaces: bool = False
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+    label: str = Field(default="", max_length=128)
+
+
+class TokenRecord(Answer):
+    """A token without its secret; times are milliseconds since the epoch."""
+
+    token_id: str
+    role: Role
+    workspace_id: str | None
+    crew_id: str | None
+    agent_id: str | None
+    label: str
+    created_ms: int
+    revoked_ms: int | None
+
+
+class TokensAnswer(Answer):
+    """Tokens, oldest first."""
+
+    tokens: tuple[TokenRecord, ...]
+
+
+class TokenCreatedAnswer(TokenRecord):
+    """A new token; ``token`` is the secret and is shown this once."""
+
+    token: str
+
+
+class DeadLetter(Answer):
+    """An event that a projection could not fold."""
+
+    projection: str
+    version: int
+    seq: int
+    subject: str
+    reason: str
+    parked_ms: int
+    state: str
+    workspace_id: str
+
+
+class DeadLettersAnswer(Answer):
+    """Dead letters, newest first."""
+
+    dead_letters: tuple[DeadLetter, ...]
+
+
+class DeadLetterAnswer(Answer):
+    """What became of a dead letter; ``new_seq`` if it was published again."""
+
+    seq: int
+    state: str
+    new_seq: int | None = None
+
+
+class BrokerAnswer(Answer):
+    """How a reactor in another process reaches the broker."""
+
+    url: str
+    user: str | None
+    password: str | None = Field(default=None, repr=False)

@@ -1,0 +1,41 @@
+"""The HTTP application, put together: one factory, no global.
+
+Invariant: every route below ``/v1`` asks for a token; every answer, errors included, passes the edge.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import FastAPI
+
+from crew_journal.services.http.edge import Edge
+from crew_journal.services.http.metrics import HttpMetrics
+from crew_journal.services.http.ports import AppServices
+from crew_journal.services.http.problems import install_handlers
+from crew_journal.services.http.routes_admin import admin_routes
+from crew_journal.services.http.routes_journal import journal_routes
+from crew_journal.services.http.routes_recall import recall_routes
+from crew_journal.services.http.routes_status import status_routes
+
+TITLE: Final = "Crew Journal"
+API_VERSION: Final = "1"
+
+
+def create_app(services: AppServices) -> FastAPI:
+    """The application over these use-cases; it opens and closes nothing itself."""
+    app = FastAPI(
+        title=TITLE,
+        version=API_VERSION,
+        summary="Memory for crews of agents: an append-only journal and recall from it.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.services = services
+    app.state.metrics = HttpMetrics()
+    for router in (journal_routes(), recall_routes(), status_routes(), admin_routes()):
+        app.include_router(router)
+    install_handlers(app)
+    app.add_middleware(Edge, hosts=services.limits.hosts, metrics=app.state.metrics)
+    return app

@@ -1,0 +1,77 @@
+"""Request bodies in, answers out: bounded, through orjson.
+
+Invariant: a body is refused as soon as it is known to be too large, before it is in memory; malformed JSON is a 400 that
+names the place and quotes nothing.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import Request, Response
+from pydantic import BaseModel, ValidationError
+
+from crew_journal.schemas.entry import problems_of
+from crew_journal.schemas.errors import EntryTooLarge, InvalidEntry, InvalidQuery
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class InvalidBody(InvalidEntry):
+    """A body that is no entry breaks its own rules."""
+
+    title = "The request body is not valid"
+
+
+async def read_json(request: Request, limit: int) -> Any:
+    """The JSON value of the body.
+
+    Raises:
+        EntryTooLarge: If it has more than ``limit`` bytes.
+        InvalidQuery: If it is no JSON.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidQuery(
+            f"the body is no JSON: line {error.lineno}, column {error.colno}",
+            hint="send UTF-8 JSON; NaN, comments and trailing commas are none",
+            field="body",
+        ) from None
+
+
+async def read_model(request: Request, model: type[_M], limit: int, *, optional: bool = False) -> _M:
+    """The body as a model; an empty one counts as ``{}`` if ``optional``.
+
+    Raises:
+        EntryTooLarge: If it has more than ``limit`` bytes.
+        InvalidQuery: If it is no JSON.
+        InvalidBody: Naming every offending field.
+    """
+    empty = (
+        optional and request.headers.get("content-length") in (None, "0") and "transfer-encoding" not in request.headers
+    )
+    value = {} if empty else await read_json(request, limit)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise InvalidBody(problems_of(error)) from None
+
+
+def answer(body: Any, status: int = HTTPStatus.OK) -> Response:
+    """A JSON answer."""
+    return Response(orjson.dumps(body), status, media_type="application/json")
+
+
+def _too_large(limit: int) -> EntryTooLarge:
+    return EntryTooLarge(f"the body has more than {limit} bytes", hint="send smaller batches")

@@ -1,0 +1,103 @@
+"""The outermost layer of every request: trace id, Host check, security headers, figures, and the last catch.
+
+Invariants: an answer always leaves with a trace id and the security headers; a page of another site whose name was
+re-bound to loopback is refused before any route sees it; an unexpected exception becomes a problem, never a stack.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from crew_journal.schemas.ids import uuid7_hex
+from crew_journal.services.http.metrics import HttpMetrics
+from crew_journal.services.http.problems import problem_response, unexpected_response
+
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
+SECURITY_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+}
+"""Answers are data of one token; nothing of them may be cached, framed, sniffed or run."""
+
+log = structlog.get_logger(__name__)
+
+
+class Edge:
+    """ASGI middleware.
+
+    Args:
+        app: What it wraps.
+        hosts: Host names accepted, lower case, without port; None for any.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._hosts = None if hosts is None else frozenset(hosts)
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        trace_id = _trace_id(headers)
+        scope.setdefault("state", {})["trace_id"] = trace_id
+        began = time.perf_counter()
+        status = 0
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                marked = MutableHeaders(scope=message)
+                marked["X-Trace-Id"] = trace_id
+                for name, value in SECURITY_HEADERS.items():
+                    marked.setdefault(name, value)
+            await send(message)
+
+        try:
+            if self._hosts is not None and _name_of(headers.get("host", "")) not in self._hosts:
+                refusal = problem_response(
+                    HTTPStatus.MISDIRECTED_REQUEST,
+                    "Wrong host",
+                    "the Host header names no host of this service",
+                    "use the address the service listens on, or allow the name in its settings",
+                    trace_id,
+                )
+                await refusal(scope, receive, send_marked)
+            else:
+                await self._app(scope, receive, send_marked)
+        except Exception as error:
+            log.error("http.unexpected", trace_id=trace_id, error=type(error).__name__, exc_info=True)
+            if status:
+                raise  # the answer has begun: breaking the connection is all that is left
+            await unexpected_response(trace_id)(scope, receive, send_marked)
+        finally:
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.observe(route, scope["method"], status, time.perf_counter() - began)
+
+
+def _trace_id(headers: Headers) -> str:
+    match = _TRACEPARENT.match(headers.get("traceparent", ""))
+    return match[1] if match else uuid7_hex()
+
+
+def _name_of(host: str) -> str:
+    """The Host header without its port, in lower case."""
+    if host.startswith("["):
+        return host[: host.find("]") + 1].lower()
+    return host.partition(":")[0].lower()

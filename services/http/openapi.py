@@ -1,0 +1,113 @@
+"""What FastAPI cannot see of routes that parse their own parameters and bodies, said for OpenAPI.
+
+Invariant: names come from where they are parsed (``FILTER_PARAMETERS``, the entry's own model), so the description
+cannot drift from the code; a fuzzing test holds every answer against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any, Final
+
+from crew_journal.schemas.api import Problem
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
+from crew_journal.services.query.filters import FILTER_PARAMETERS, LIST_PARAMETERS
+
+JsonSchema = dict[str, Any]
+
+_SERVER_FILLS: Final = frozenset({"id", "workspace_id", "ts"})
+_TEXT: Final[JsonSchema] = {"type": "string"}
+_SEQ: Final[JsonSchema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+
+PAGING: Final = {
+    "cursor": ("next_cursor of the previous page.", _TEXT),
+    "limit": (
+        "Entries of a page.",
+        {"type": "integer", "minimum": 1, "maximum": LIST_LIMIT_MAX, "default": LIST_LIMIT_DEFAULT},
+    ),
+}
+COMMON: Final = {
+    "workspace_id": ("The workspace, for a token of all; default if absent.", _TEXT),
+    "min_seq": ("Wait until the views have passed this sequence.", _SEQ),
+}
+LAST_EVENT_ID: Final = {"last_event_id": ("Resume after this sequence, as the header Last-Event-ID does.", _SEQ)}
+
+_PROBLEMS: Final = {
+    400: "The request is not valid",
+    401: "Not authenticated",
+    403: "Not allowed",
+    404: "Not found",
+    409: "The id is taken",
+    413: "Too large",
+    421: "Wrong host",
+    422: "A field is not valid",
+    500: "An unexpected fault",
+    503: "Temporarily unavailable",
+}
+_EVERYWHERE: Final = (400, 401, 403, 421, 500, 503)
+
+
+def problems(*also: int) -> dict[int | str, dict[str, Any]]:
+    """The problem answers of a route: those of every route and ``also``."""
+    content = {"application/problem+json": {"schema": Problem.model_json_schema(mode="serialization")}}
+    return {status: {"description": _PROBLEMS[status], "content": content} for status in sorted({*_EVERYWHERE, *also})}
+
+
+def parameters(*groups: dict[str, tuple[str, JsonSchema]], filters: bool = False) -> dict[str, Any]:
+    """``openapi_extra`` with query parameters."""
+    found: list[JsonSchema] = []
+    if filters:
+        for name, description in FILTER_PARAMETERS.items():
+            many = name in LIST_PARAMETERS
+            schema: JsonSchema = {"type": "array", "items": _TEXT} if many else _TEXT
+            found.append(_parameter(name, description, schema))
+    for group in groups:
+        found.extend(_parameter(name, description, schema) for name, (description, schema) in group.items())
+    return {"parameters": found}
+
+
+def _parameter(name: str, description: str, schema: JsonSchema) -> JsonSchema:
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+def body(schema: JsonSchema, *, required: bool = True) -> dict[str, Any]:
+    """``openapi_extra`` with a JSON body."""
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def submission_schema() -> JsonSchema:
+    """What may be posted: one entry or a list of them; the server fills in id, workspace and time."""
+    entry = JournalEntry.model_json_schema()
+    definitions = entry.pop("$defs", {})
+    entry["required"] = [name for name in entry.get("required", ()) if name not in _SERVER_FILLS]
+    one = _inline(entry, definitions)
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_BATCH}]}
+
+
+def _inline(schema: Any, definitions: dict[str, JsonSchema]) -> Any:
+    """The schema with its references resolved, so that it can stand inside a route."""
+    if isinstance(schema, list):
+        return [_inline(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(reference := schema.get("$ref"), str):
+        target = deepcopy(definitions[reference.rpartition("/")[2]])
+        return _inline({**target, **{k: v for k, v in schema.items() if k != "$ref"}}, definitions)
+    return {name: _inline(value, definitions) for name, value in schema.items()}
+
+
+def inlined(schema: JsonSchema) -> JsonSchema:
+    """A model's JSON Schema without ``$defs``."""
+    rest = dict(schema)
+    definitions = rest.pop("$defs", {})
+    resolved = _inline(rest, definitions)
+    assert isinstance(resolved, dict)
+    return resolved
+
+
+def known_names(*groups: Iterable[str], filters: bool = False) -> frozenset[str]:
+    """The query parameters that a route knows."""
+    names = {name for group in groups for name in group}
+    return frozenset(names | set(FILTER_PARAMETERS) if filters else names)

@@ -1,0 +1,82 @@
+"""Query parameters beside the filters: which are known, and how each is parsed.
+
+Invariant: an unknown or repeated parameter is refused, for a filter that is misspelt and ignored would answer with
+entries that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from fastapi import Request
+
+from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT
+from crew_journal.services.query.cursor import Cursor
+from crew_journal.services.query.filters import FILTER_PARAMETERS
+from crew_journal.services.query.journal_queries import MAX_SEQ
+
+_WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)
+
+
+class Params:
+    """The query parameters of one request.
+
+    Args:
+        request: The request.
+        known: Every name the route knows.
+
+    Raises:
+        InvalidQuery: If there is another name, or one that is no filter is repeated.
+    """
+
+    def __init__(self, request: Request, known: frozenset[str]) -> None:
+        self.items = request.query_params.multi_items()
+        self._values: dict[str, str] = {}
+        for name, value in self.items:
+            if name not in known:
+                raise InvalidQuery(
+                    f"no parameter {name[:64]!r} here", hint=f"known are {', '.join(sorted(known))}", field=name[:64]
+                )
+            if name in FILTER_PARAMETERS:
+                continue  # the filters have rules of their own about repeating
+            if name in self._values:
+                raise InvalidQuery(f"{name} is given more than once", hint="give it once", field=name)
+            self._values[name] = value.strip()
+
+    def text(self, name: str) -> str | None:
+        """Its text; None if absent or blank."""
+        return self._values.get(name) or None
+
+    def whole(self, name: str) -> int | None:
+        """A whole number from 0; None if absent or blank.
+
+        Raises:
+            InvalidQuery: If it is none.
+        """
+        text = self.text(name)
+        return None if text is None else whole_number(name, text)
+
+    @property
+    def limit(self) -> int:
+        """Entries of a page; its range is the query's to check."""
+        found = self.whole("limit")
+        return LIST_LIMIT_DEFAULT if found is None else found
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Where the page begins."""
+        text = self.text("cursor")
+        return None if text is None else Cursor.parse(text)
+
+
+def whole_number(name: str, text: str) -> int:
+    """A whole number of 0 to 2^63 - 1.
+
+    Raises:
+        InvalidQuery: If it is none.
+    """
+    if not _WHOLE.match(text) or int(text) > MAX_SEQ:
+        raise InvalidQuery(f"{name} is no whole number from 0", hint="use digits only", field=name)
+    return int(text)

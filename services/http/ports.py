@@ -1,0 +1,131 @@
+"""What the HTTP shell needs of the use-cases; the composition root puts it together as ``AppServices``.
+
+Invariant: the shell knows use-cases only through these types, so it can be tested without broker or DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import MAX_BATCH_BYTES
+from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.tokens import TokenRegistry
+from crew_journal.services.query.journal_queries import JournalQueries
+from crew_journal.services.query.live_tail import LiveTail
+from crew_journal.services.query.recall import RecallService
+
+
+class Appender(Protocol):
+    """``services.journal.append.Journal``, as far as agents use it."""
+
+    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
+        """Append one entry; returns after the ack."""
+        ...
+
+    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
+        """Append entries, all or nothing; returns after the acks."""
+        ...
+
+
+class NodeStatus(Protocol):
+    """How the node is doing."""
+
+    async def status(self, *, workspace_id: str | None, node: bool) -> Mapping[str, Any]:
+        """The body of ``/v1/status``.
+
+        Args:
+            workspace_id: Show figures of this workspace alone; None for all.
+            node: Whether broker, disk and consumers may be shown in detail (OWNER, ADMIN).
+        """
+        ...
+
+    async def not_ready(self) -> Sequence[str]:
+        """Why the node cannot serve; empty if it can."""
+        ...
+
+    async def gauges(self) -> Mapping[str, float]:
+        """Figures for Prometheus by name (``crew_journal_…``); no workspace, agent or id in them."""
+        ...
+
+
+class AdminOperations(Protocol):
+    """What OWNER and ADMIN may have done; the shell has checked role and workspace."""
+
+    def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
+        """Rebuild projections (all if None): progress records, the last one with key ``result``."""
+        ...
+
+    def verify(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Compare live views with a fresh rebuild: progress records, the last one with key ``result``."""
+        ...
+
+    async def dead_letters(self, workspace_id: str | None, *, state: str | None) -> Sequence[DeadLetter]:
+        """Parked events of a workspace (of all if None), newest first; only those in ``state`` if given."""
+        ...
+
+    async def retry_dead_letter(self, workspace_id: str | None, seq: int) -> DeadLetterAnswer:
+        """Publish a parked event again as a new one.
+
+        Raises:
+            NotFound: If the workspace has no such dead letter.
+        """
+        ...
+
+    async def discard_dead_letter(self, workspace_id: str | None, seq: int, reason: str) -> DeadLetterAnswer:
+        """Decide that a parked event needs nothing more.
+
+        Raises:
+            NotFound: If the workspace has no such dead letter.
+        """
+        ...
+
+    async def embedder(self) -> Mapping[str, Any]:
+        """The embedder, its model, and its last outcome."""
+        ...
+
+    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
+        """Make a model the active one of a workspace (the default of all if None).
+
+        Raises:
+            InvalidQuery: If nothing can make vectors of this model.
+        """
+        ...
+
+    async def broker(self) -> BrokerAnswer:
+        """How reactors in other processes reach the broker."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds of the shell.
+
+    Attributes:
+        body_bytes: Largest request body.
+        heartbeat_s: Seconds of silence on a live tail until a heartbeat.
+        send_timeout_s: Seconds a client may leave a piece of a stream unread until it is cut off.
+        hosts: Names accepted in the Host header, in lower case, without port; None for any.
+    """
+
+    body_bytes: int = MAX_BATCH_BYTES
+    heartbeat_s: float = 15.0
+    send_timeout_s: float = 30.0
+    hosts: frozenset[str] | None = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+@dataclass(frozen=True, slots=True)
+class AppServices:
+    """Every use-case that the shell exposes."""
+
+    journal: Appender
+    queries: JournalQueries
+    tail: LiveTail
+    recall: RecallService
+    tokens: TokenRegistry
+    status: NodeStatus
+    admin: AdminOperations
+    limits: HttpLimits = field(default_factory=HttpLimits)

@@ -1,0 +1,117 @@
+"""Every fault as problem+json (RFC 9457), whatever layer it comes from.
+
+Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
+same ``trace_id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, InvalidQuery, NotFound
+
+PROBLEM_TYPE: Final = "application/problem+json"
+_MAX_PROBLEMS: Final = 200
+"""Offending fields listed in one answer; a batch of 1,000 broken entries needs no more to be understood."""
+_RETRY_AFTER_S: Final = 1
+
+log = structlog.get_logger(__name__)
+
+
+def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
+    """The body of a fault of our own."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": error.title,
+        "status": error.status,
+        "detail": error.message,
+        "hint": error.hint,
+        "trace_id": trace_id,
+    }
+    if error.field is not None:
+        body["field"] = error.field
+    if isinstance(error, InvalidEntry):
+        body["problems"] = [problem.as_dict() for problem in error.problems[:_MAX_PROBLEMS]]
+    return body
+
+
+def problem_response(
+    status: int, title: str, detail: str, hint: str, trace_id: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A problem that is none of our error tree."""
+    body = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "hint": hint,
+        "trace_id": trace_id,
+    }
+    return Response(orjson.dumps(body), status, headers, PROBLEM_TYPE)
+
+
+def error_response(error: CrewJournalError, trace_id: str) -> Response:
+    """A fault of our own as an answer."""
+    headers: dict[str, str] = {}
+    if error.status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(_RETRY_AFTER_S)
+    return Response(orjson.dumps(problem_of(error, trace_id)), error.status, headers, PROBLEM_TYPE)
+
+
+def unexpected_response(trace_id: str) -> Response:
+    """An unexpected exception as an answer that says nothing of the inside."""
+    return problem_response(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "Crew Journal failed",
+        "an unexpected fault; it is in the log",
+        f"look for trace_id {trace_id} in the service's log and report it",
+        trace_id,
+    )
+
+
+def trace_id_of(request: Request) -> str:
+    """The id under which this request is logged."""
+    return str(getattr(request.state, "trace_id", ""))
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Answer every exception with a problem."""
+    app.add_exception_handler(CrewJournalError, _ours)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _parameters)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CrewJournalError)
+    trace_id = trace_id_of(request)
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("http.failed", trace_id=trace_id, error=type(error).__name__, status=error.status)
+    return error_response(error, trace_id)
+
+
+async def _framework(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    trace_id = trace_id_of(request)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return error_response(NotFound("no such route", hint="GET /openapi.json lists them"), trace_id)
+    status = HTTPStatus(error.status_code)
+    allowed = (error.headers or {}).get("Allow")
+    hint = f"use {allowed}" if allowed else "GET /openapi.json describes every route"
+    return problem_response(status, status.phrase, status.description or status.phrase, hint, trace_id, error.headers)
+
+
+async def _parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = str(first["loc"][-1]) if first["loc"] else "request"
+    return error_response(InvalidQuery(f"{where}: {first['msg']}", field=where), trace_id_of(request))

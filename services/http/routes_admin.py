@@ -1,0 +1,244 @@
+"""``/v1/admin``: what OWNER and ADMIN may do; AGENT and LEAD get 403 for all of it.
+
+Invariant: what shows or changes the whole node (rebuild, verify, the broker's password) needs an OWNER of all workspaces;
+everything else is bound to the token's workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+import structlog
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from crew_journal.schemas.api import (
+    BrokerAnswer,
+    DeadLetterAnswer,
+    DeadLettersAnswer,
+    TokenCreatedAnswer,
+    TokenRequest,
+    TokensAnswer,
+)
+from crew_journal.schemas.entry import WorkspaceId
+from crew_journal.schemas.errors import CrewJournalError, InvalidQuery
+from crew_journal.schemas.principal import Principal
+from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
+from crew_journal.services.http.bodies import answer, read_model
+from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
+from crew_journal.services.http.params import Params
+from crew_journal.services.http.problems import problem_of, trace_id_of
+from crew_journal.services.http.streaming import BoundedStream
+from crew_journal.services.query.journal_queries import MAX_SEQ
+
+NDJSON_TYPE: Final = "application/x-ndjson"
+_WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
+_STATES: Final = ("parked", "retried", "discarded")
+_STATE: Final = {"state": ("Only those in this state.", {"type": "string", "enum": list(_STATES)})}
+_LINES: Final[dict[str, Any]] = {
+    "description": "Lines of JSON: progress, then one with result or error.",
+    "content": {NDJSON_TYPE: {"schema": {"type": "string"}}},
+}
+Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The event's sequence in the journal.")]
+
+log = structlog.get_logger(__name__)
+
+
+class RebuildRequest(BaseModel):
+    """Which projections to rebuild; all if absent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    projections: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=100)
+
+
+class DiscardRequest(BaseModel):
+    """Why a dead letter needs nothing more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    reason: str = Field(default="", max_length=500)
+
+
+class ActivateRequest(BaseModel):
+    """Which model recall is to use, in one workspace or (absent, OWNER of all) by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str = Field(min_length=1, max_length=96)
+    workspace_id: WorkspaceId | None = None
+    reason: str = Field(default="", max_length=500)
+
+
+def admin_routes() -> APIRouter:
+    """The routes of administration."""
+    router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(administering)])
+    _operations(router)
+    _dead_letters(router)
+    _tokens(router)
+    return router
+
+
+def _operations(router: APIRouter) -> None:
+    @router.post(
+        "/rebuild",
+        summary="Rebuild views from the journal",
+        responses={200: _LINES, **problems(413, 422)},
+        openapi_extra=body(inlined(RebuildRequest.model_json_schema()), required=False),
+        response_class=Response,
+    )
+    async def rebuild(request: Request, principal: NodeOwner) -> Response:
+        """Builds beside the live views, then swaps. Lines of JSON tell how far it is."""
+        services = services_of(request)
+        asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
+        log.info("admin.rebuild", token_id=principal.token_id)
+        return _lines(request, services.admin.rebuild(asked.projections))
+
+    @router.post(
+        "/verify",
+        summary="Compare the live views with a fresh rebuild",
+        responses={200: _LINES, **problems()},
+        response_class=Response,
+    )
+    async def verify(request: Request, principal: NodeOwner) -> Response:
+        """Lines of JSON tell how far it is; the last names the first difference, if there is one."""
+        log.info("admin.verify", token_id=principal.token_id)
+        return _lines(request, services_of(request).admin.verify())
+
+    @router.get("/embedder", summary="The embedder and its last outcome", responses=problems(), response_class=Response)
+    async def embedder(request: Request) -> Response:
+        """Health is the last outcome, not the configuration."""
+        return answer(dict(await services_of(request).admin.embedder()))
+
+    @router.post(
+        "/embedder",
+        summary="Make a model the active one",
+        responses=problems(413, 422),
+        openapi_extra=body(inlined(ActivateRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def activate(request: Request, principal: Administrator) -> Response:
+        """Recorded as a fact; vectors of other models stay."""
+        services = services_of(request)
+        asked = await read_model(request, ActivateRequest, services.limits.body_bytes)
+        whole_node = principal.workspace_id is None and asked.workspace_id is None
+        workspace = None if whole_node else principal.workspace(asked.workspace_id)
+        return answer(dict(await services.admin.activate(workspace, asked.model, asked.reason)))
+
+    @router.get(
+        "/broker",
+        summary="How reactors in other processes reach the broker",
+        responses={200: {"model": BrokerAnswer}, **problems()},
+        response_class=Response,
+    )
+    async def broker(request: Request, _principal: NodeOwner) -> Response:
+        """Holds the service's password."""
+        return answer((await services_of(request).admin.broker()).model_dump())
+
+
+def _dead_letters(router: APIRouter) -> None:
+    @router.get(
+        "/dlq",
+        summary="Events that could not be folded",
+        responses={200: {"model": DeadLettersAnswer}, **problems()},
+        openapi_extra=parameters(_WORKSPACE, _STATE),
+        response_class=Response,
+    )
+    async def dead_letters(request: Request, principal: Administrator) -> Response:
+        """Of the token's workspace; of all for a token of all that names none."""
+        params = Params(request, known_names(_WORKSPACE, _STATE))
+        state = params.text("state")
+        if state is not None and state not in _STATES:
+            raise InvalidQuery("state is unknown", hint=f"use any of {', '.join(_STATES)}", field="state")
+        found = await services_of(request).admin.dead_letters(
+            _scope(principal, params.text("workspace_id")), state=state
+        )
+        return answer({"dead_letters": [letter.model_dump() for letter in found]})
+
+    @router.post(
+        "/dlq/{seq}/{decision}",
+        summary="Retry or discard a dead letter",
+        responses={200: {"model": DeadLetterAnswer}, **problems(404, 413, 422)},
+        openapi_extra=body(inlined(DiscardRequest.model_json_schema()), required=False),
+        response_class=Response,
+    )
+    async def decide(
+        request: Request, principal: Administrator, seq: Seq, decision: Literal["retry", "discard"]
+    ) -> Response:
+        """Retrying publishes it again as a new event; nothing is applied out of order."""
+        services = services_of(request)
+        asked = await read_model(request, DiscardRequest, services.limits.body_bytes, optional=True)
+        workspace = _scope(principal, None)
+        if decision == "retry":
+            done = await services.admin.retry_dead_letter(workspace, seq)
+        else:
+            done = await services.admin.discard_dead_letter(workspace, seq, asked.reason)
+        return answer(done.model_dump())
+
+
+def _tokens(router: APIRouter) -> None:
+    @router.get(
+        "/tokens",
+        summary="List tokens",
+        responses={200: {"model": TokensAnswer}, **problems()},
+        openapi_extra=parameters(_WORKSPACE),
+        response_class=Response,
+    )
+    async def list_tokens(request: Request, principal: Administrator) -> Response:
+        """Without their secrets, which nobody has."""
+        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
+        found = await services_of(request).tokens.list(principal, named)
+        return answer({"tokens": [info.as_record() for info in found]})
+
+    @router.post(
+        "/tokens",
+        status_code=HTTPStatus.CREATED,
+        summary="Make a token",
+        responses={201: {"model": TokenCreatedAnswer}, **problems(413, 422)},
+        openapi_extra=body(inlined(TokenRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def create_token(request: Request, principal: Administrator) -> Response:
+        """The answer holds the secret, this once."""
+        services = services_of(request)
+        asked = await read_model(request, TokenRequest, services.limits.body_bytes)
+        made = await services.tokens.create(
+            principal,
+            role=asked.role,
+            workspace=asked.workspace_id,
+            all_workspaces=asked.all_workspaces,
+            crew_id=asked.crew_id,
+            agent_id=asked.agent_id,
+            label=asked.label,
+        )
+        return answer({**made.info.as_record(), "token": made.plaintext}, HTTPStatus.CREATED)
+
+    @router.delete(
+        "/tokens/{token_id}",
+        status_code=HTTPStatus.NO_CONTENT,
+        summary="Revoke a token",
+        responses=problems(404),
+        response_class=Response,
+    )
+    async def revoke_token(request: Request, principal: Administrator, token_id: str) -> Response:
+        """It is refused from the moment this is answered; its live tails are cut."""
+        await services_of(request).tokens.revoke(principal, token_id)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _scope(principal: Principal, named: str | None) -> str | None:
+    """The workspace that is meant; None (all) only for a token of all that names none."""
+    return None if principal.workspace_id is None and named is None else principal.workspace(named)
+
+
+def _lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
+    services = services_of(request)
+    return BoundedStream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE, services.limits.send_timeout_s)
+
+
+async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) -> AsyncGenerator[bytes]:
+    try:
+        async for record in records:
+            yield orjson.dumps(dict(record)) + b"\n"
+    except CrewJournalError as error:
+        yield orjson.dumps({"error": problem_of(error, trace_id)}) + b"\n"

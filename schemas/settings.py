@@ -110,3 +110,13 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe level that is logged."
     )
+
+    @property
+    def models_dir(self) -> Path:
+        """Where embedded models are installed, below the cache."""
+        return self.cache_dir / "models"
+
+    @property
+    def nats_dir(self) -> Path:
+        """Where ``deploy/install-nats`` puts a nats-server, below the cache."""
+        return self.cache_dir / "nats"

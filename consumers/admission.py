@@ -10,9 +10,9 @@ Memory: 40 bytes an entry in sorted arrays, plus a dict of at most ``TAIL_ENTRIE
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import duckdb
 import numpy as np
@@ -22,6 +22,7 @@ from crew_journal.consumers.transaction import arrow_table, insert_columns
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import identity_key
 from crew_journal.schemas.ports import Identity
+from crew_journal.schemas.views import ADMISSION_PROJECTION
 
 ADMISSION_VERSION: Final = 1
 ADMISSION_TABLE: Final = "admitted"
@@ -152,6 +153,14 @@ class IdentityIndex:
 
 def _content(known: _Sorted, at: int) -> bytes:
     return int(known.c0[at]).to_bytes(8, "little") + int(known.c1[at]).to_bytes(8, "little")
+
+
+class AdmissionView:
+    """The table ``admitted`` as ``verify`` sees it."""
+
+    name: ClassVar[str] = ADMISSION_PROJECTION
+    tables: ClassVar[tuple[str, ...]] = (ADMISSION_TABLE,)
+    digest: ClassVar[Mapping[str, str]] = {ADMISSION_TABLE: "seq, k0, k1, content"}
 
 
 def insert_admitted(con: duckdb.DuckDBPyConnection, entries: Sequence[EntryRecorded]) -> None:

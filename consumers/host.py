@@ -79,14 +79,27 @@ class Host:
     """Folds messages into every projection; one per ``ViewStore``."""
 
     def __init__(
-        self, store: ViewStore, projections: Sequence[Projection], *, park: Callable[[Parked], Awaitable[None]]
+        self,
+        store: ViewStore,
+        projections: Sequence[Projection],
+        *,
+        park: Callable[[Parked], Awaitable[None]],
+        housekeeping: bool = True,
     ) -> None:
+        """Not open yet.
+
+        Args:
+            store: The file; the host does not close it.
+            projections: Who folds, in this order.
+            park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
+            housekeeping: Whether to checkpoint and merge when idle.
+        """
         self.store = store
         self.projections = tuple(projections)
         self.identities = IdentityIndex()
         self.lagging = asyncio.Event()
         self.folder = Folder(store, park)
-        self._tidying = Tidying(self)
+        self._tidying = Tidying(self) if housekeeping else None
         self._lock = asyncio.Lock()
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="crew-views-decode")
         self._owed: set[int] = set()
@@ -136,7 +149,8 @@ class Host:
 
     async def close(self) -> None:
         """Finish what is in hand; the store stays open."""
-        self._tidying.stop()
+        if self._tidying is not None:
+            self._tidying.stop()
         async with self._lock:
             self._cpu.shutdown(wait=True)
 
@@ -194,9 +208,20 @@ class Host:
                 await self.commit(*ready)
 
     async def prepare(
-        self, messages: Sequence[RawMessage], after: int, last_seq: int | None
+        self,
+        messages: Sequence[RawMessage],
+        after: int,
+        last_seq: int | None,
+        members: Sequence[Projection] | None = None,
     ) -> tuple[Prepared, Batch] | None:
-        """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new."""
+        """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new.
+
+        Args:
+            messages: Messages of JOURNAL.
+            after: What is at or below is skipped.
+            last_seq: As in ``fold``.
+            members: Who will fold it; the group if absent.
+        """
         fresh = in_order(messages, after)
         last = max(last_seq or 0, fresh[-1].seq if fresh else 0)
         if last <= after:
@@ -207,12 +232,15 @@ class Host:
                 f"the message at {min(missing)} was not folded and must come first",
                 hint="the feed delivers it again",
             )
-        return await asyncio.get_running_loop().run_in_executor(self._cpu, self._prepare, fresh, after, last)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._cpu, self._prepare, fresh, after, last, members or self.members)
 
-    def _prepare(self, fresh: list[RawMessage], after: int, last: int) -> tuple[Prepared, Batch]:
+    def _prepare(
+        self, fresh: list[RawMessage], after: int, last: int, members: Sequence[Projection]
+    ) -> tuple[Prepared, Batch]:
         prepared = prepare(fresh, self.identities, after + 1, last)
         batch = Batch(prepared.events, after + 1, last)
-        for projection in self.projections:
+        for projection in members:
             warm = getattr(projection, "prepare", None)
             if warm is not None:
                 with contextlib.suppress(Exception):  # the fold meets the same fault, where it is handled
@@ -235,7 +263,8 @@ class Host:
         self._failures, self._stopped, self._since = 0, None, None
         if self.folder.suspended:
             self.lagging.set()
-        await self._tidying.after_commit()
+        if self._tidying is not None:
+            await self._tidying.after_commit()
 
     def _stop(self, error: FoldingStopped, prepared: Prepared) -> None:
         self._owed.update(prepared.messages)

@@ -1,0 +1,154 @@
+"""Canonical digests of a projection's rows, and the first row in which two copies differ.
+
+Invariant: equal sets of rows (repeats counted) give equal digests whatever their order, layout or file; a changed, missing
+or repeated row gives another one. It is the count and two sums of 64-bit row hashes with different salts: made against
+faults, not against an attacker who can write the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+import duckdb
+
+_SALT: Final = "crew-journal"
+_FETCH_ROWS: Final = 10_000
+
+
+class DigestedView(Protocol):
+    """What a digest needs to know: every projection is one, admission too."""
+
+    name: ClassVar[str]
+    tables: ClassVar[tuple[str, ...]]
+    digest: ClassVar[Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDigest:
+    """The rows of one projection.
+
+    Attributes:
+        rows: How many.
+        digest: 32 hex digits over all its tables.
+        tables: Table → its part of the digest.
+    """
+
+    rows: int
+    digest: str
+    tables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two copies of a projection part.
+
+    Attributes:
+        table: The table.
+        key: Leading columns of the row and their values; binary ones as hex.
+        column: First column that differs, None if the row is there once only.
+        kind: ``changed``, ``only live`` or ``only fresh``.
+    """
+
+    table: str
+    key: Mapping[str, str]
+    column: str | None
+    kind: str
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value}" for name, value in self.key.items())
+        return f"{self.table} ({key}): {self.kind}" + (f" in {self.column}" if self.column else "")
+
+
+def queries(view: DigestedView) -> dict[str, str]:
+    """Table → the query whose rows its digest covers; tables with an empty list are left out."""
+    found = {}
+    for table in view.tables:
+        chosen = view.digest.get(table, "*")
+        if chosen:
+            found[table] = chosen if chosen.startswith("SELECT") else f'SELECT {chosen} FROM "{table}"'
+    return found
+
+
+def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
+    """The digest of a projection's rows as ``con`` sees them; in a transaction for one consistent state."""
+    total = 0
+    parts: dict[str, str] = {}
+    for table, query in queries(view).items():
+        # every column by its own name: the hash of a row must not depend on how a struct is laid out
+        names = ", ".join(f'"{name}"' for name in _columns(con, query))
+        found = con.execute(
+            f"SELECT count(*), coalesce(sum(hash({names})::UHUGEINT), 0)::VARCHAR, "
+            f"coalesce(sum(hash({names}, ?)::UHUGEINT), 0)::VARCHAR FROM ({query})",
+            [_SALT],
+        ).fetchone()
+        rows, plain, salted = found or (0, "0", "0")
+        total += rows
+        parts[table] = hashlib.blake2b(f"{rows} {plain} {salted}".encode(), digest_size=16).hexdigest()
+    whole = " ".join(f"{table} {part}" for table, part in sorted(parts.items()))
+    return ViewDigest(total, hashlib.blake2b(whole.encode(), digest_size=16).hexdigest(), parts)
+
+
+def first_difference(
+    live: duckdb.DuckDBPyConnection, fresh: duckdb.DuckDBPyConnection, view: DigestedView
+) -> Difference | None:
+    """The first row, by the columns in their order, in which two copies of a projection differ.
+
+    Both are sorted and compared row by row: seconds per million rows, for when the digests have differed.
+    """
+    for table, query in queries(view).items():
+        names = _columns(live, query)
+        if names != _columns(fresh, query):
+            return Difference(table, {}, None, "other columns")
+        found = _compare(table, names, _sorted(live, query), _sorted(fresh, query))
+        if found is not None:
+            return found
+    return None
+
+
+def _columns(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+    return [row[0] for row in con.execute(f"DESCRIBE {query}").fetchall()]
+
+
+def _sorted(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+    found = con.execute(f"SELECT * FROM ({query}) ORDER BY ALL NULLS FIRST")
+    while rows := found.fetchmany(_FETCH_ROWS):
+        yield from rows
+
+
+def _compare(
+    table: str, names: Sequence[str], live: Iterator[tuple[Any, ...]], fresh: Iterator[tuple[Any, ...]]
+) -> Difference | None:
+    while True:
+        mine, theirs = next(live, None), next(fresh, None)
+        if mine is None and theirs is None:
+            return None
+        if mine is None or theirs is None:
+            row = mine or theirs or ()
+            return Difference(table, _key(names, row, 1), None, "only live" if theirs is None else "only fresh")
+        if mine == theirs:
+            continue
+        at = next(i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1])
+        # rows that agree in no leading column, or whose neighbour already matches, are not one changed row
+        ahead_mine, ahead_theirs = next(live, None), next(fresh, None)
+        if ahead_mine == theirs:
+            return Difference(table, _key(names, mine, at + 1), None, "only live")
+        if ahead_theirs == mine:
+            return Difference(table, _key(names, theirs, at + 1), None, "only fresh")
+        if at == 0:
+            if _order(mine[0]) < _order(theirs[0]):
+                return Difference(table, _key(names, mine, 1), None, "only live")
+            return Difference(table, _key(names, theirs, 1), None, "only fresh")
+        return Difference(table, _key(names, mine, at), names[at], "changed")
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return value is not None, value
+
+
+def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]:
+    """The leading ``width`` columns, but not more than three: enough to find the row, not its text."""
+    shown = [value.hex() if isinstance(value, bytes) else str(value) for value in row[: min(width, 3)]]
+    return dict(zip(names, shown, strict=False))

@@ -59,7 +59,28 @@ EMBEDDED: Final = frozenset(
 )
 """Types of the mix that the embed policy takes, 14 % of all entries."""
 
-_ONSETS: Final = ("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "l", "m", "n", "p", "pl", "r", "s", "st", "t", "v")
+_ONSETS: Final = (
+    "b",
+    "br",
+    "c",
+    "d",
+    "dr",
+    "f",
+    "g",
+    "gr",
+    "h",
+    "k",
+    "l",
+    "m",
+    "n",
+    "p",
+    "pl",
+    "r",
+    "s",
+    "st",
+    "t",
+    "v",
+)
 _VOWELS: Final = ("a", "e", "i", "o", "u", "ea", "ou", "ia")
 _CODAS: Final = ("", "l", "n", "r", "m", "t", "x", "nd", "sk")
 

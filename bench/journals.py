@@ -47,7 +47,9 @@ def ready_made(corpus: Corpus, first: int, last: int) -> list[OutgoingMessage]:
     ]
 
 
-def vector_messages(corpus: Corpus, seqs: dict[int, int], model: str, dim: int, seed: int = 3) -> Iterator[OutgoingMessage]:
+def vector_messages(
+    corpus: Corpus, seqs: dict[int, int], model: str, dim: int, seed: int = 3
+) -> Iterator[OutgoingMessage]:
     """Vector facts with random directions.
 
     Args:
@@ -91,7 +93,9 @@ class Filled:
 
 
 @asynccontextmanager
-async def open_broker(data_dir: Path, durability: Durability) -> AsyncIterator[tuple[ManagedBroker, Client, DeclaredStreams]]:
+async def open_broker(
+    data_dir: Path, durability: Durability
+) -> AsyncIterator[tuple[ManagedBroker, Client, DeclaredStreams]]:
     """A managed broker with our streams declared, and a connection to it."""
     async with running_broker(data_dir, durability) as broker, connected(broker) as client:
         yield broker, client, await declare_streams(client)

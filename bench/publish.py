@@ -110,7 +110,9 @@ def _submissions(corpus: Corpus, *, with_id: bool = True) -> list[dict[str, Any]
     return made
 
 
-async def _compare(report: Report, client: Client, broker: ManagedBroker, streams: DeclaredStreams, sizes: Sizes) -> None:
+async def _compare(
+    report: Report, client: Client, broker: ManagedBroker, streams: DeclaredStreams, sizes: Sizes
+) -> None:
     """The ``interval`` profile: bare and ours in turns."""
     bare = RawWriter(client, CALLERS)
     wide = RawWriter(client, WIDE_WINDOW)
@@ -147,13 +149,17 @@ async def _compare(report: Report, client: Client, broker: ManagedBroker, stream
     report.figure("journal writer / bare writer of 1,024 in flight, ids given", median(wider), "ratio")
 
 
-async def _durable(report: Report, client: Client, broker: ManagedBroker, streams: DeclaredStreams, sizes: Sizes) -> None:
+async def _durable(
+    report: Report, client: Client, broker: ManagedBroker, streams: DeclaredStreams, sizes: Sizes
+) -> None:
     """The ``durable`` profile: fsync before every ack."""
     bare = RawWriter(client, CALLERS)
     await bare.open()
     made = ready_made(Corpus(sizes.durable_singles, seed=200, prefix="raw"), 0, sizes.durable_singles)
     report.baseline(
-        "bare pipelined nats-py, 256 in flight, durable", sizes.durable_singles / await bare.publish_all(made), "entries/s"
+        "bare pipelined nats-py, 256 in flight, durable",
+        sizes.durable_singles / await bare.publish_all(made),
+        "entries/s",
     )
     if streams.atomic:
         made = ready_made(Corpus(sizes.durable_batches, seed=201, prefix="raw"), 0, sizes.durable_batches)
@@ -165,7 +171,9 @@ async def _durable(report: Report, client: Client, broker: ManagedBroker, stream
     async with our_journal(broker, streams, group=True) as journal:
         mine = _submissions(Corpus(sizes.durable_singles, seed=200))
         rate = sizes.durable_singles / await append_all(journal, mine)
-        report.figure("single appends, 256 at once, durable", rate, "entries/s", None, "as the disk allows; group commit")
+        report.figure(
+            "single appends, 256 at once, durable", rate, "entries/s", None, "as the disk allows; group commit"
+        )
         for at_once in (1, 4):
             mine = _submissions(Corpus(sizes.durable_batches, seed=201 + at_once, prefix=f"at{at_once}"))
             rate = sizes.durable_batches / await batches_all(journal, mine, at_once)

@@ -110,9 +110,7 @@ async def pull_all(client: Client, expected: int) -> float:
         "stream_name": JOURNAL_STREAM,
         "config": {"deliver_policy": "all", "ack_policy": "none", "mem_storage": True, "inactive_threshold": 10**10},
     }
-    answer = await client.request(
-        f"$JS.API.CONSUMER.CREATE.{JOURNAL_STREAM}", orjson.dumps(config), timeout=10
-    )
+    answer = await client.request(f"$JS.API.CONSUMER.CREATE.{JOURNAL_STREAM}", orjson.dumps(config), timeout=10)
     name = orjson.loads(answer.data)["name"]
     request = f"$JS.API.CONSUMER.MSG.NEXT.{JOURNAL_STREAM}.{name}"
 

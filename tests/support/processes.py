@@ -94,7 +94,10 @@ class Stack:
     """
 
     def __init__(
-        self, data_dir: Path, options: Sequence[str] = ("--embedder", "none"), environment: Mapping[str, str] | None = None
+        self,
+        data_dir: Path,
+        options: Sequence[str] = ("--embedder", "none"),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.options = tuple(options)

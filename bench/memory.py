@@ -1,0 +1,101 @@
+"""Memory of the whole stack at rest, and the time from the command to readiness."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from support.processes import Stack, wait_for
+
+from bench.corpus import Corpus
+from bench.figures import MIB, Report, at_most, median
+from bench.journals import prepare
+from bench.watching import client_of, memory_of, wait_folded, wait_idle
+
+READY_TARGET_S: Final = 4.0
+IDLE_TARGET_MIB: Final = 400
+LARGE_TARGET_MIB: Final = 900
+SAMPLE: Final = ("--sample", "--embedder", "minilm")
+LIBRARIES: Final = (
+    "import duckdb, numpy, pyarrow, pydantic, fastapi, uvicorn, nats, faststream.nats, tokenizers, safetensors, resource;"
+    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+)
+"""What the bare libraries take once imported, in KiB."""
+
+
+def _ready(stack: Stack) -> float:
+    """Seconds from the spawn of ``up`` until ``/readyz`` says yes."""
+    began = time.perf_counter()
+    stack.up()
+    with client_of(stack) as client:
+        wait_for(lambda: client.get("/readyz").status_code == 200, "readiness", 60)
+    return time.perf_counter() - began
+
+
+def _starts(report: Report, folder: Path, options: Sequence[str], name: str, rounds: int) -> None:
+    fresh, again = [], []
+    for number in range(rounds):
+        with Stack(folder / f"start-{name}-{number}", options) as stack:
+            fresh.append(_ready(stack))
+            stack.terminate()
+            again.append(_ready(stack))
+    report.figure(f"up to ready, fresh, {name}", median(fresh), "s", at_most(READY_TARGET_S), f"median of {rounds}")
+    report.figure(f"up to ready, again, {name}", median(again), "s", at_most(READY_TARGET_S), f"median of {rounds}")
+
+
+def _sample_idle(report: Report, folder: Path) -> None:
+    with Stack(folder / "sample", SAMPLE) as stack:
+        _ready(stack)
+        wait_idle(stack)
+        memory = memory_of(stack)
+    report.figure(
+        "whole stack idle, MiniLM, sample journal",
+        memory.rss / MIB,
+        "MiB RSS",
+        at_most(IDLE_TARGET_MIB),
+        memory.described,
+    )
+
+
+def _large(report: Report, folder: Path, corpus: Corpus, last_seq: int) -> None:
+    """Caught up from a prepared stream, queried, then started again: both ways of being idle count."""
+    with Stack(folder, ("--embedder", "minilm")) as stack:
+        stack.up()
+        took = wait_folded(stack, last_seq)
+        report.figure("time to fold the prepared journal after ready", took, "s")
+        for when in ("after folding and recall", "after a restart and recall"):
+            with client_of(stack) as client:
+                for query in corpus.queries(20):
+                    body = {"query": query, "k": 10, "workspace_id": corpus.workspace(0)}
+                    client.post("/v1/recall", json=body).raise_for_status()
+            wait_idle(stack)
+            memory = memory_of(stack)
+            report.figure(
+                f"whole stack idle, MiniLM, {corpus.entries:,} entries, {when}",
+                memory.rss / MIB,
+                "MiB RSS",
+                at_most(LARGE_TARGET_MIB),
+                memory.described,
+            )
+            stack.terminate()
+            report.figure(f"up to ready with {corpus.entries:,} entries", _ready(stack), "s", at_most(READY_TARGET_S))
+
+
+async def run(quick: bool, folder: Path) -> Report:
+    """All of it."""
+    entries, vectors, rounds = (10_000, 1_000, 1) if quick else (100_000, 10_000, 3)
+    report = Report("memory", quick, {"entries": entries, "vectors": vectors, "rounds": rounds})
+    said = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", LIBRARIES], capture_output=True, check=True)
+    report.baseline("a process that has imported the libraries and done nothing", int(said.stdout) / 1024, "MiB RSS")
+    await asyncio.to_thread(_starts, report, folder, ("--embedder", "none"), "no embedder", rounds)
+    await asyncio.to_thread(_starts, report, folder, SAMPLE, "MiniLM and sample", rounds)
+    await asyncio.to_thread(_sample_idle, report, folder)
+    corpus = Corpus(entries)
+    filled = await prepare(folder / "large", corpus, vectors, model="all-MiniLM-L6-v2")
+    await asyncio.to_thread(_large, report, folder / "large", corpus, filled.last_seq)
+    return report

@@ -1,0 +1,85 @@
+"""Starting and ending ``up``: once per data directory, drained by SIGTERM, the same journal after every start."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+from support.crash_import import small_entry
+from support.processes import Stack, wait_for
+
+DATA_DIR_BUSY = 5
+"""Exit code of DESIGN §10 for what is unavailable."""
+
+
+def client_of(stack: Stack) -> httpx.Client:
+    headers = {"Authorization": f"Bearer {stack.token}"}
+    return httpx.Client(base_url=stack.url, headers=headers, timeout=30, trust_env=False)
+
+
+def test_a_second_up_on_one_data_directory_exits_5_and_leaves_the_first_alone(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        first = stack.up()
+        second = stack.run("up", "--http", "127.0.0.1:0", "--embedder", "none", deadline_s=30)
+        assert second.code == DATA_DIR_BUSY, second.err
+        assert "data" in second.err
+        assert "Traceback" not in second.err
+        assert stack.runtime() == first
+        with client_of(stack) as client:
+            assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, number: signal.Signals) -> None:
+    with Stack(tmp_path / "data") as stack:
+        stack.up()
+        with client_of(stack) as client:
+            assert client.post("/v1/journal", json=small_entry(1, "kept")).status_code == 201
+        nats = stack.nats_pid()
+        assert nats is not None
+        assert stack.process is not None
+        stack.process.send_signal(number)
+        assert stack.process.wait(30) == 0, stack.log_tail()
+        assert stack.runtime() is None
+        assert stack.nats_pid() is None
+        assert "Traceback" not in stack.log_tail()
+
+
+def test_a_restart_keeps_the_brokers_port_the_token_and_all_data(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        before = stack.up()
+        token = stack.token
+        with client_of(stack) as client:
+            posted = client.post("/v1/journal", json=[small_entry(n, "kept") for n in range(30)]).json()["entries"]
+        assert stack.terminate() == 0
+        after = stack.up()
+        assert after.nats == before.nats
+        assert stack.token == token
+        with client_of(stack) as client:
+            for ack in posted:
+                assert client.get(f"/v1/journal/{ack['id']}").json()["seq"] == ack["seq"]
+            again = client.post("/v1/journal", json=[small_entry(n, "kept") for n in range(30)]).json()["entries"]
+            assert [(a["id"], a["seq"]) for a in again] == [(a["id"], a["seq"]) for a in posted]
+
+
+def test_a_start_after_kill_9_ends_the_orphaned_broker_and_keeps_its_port(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        before = stack.up()
+        orphan = stack.nats_pid()
+        stack.kill()
+        assert stack.nats_pid() == orphan
+        after = stack.up()
+        assert after.nats == before.nats
+        assert stack.nats_pid() not in (None, orphan)
+
+
+def test_runtime_json_names_the_address_that_answers_and_the_process(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        ready = stack.up()
+        said = json.loads((stack.data_dir / "runtime.json").read_text())
+        assert set(said) >= {"http", "nats", "pid"}
+        assert (stack.data_dir / "admin.token").stat().st_mode & 0o777 == 0o600
+        wait_for(lambda: httpx.get(f"{ready.http}/healthz", trust_env=False).status_code == 200, "an answer")

@@ -1,0 +1,316 @@
+"""Embeds the entries that the policy selects and publishes their vectors as facts.
+
+Invariants: an entry is acked only after its fact was acked, so nothing is lost; a fact's id follows from the entry, its
+sequence, the model and our version, so an entry that comes twice is published once; a model that is away stops the
+reactor and a text it cannot take stops only itself. Each (version, model) has a durable of its own, so another model is
+filled from the journal's beginning beside the first.
+
+Durable: ack policy explicit, ack wait ``EmbedLimits.ack_wait_s`` (renewed while the model works), unlimited deliveries,
+at most ``max_ack_pending`` unacked; in order of age but for what was put off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Final
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from crew_journal.consumers.backoff import Backoff, doubled
+from crew_journal.consumers.pull import Durable, PullConsumer
+from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
+from crew_journal.consumers.reactors.embed_batch import (
+    FILTER_SUBJECTS,
+    Candidate,
+    Embedded,
+    Failed,
+    candidate_of,
+    embed_in_pieces,
+)
+from crew_journal.consumers.reactors.embed_limits import EmbedLimits, durable_name
+from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError, EmbedderInputRejected, FoldError
+from crew_journal.schemas.events.derived import encode_vector
+from crew_journal.schemas.ports import Embedder, Publisher
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """How one text has fared: failures and the time of the first, seconds of the loop's clock."""
+
+    failures: int
+    since_s: float
+
+
+class EmbedReactor:
+    """The reactor; several with the same model share the load.
+
+    Args:
+        client: A connection that reconnects for ever; not closed here.
+        publisher: Publishes to JOURNAL; not closed here.
+        embedder: The model; not closed here.
+        clock: The time for ``status``.
+        dim: Dimensions that the journal knows of the model; None to go by its first answer.
+        limits: Sizes and times.
+        draw: Uniform in [0, 1), spreads the pauses of several processes.
+    """
+
+    name: ClassVar[str] = "embed"
+    version: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        embedder: Embedder,
+        *,
+        clock: Callable[[], datetime],
+        dim: int | None = None,
+        limits: EmbedLimits | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._limits = limits or EmbedLimits()
+        self._publisher = publisher
+        self._embedder = embedder
+        self._clock = clock
+        self._dim = dim
+        self._durable = durable_name(self.version, embedder.model_id)
+        self._source = PullConsumer(
+            client,
+            Durable(
+                name=self._durable,
+                filter_subjects=FILTER_SUBJECTS,
+                ack_wait_s=self._limits.ack_wait_s,
+                max_ack_pending=self._limits.max_ack_pending,
+                description=f"entries to embed with {embedder.model_id}",
+            ),
+        )
+        self._backoff = Backoff(self._limits.backoff_first_s, self._limits.backoff_last_s, draw)
+        self._batch = self._limits.batch
+        self._counts: Counter[str] = Counter(proposed=0, written=0, refused=0, failed=0, skipped=0, unreadable=0)
+        self._in_hand: dict[int, Msg] = {}
+        self._troubles: dict[int, _Trouble] = {}
+        self._state = "stopped"
+        self._last_error: str | None = None
+        self._since: datetime | None = None
+        self._pending = 0
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def identity(self) -> str:
+        """``embed@<version>``, written into every fact."""
+        return f"{self.name}@{self.version}"
+
+    async def start(self) -> None:
+        """Begin; returns at once, whether or not broker and model are there."""
+        if self._task is None:
+            self._stopping.clear()
+            self._state = "waiting"
+            self._task = asyncio.create_task(self._run(), name=self._durable)
+
+    async def stop(self) -> None:
+        """Finish the batch in hand, at most ``stop_s`` seconds, give back the rest, and stop."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._stopping.set()
+        self._source.interrupt()
+        done, _ = await asyncio.wait({task}, timeout=self._limits.stop_s)
+        if not done:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        self._state = "stopped"
+
+    async def status(self) -> ReactorStatus:
+        """How it is doing; ``pending`` is the last known where the broker does not answer."""
+        if self._state != "stopped":
+            with contextlib.suppress(BrokerError):
+                self._pending = await self._source.pending()
+        counts = {**self._counts, "put_off": len(self._troubles)}
+        return ReactorStatus(self.identity, self._state, self._pending, counts, self._last_error, self._since)
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._source.open()
+                    await self._embedder.probe()
+                    while not self._stopping.is_set():
+                        await self._turn()
+                        self._recovered()
+                except (EmbedderError, BrokerError, NatsError) as error:
+                    await self._fall_back(error)
+                except Exception as error:  # a fault of ours: said aloud and tried again, never a silent end
+                    _log.exception("embed.fault", durable=self._durable)
+                    await self._fall_back(error)
+        finally:
+            await self._give_back()
+            await self._source.close()
+
+    async def _turn(self) -> None:
+        limits = self._limits
+        messages = await self._source.take(self._batch, wait_s=limits.wait_s, window_s=limits.window_s)
+        candidates = await self._sort(messages)
+        if not candidates:
+            return
+        fresh = [candidate for candidate in candidates if candidate.seq not in self._troubles]
+        troubled = [[candidate] for candidate in candidates if candidate.seq in self._troubles]
+        renewing = asyncio.create_task(self._renew(), name=f"{self._durable} renewing")
+        try:
+            for group in [fresh, *troubled]:
+                if group:
+                    await self._embed(group)
+        finally:
+            renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await renewing
+
+    async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
+        """Ack what is not to be embedded; the rest is in our hands."""
+        candidates = []
+        for message in messages:
+            try:
+                candidate = candidate_of(message)
+            except FoldError:  # the projections park it and say so
+                self._counts["unreadable"] += 1
+                await message.ack()
+                continue
+            if candidate is None:
+                self._counts["skipped"] += 1
+                await message.ack()
+                continue
+            if candidate.deliveries == 1:
+                self._counts["proposed"] += 1
+            self._in_hand[candidate.seq] = message
+            candidates.append(candidate)
+        return candidates
+
+    async def _embed(self, candidates: Sequence[Candidate]) -> None:
+        split = False
+        async for piece in embed_in_pieces(self._embedder, candidates, self._dim):
+            if isinstance(piece, Embedded):
+                split = split or len(piece.candidates) < len(candidates)
+                if self._dim is None:
+                    self._dim = self._embedder.dim
+                await self._write(piece.candidates, piece.vectors)
+            else:
+                split = True
+                await self._put_off(piece)
+        if not split:
+            self._batch = min(self._limits.batch, self._batch * 2)
+        elif len(candidates) > 1:  # a slow model times out on a full batch: ask for less, then again for more
+            self._batch = max(1, self._batch // 2)
+
+    async def _write(self, candidates: Sequence[Candidate], vectors: Sequence[bytes]) -> None:
+        """Publish facts, then ack their causes; those whose fact was not acked stay in hand."""
+        model = self._embedder.model_id
+        facts = [
+            encode_vector(candidate.vector(model, vector, self.identity), self.version)
+            for candidate, vector in zip(candidates, vectors, strict=True)
+        ]
+        results = await asyncio.gather(
+            *(self._publisher.publish(fact.subject, fact.body, fact.headers) for fact in facts), return_exceptions=True
+        )
+        failure: BaseException | None = None
+        for candidate, vector, result in zip(candidates, vectors, results, strict=True):
+            if isinstance(result, BaseException):
+                failure = failure or result
+                continue
+            self._counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
+            await candidate.message.ack()
+            self._in_hand.pop(candidate.seq, None)
+            self._troubles.pop(candidate.seq, None)
+        if failure is not None:
+            raise failure
+
+    async def _put_off(self, piece: Failed) -> None:
+        candidate, limits = piece.candidate, self._limits
+        now = asyncio.get_running_loop().time()
+        if len(self._troubles) >= limits.max_ack_pending:  # the oldest may have been settled by another process
+            del self._troubles[next(iter(self._troubles))]
+        trouble = self._troubles.setdefault(candidate.seq, _Trouble(0, now))
+        trouble.failures += 1
+        self._counts["failed"] += 1
+        refused = isinstance(piece.error, EmbedderInputRejected)
+        patience_s = limits.give_up_refused_s if refused else limits.give_up_broken_s
+        give_up = trouble.failures >= limits.give_up_after and now - trouble.since_s >= patience_s
+        _log.warning(
+            "embed.given_up" if give_up else "embed.put_off",
+            entry_id=candidate.entry.id,
+            seq=candidate.seq,
+            workspace=candidate.entry.workspace_id,
+            failures=trouble.failures,
+            error=type(piece.error).__name__,
+        )
+        if give_up:
+            await self._write([candidate], [b""])
+            return
+        delay_s = doubled(limits.retry_first_s, limits.retry_last_s, candidate.deliveries - 1)
+        await candidate.message.nak(delay=delay_s)
+        self._in_hand.pop(candidate.seq, None)
+
+    async def _renew(self) -> None:
+        """Keep what is in hand from being delivered to another while the model works."""
+        while True:
+            await asyncio.sleep(self._limits.ack_wait_s / 3)
+            for message in list(self._in_hand.values()):
+                with contextlib.suppress(NatsError):
+                    await message.in_progress()
+
+    async def _give_back(self) -> None:
+        """Let others, or a later attempt, have what is in hand, oldest first."""
+        for seq in sorted(self._in_hand):
+            with contextlib.suppress(NatsError):
+                await self._in_hand[seq].nak()
+        self._in_hand.clear()
+
+    async def _fall_back(self, error: Exception) -> None:
+        await self._give_back()
+        if self._since is None:
+            self._since = self._clock()
+        self._state = "waiting"
+        known = isinstance(error, CrewJournalError | NatsError)
+        self._last_error = str(error) if known else f"{type(error).__name__}, see the log"
+        pause_s = self._backoff.next()
+        _log.warning(
+            "embed.waiting",
+            durable=self._durable,
+            error=type(error).__name__,
+            failures=self._backoff.failures,
+            retry_in_s=round(pause_s, 3),
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
+
+    def _recovered(self) -> None:
+        if self._since is not None:
+            _log.info("embed.recovered", durable=self._durable)
+        self._backoff.reset()
+        self._state = "running"
+        self._last_error = None
+        self._since = None
+
+
+def create(context: ReactorContext) -> Reactor | None:
+    """The embed reactor of a node, or None where no model is chosen."""
+    if context.embedder is None:
+        return None
+    return EmbedReactor(
+        context.client, context.publisher, context.embedder, clock=context.clock, dim=context.embedding_dim
+    )
+
+
+REACTOR: Final = create

@@ -1,0 +1,197 @@
+"""Which entries a batch asks the model for, and whose fault it is when the model fails.
+
+Why: a model server that is down and a text that the model cannot take look alike, but the first must stop the reactor
+and lose nothing, while the second must not hold up anybody else (contract §3, TRAP). Invariant: an error leaves
+``embed_in_pieces`` only if a harmless probe fails too, or the model is another than the journal knows; what fails
+while the probe works is narrowed down to single texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nats.aio.msg import Msg
+from pydantic_core import from_json
+
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderError, FoldError
+from crew_journal.schemas.events.derived import FLOAT_BYTES
+from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.rules.embed_policy import ALWAYS, EMBEDDABLE, is_embedded
+from crew_journal.schemas.rules.embed_text import cap_bytes, embedded_text
+from crew_journal.schemas.settings import EMBED_INPUT_BYTES
+from crew_journal.schemas.subjects import Family, parse_subject
+from crew_journal.schemas.upcasters import UPCASTERS
+
+TEXT_HASH_BYTES: Final = 16
+"""BLAKE2b-128 of the embedded text, UTF-8."""
+
+FILTER_SUBJECTS: Final = tuple(
+    sorted(
+        f"{pattern}.{entry_type}"
+        for entry_type in EMBEDDABLE
+        for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
+    )
+)
+"""The types of the policy's allow-list: the server passes everything else over, and what the durable counts as pending
+is what may still be embedded. A changed policy is a new version of the reactor, hence a new durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An entry that is to be embedded.
+
+    Attributes:
+        message: Its message, acked once the vector is in the journal.
+        seq: Its stream sequence.
+        deliveries: How often it was delivered, this time included.
+        entry: The entry.
+        ts_ms: Its time, milliseconds since the epoch.
+        text: What is embedded: contract §3, at most 4,096 bytes.
+    """
+
+    message: Msg
+    seq: int
+    deliveries: int
+    entry: JournalEntry
+    ts_ms: int
+    text: str
+
+    def vector(self, model: str, vector: bytes, reactor: str) -> VectorDerived:
+        """The fact; an empty ``vector`` (dim 0) says that the model refused the text for good."""
+        entry = self.entry
+        return VectorDerived(
+            seq=0,
+            workspace_id=entry.workspace_id,
+            entry_id=entry.id,
+            entry_seq=self.seq,
+            model=model,
+            dim=len(vector) // FLOAT_BYTES,
+            vector=vector,
+            text_hash=hashlib.blake2b(self.text.encode(errors="replace"), digest_size=TEXT_HASH_BYTES).hexdigest(),
+            entry_type=entry.entry_type,
+            severity=entry.severity.value,
+            priority=entry.priority.value,
+            crew_id=entry.crew_id,
+            agent_id=entry.agent_id,
+            ts_ms=self.ts_ms,
+            published_ms=0,
+            reactor=reactor,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Texts that have vectors now, in the same order."""
+
+    candidates: Sequence[Candidate]
+    vectors: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One text that failed while the model works; says whether the model refuses it or breaks on it."""
+
+    candidate: Candidate
+    error: EmbedderError
+
+
+def candidate_of(message: Msg) -> Candidate | None:
+    """The entry of a message, or None if the policy does not embed it.
+
+    Raises:
+        FoldError: If the message is no valid entry; the projections park it.
+    """
+    if not _may_be_embedded(message):
+        return None
+    metadata = message.metadata
+    seq = metadata.sequence.stream
+    published_ms = int(metadata.timestamp.timestamp() * 1_000)
+    event = decode(seq, message.subject, message.headers, message.data, published_ms)
+    if not isinstance(event, EntryRecorded):
+        raise FoldError(f"the message at {seq} is no entry")
+    entry = event.entry
+    if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs):
+        return None
+    text = cap_bytes(embedded_text(entry.summary, entry.payload), EMBED_INPUT_BYTES)
+    return Candidate(message, seq, metadata.num_delivered or 1, entry, event.ts_ms, text)
+
+
+def _may_be_embedded(message: Msg) -> bool:
+    """A first look at the raw record: most of some types are not embedded, and validating them costs 80 µs each."""
+    entry_type = parse_subject(message.subject).kind
+    if entry_type in ALWAYS:
+        return True
+    try:
+        record = from_json(message.data)
+    except ValueError:
+        return True  # whatever it is, ``decode`` says it properly
+    if not isinstance(record, dict):
+        return True
+    version, payload, refs = record.get("schema_version", 1), record.get("payload", {}), record.get("refs", {})
+    if not (isinstance(version, int) and isinstance(payload, dict) and isinstance(refs, dict)):
+        return True
+    if (entry_type, version) in UPCASTERS:
+        return True
+    return is_embedded(entry_type, str(record.get("severity")), payload, refs)
+
+
+async def embed_in_pieces(
+    embedder: Embedder, candidates: Sequence[Candidate], dim: int | None
+) -> AsyncIterator[Embedded | Failed]:
+    """Embed in one call; where it fails although the model works, halve until the texts at fault stand alone.
+
+    Args:
+        embedder: The model.
+        candidates: In order of age; pieces come in the same order.
+        dim: Dimensions that the journal knows of this model, None if none.
+
+    Yields:
+        Pieces as soon as they are done, so that what follows cannot undo them.
+
+    Raises:
+        EmbedderError: The model itself is out of order; what was not yielded is untouched.
+    """
+    waiting = [candidates]
+    while waiting:
+        part = waiting.pop()
+        try:
+            vectors = await _vectors(embedder, part)
+        except EmbedderError as error:
+            await embedder.probe()
+            if len(part) == 1:
+                yield Failed(part[0], error)
+            else:
+                middle = len(part) // 2
+                waiting += [part[middle:], part[:middle]]
+            continue
+        _know_again(embedder.model_id, vectors, dim)
+        yield Embedded(part, vectors)
+
+
+async def _vectors(embedder: Embedder, part: Sequence[Candidate]) -> list[bytes]:
+    try:
+        vectors = await embedder.embed_documents([candidate.text for candidate in part])
+    except EmbedderError:
+        raise
+    except Exception as error:  # a fault of the adapter: bounded to its texts like any bad answer
+        raise EmbedderBadAnswer(f"{embedder.model_id} failed with {type(error).__name__}") from error
+    if len(vectors) != len(part):
+        raise EmbedderBadAnswer(f"{embedder.model_id} gave {len(vectors)} vectors for {len(part)} texts")
+    if any(not vector or len(vector) % FLOAT_BYTES for vector in vectors):
+        raise EmbedderBadAnswer(f"{embedder.model_id} gave a vector that is empty or cut")
+    return vectors
+
+
+def _know_again(model: str, vectors: Sequence[bytes], dim: int | None) -> None:
+    got = {len(vector) // FLOAT_BYTES for vector in vectors}
+    if dim is not None and got != {dim}:
+        raise EmbedderBadAnswer(
+            f"{model} answers with {'/'.join(map(str, sorted(got)))} dimensions, the journal has {dim} of it",
+            hint="the model changed under its name: restore it, or activate the new one under a name of its own",
+        )

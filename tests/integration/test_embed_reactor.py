@@ -1,0 +1,204 @@
+"""The embed reactor on a real broker, with a server that speaks Ollama's API and fails in every way it can."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+import pytest
+from support.embedders import as_vector
+from support.embedding import QUICK, Bench, embedding_bench
+from support.ollama_server import Failure, OllamaServer, reference_vector
+
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
+from crew_journal.consumers.reactors.embed_limits import durable_name
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.journal.broker import ManagedBroker
+
+
+@pytest.fixture
+def server() -> Iterator[OllamaServer]:
+    with OllamaServer() as started:
+        yield started
+
+
+@pytest.fixture
+async def embedder(server: OllamaServer) -> AsyncIterator[OllamaEmbedder]:
+    made = OllamaEmbedder(server.url, timeout_s=0.5)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def bench(broker: ManagedBroker) -> AsyncIterator[Bench]:
+    async with embedding_bench(broker) as made:
+        yield made
+
+
+async def test_each_selected_entry_gets_one_vector_that_names_its_cause(bench: Bench, embedder: OllamaEmbedder) -> None:
+    payload = {"question": "who holds the key?", "state": "pending"}
+    seq = await bench.publish("e1", "peer.escalation", "the vault is shut", severity="warn", payload=payload)
+    await bench.publish("noise", "exec.output_chunk", "ok")
+    await bench.publish("calm", "keeper.decision", "nothing to see", severity="info")
+    await bench.publish_control("rule", "memory.consolidated", "keys are with the night shift", "pin")
+    reactor = await bench.reactor(embedder)
+    await bench.until_facts(2)
+    status = await bench.until_idle(reactor)
+    first, second = await bench.facts()
+    assert (first.entry_id, first.entry_seq, first.model, first.dim) == ("e1", seq, "nomic-embed-text", 768)
+    assert (first.entry_type, first.severity, first.crew_id, first.agent_id) == (
+        "peer.escalation",
+        "warn",
+        "red",
+        "ada",
+    )
+    assert (second.entry_id, second.priority) == ("rule", "pin")
+    expected = reference_vector("the vault is shut :: who holds the key?")
+    cosine = float(as_vector(first.vector) @ expected) / float(sum(x * x for x in expected)) ** 0.5
+    assert cosine == pytest.approx(1.0, abs=1e-5)
+    assert (status.name, status.counts["proposed"], status.counts["written"]) == ("embed@1", 2, 2)
+    assert status.counts["skipped"] == 1, "the type outside the allow-list is not even delivered"
+
+
+async def test_a_model_that_is_absent_at_first_loses_nothing(
+    bench: Bench, server: OllamaServer, embedder: OllamaEmbedder
+) -> None:
+    server.stop()
+    for n in range(150):
+        await bench.escalate(f"e{n}")
+    reactor = await bench.reactor(embedder)
+    waiting = await bench.until_status(reactor, lambda s: s.last_error is not None, "the error in the status")
+    assert waiting.state == "waiting"
+    assert "cannot be reached" in str(waiting.last_error)
+    assert "ollama serve" in str(waiting.last_error), "says what to do"
+    assert waiting.since is not None
+    assert waiting.pending == 150
+    later = await bench.until_status(reactor, lambda s: s.pending == 150, "the status")
+    assert later.since == waiting.since, "the beginning of the outage stays"
+    server.start()
+    await bench.until_facts(150)
+    status = await bench.until_idle(reactor)
+    assert (status.last_error, status.since) == (None, None)
+    facts = await bench.facts()
+    assert [fact.entry_id for fact in facts] == [f"e{n}" for n in range(150)], "in order of age, each once"
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        ("model-missing", "ollama pull"),
+        ("server-error", "500"),
+        ("slow", "did not answer within"),
+        ("half-answer", "broke off"),
+        ("wrong-count", "0 vectors for 1 texts"),
+        ("not-json", "not what /api/embed should give"),
+        ("nan", "zero or no number"),
+    ],
+)
+async def test_a_model_that_fails_for_a_while_makes_everything_wait_and_catch_up(
+    bench: Bench, server: OllamaServer, embedder: OllamaEmbedder, failure: Failure, said: str
+) -> None:
+    await bench.escalate("before")
+    reactor = await bench.reactor(embedder)
+    await bench.until_facts(1)
+    server.fail(failure)
+    for n in range(3):
+        await bench.escalate(f"during{n}")
+    waiting = await bench.until_status(reactor, lambda s: s.state == "waiting", "a waiting reactor")
+    assert said in str(waiting.last_error)
+    assert waiting.pending == 3
+    assert waiting.counts["failed"] == 0, "no text is blamed"
+    server.fail("ok")
+    await bench.until_facts(4)
+    status = await bench.until_idle(reactor)
+    assert status.last_error is None
+    assert set((await bench.embedded()).values()) == {1}
+
+
+async def test_a_model_that_changed_under_its_name_stops_the_reactor_with_a_hint(
+    bench: Bench, server: OllamaServer, embedder: OllamaEmbedder
+) -> None:
+    server.fail("wrong-dimension")  # 769 where the journal has 768
+    await bench.escalate("e1")
+    reactor = await bench.reactor(embedder, dim=768)
+    waiting = await bench.until_status(reactor, lambda s: "768" in str(s.last_error), "the error in the status")
+    assert waiting.state == "waiting"
+    assert "769" in str(waiting.last_error)
+    assert "under its name" in str(waiting.last_error)
+    assert await bench.fact_count() == 0
+
+
+async def test_one_text_the_model_refuses_does_not_hold_up_the_others_and_is_given_up_in_the_end(
+    bench: Bench, server: OllamaServer, embedder: OllamaEmbedder
+) -> None:
+    server.rejected = "poison"
+    for n in range(200):
+        await bench.escalate(f"e{n}", "a poison pill" if n == 70 else None)
+    limits = replace(QUICK, give_up_after=3, give_up_refused_s=0.2)
+    reactor = await bench.reactor(embedder, limits)
+    await bench.until_facts(200)
+    status = await bench.until_idle(reactor)
+    by_id = {fact.entry_id: fact for fact in await bench.facts()}
+    assert len(by_id) == 200
+    assert [fact.entry_id for fact in by_id.values() if fact.dim == 0] == ["e70"]
+    assert by_id["e70"].seq == max(fact.seq for fact in by_id.values()), "all the others came first"
+    assert status.counts["written"] == 199
+    assert status.counts["refused"] == 1
+    assert status.counts["failed"] >= 3
+    assert status.counts["put_off"] == 0
+    assert status.last_error is None, "the model works"
+
+
+async def test_a_text_that_is_mended_before_it_is_given_up_gets_its_vector(
+    bench: Bench, server: OllamaServer, embedder: OllamaEmbedder
+) -> None:
+    server.rejected = "poison"
+    await bench.escalate("e1", "a poison pill")
+    reactor = await bench.reactor(embedder)
+    await bench.until_status(reactor, lambda s: s.counts["failed"] >= 2, "a second failure")
+    assert (await reactor.status()).counts["put_off"] == 1
+    server.rejected = None
+    await bench.until_facts(1)
+    (fact,) = await bench.facts()
+    assert fact.dim == 768
+
+
+async def test_a_message_that_is_no_entry_is_left_to_the_projections(bench: Bench, embedder: OllamaEmbedder) -> None:
+    await bench.js.publish("journal.default.red.ada.peer.escalation", b"not json")
+    await bench.escalate("e1")
+    reactor = await bench.reactor(embedder)
+    await bench.until_facts(1)
+    status = await bench.until_idle(reactor)
+    assert status.counts["unreadable"] == 1
+
+
+async def test_another_model_is_filled_from_the_beginning_beside_the_first(
+    bench: Bench, server: OllamaServer, embedder: OllamaEmbedder
+) -> None:
+    server.models = ("nomic-embed-text", "mxbai-embed-large")
+    for n in range(5):
+        await bench.escalate(f"e{n}")
+    await bench.reactor(embedder)
+    await bench.until_facts(5)
+    other = OllamaEmbedder(server.url, "mxbai-embed-large")
+    await bench.reactor(other)
+    await bench.until_facts(10)
+    await other.close()
+    models = [(fact.entry_id, fact.model) for fact in await bench.facts()]
+    assert sorted(models) == sorted(
+        (f"e{n}", model) for n in range(5) for model in ("nomic-embed-text", "mxbai-embed-large")
+    )
+
+
+async def test_a_deleted_durable_is_made_again_and_nothing_is_stored_twice(
+    bench: Bench, embedder: OllamaEmbedder
+) -> None:
+    reactor = await bench.reactor(embedder)
+    await bench.escalate("e1")
+    await bench.until_facts(1)
+    await bench.js.delete_consumer(JOURNAL_STREAM, durable_name(1, embedder.model_id))
+    await bench.escalate("e2")
+    await bench.until_facts(2)
+    status = await bench.until_idle(reactor)
+    assert await bench.embedded() == {"e1": 1, "e2": 1}
+    assert status.counts["repeated"] == 1, "e1 came again and the broker knew its fact"

@@ -159,7 +159,7 @@ def _dead_letters(router: APIRouter) -> None:
         "/dlq/{seq}/{decision}",
         summary="Retry or discard a dead letter",
         responses={200: {"model": DeadLetterAnswer}, **problems(404, 413, 422)},
-        openapi_extra=body(inlined(DiscardRequest.model_json_schema()), required=False),
+        openapi_extra=parameters(_WORKSPACE) | body(inlined(DiscardRequest.model_json_schema()), required=False),
         response_class=Response,
     )
     async def decide(
@@ -168,7 +168,7 @@ def _dead_letters(router: APIRouter) -> None:
         """Retrying publishes it again as a new event; nothing is applied out of order."""
         services = services_of(request)
         asked = await read_model(request, DiscardRequest, services.limits.body_bytes, optional=True)
-        workspace = _scope(principal, None)
+        workspace = _scope(principal, Params(request, known_names(_WORKSPACE)).text("workspace_id"))
         if decision == "retry":
             done = await services.admin.retry_dead_letter(workspace, seq)
         else:

@@ -1,0 +1,235 @@
+"""What the client does, without I/O: requests, retries, answers. Both flavours run these steps.
+
+Invariant: an entry gets its id here, before it is first sent, so a retried append counts once; only what may be done twice
+is retried, with growing pauses and a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from crew_journal.schemas.api import (
+    Answer,
+    AppendAnswer,
+    BrokerAnswer,
+    CountAnswer,
+    DeadLetter,
+    DeadLetterAnswer,
+    DeadLettersAnswer,
+    EntriesAnswer,
+    EntryAnswer,
+    EntryRecord,
+    RecallAnswer,
+    Receipt,
+    TokenCreatedAnswer,
+    TokenRecord,
+    TokensAnswer,
+)
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.errors import CrewJournalError, Unavailable
+from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.services.client.faults import error_of
+from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
+
+ATTEMPTS: Final = 5
+"""Tries of one request; with the pauses below about 3 seconds, a restart of the service."""
+FIRST_PAUSE_S: Final = 0.1
+LAST_PAUSE_S: Final = 2.0
+_JITTER: Final = 0.25
+"""Share of a pause that is random, so that clients do not come back all at once."""
+_SERVICE_UNAVAILABLE: Final = 503
+_ERRORS_FROM: Final = 400
+
+_A = TypeVar("_A", bound=Answer)
+Entry = JournalEntry | Mapping[str, Any]
+"""What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""
+
+
+def pause_before(attempt: int) -> float:
+    """Seconds before try number ``attempt`` (from 1): doubling, capped, with jitter."""
+    base = min(FIRST_PAUSE_S * 2.0 ** (attempt - 1), LAST_PAUSE_S)
+    return base * (1 - _JITTER + 2 * _JITTER * random.random())  # spreads load; no secret
+
+
+def exchange(request: Request) -> Steps[Reply]:
+    """Send a request until it is answered.
+
+    Raises:
+        CrewJournalError: What the service answered, or Unavailable if it did not.
+    """
+    attempts = ATTEMPTS if request.repeatable else 1
+    for attempt in range(1, attempts + 1):
+        outcome = yield request
+        if isinstance(outcome, Reply) and outcome.status != _SERVICE_UNAVAILABLE:
+            return checked(outcome)
+        if attempt < attempts:
+            yield Pause(pause_before(attempt))
+    if isinstance(outcome, Reply):
+        return checked(outcome)
+    reason = outcome.reason if isinstance(outcome, Broken) else "no answer"
+    raise Unavailable(f"the service does not answer: {reason}", hint="is `crew-journal up` running, and the URL right?")
+
+
+def checked(reply: Reply) -> Reply:
+    """The reply.
+
+    Raises:
+        CrewJournalError: If its status is an error.
+    """
+    if reply.status < _ERRORS_FROM:
+        return reply
+    try:
+        problem = json.loads(reply.body)
+    except ValueError:
+        problem = {}
+    raise error_of(reply.status, problem if isinstance(problem, dict) else {})
+
+
+def _ask(request: Request, model: type[_A]) -> Steps[_A]:
+    reply = yield from exchange(request)
+    try:
+        return model.model_validate_json(reply.body)
+    except ValidationError:
+        raise CrewJournalError(
+            f"{request.method} {request.path} answered what is no {model.__name__}",
+            hint="is it a Crew Journal of this version?",
+        ) from None
+
+
+def _ask_json(request: Request) -> Steps[dict[str, Any]]:
+    reply = yield from exchange(request)
+    return dict(json.loads(reply.body))
+
+
+def params_of(given: Mapping[str, object]) -> Params:
+    """Keyword arguments as query parameters: None is left out, a sequence is repeated."""
+    found: list[tuple[str, str]] = []
+    for name, value in given.items():
+        if value is None:
+            continue
+        values = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+        found.extend((name, str(one)) for one in values)
+    return found
+
+
+def submission(entry: Entry) -> dict[str, Any]:
+    """The fields to send, with an id."""
+    record = entry.model_dump(mode="json", exclude_none=True) if isinstance(entry, JournalEntry) else dict(entry)
+    record.pop("seq", None)  # an entry that was read back can be appended elsewhere
+    if not record.get("id"):
+        record["id"] = mint_entry_id()
+    return record
+
+
+# the journal
+
+
+def append(entry: Entry) -> Steps[Receipt]:
+    """POST one entry."""
+    answer = yield from _ask(Request("POST", "/v1/journal", json=submission(entry)), AppendAnswer)
+    return answer.entries[0]
+
+
+def append_batch(entries: Iterable[Entry]) -> Steps[tuple[Receipt, ...]]:
+    """POST up to 1,000 entries, all or nothing."""
+    records = [submission(entry) for entry in entries]
+    if not records:
+        return ()
+    answer = yield from _ask(Request("POST", "/v1/journal", json=records), AppendAnswer)
+    return answer.entries
+
+
+def list_page(given: Mapping[str, object]) -> Steps[EntriesAnswer]:
+    """GET one page."""
+    return (yield from _ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer))
+
+
+def count(given: Mapping[str, object]) -> Steps[CountAnswer]:
+    """GET a count."""
+    return (yield from _ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer))
+
+
+def get(entry_id: str, given: Mapping[str, object]) -> Steps[EntryRecord]:
+    """GET one entry."""
+    path = f"/v1/journal/{quote(entry_id, safe='')}"
+    answer = yield from _ask(Request("GET", path, params_of(given)), EntryAnswer)
+    return answer.entry
+
+
+def recall(query: str, given: Mapping[str, object]) -> Steps[RecallAnswer]:
+    """POST a recall; it changes nothing, so it may be repeated."""
+    body = {"query": query, **{name: value for name, value in given.items() if value is not None}}
+    return (yield from _ask(Request("POST", "/v1/recall", json=body), RecallAnswer))
+
+
+def status(given: Mapping[str, object]) -> Steps[dict[str, Any]]:
+    """GET the status."""
+    return (yield from _ask_json(Request("GET", "/v1/status", params_of(given))))
+
+
+# administration
+
+
+def create_token(given: Mapping[str, object]) -> Steps[TokenCreatedAnswer]:
+    """POST a new token; never repeated, as each try would make one."""
+    body = {name: value for name, value in given.items() if value is not None}
+    return (yield from _ask(Request("POST", "/v1/admin/tokens", json=body, repeatable=False), TokenCreatedAnswer))
+
+
+def tokens(given: Mapping[str, object]) -> Steps[tuple[TokenRecord, ...]]:
+    """GET every token."""
+    answer = yield from _ask(Request("GET", "/v1/admin/tokens", params_of(given)), TokensAnswer)
+    return answer.tokens
+
+
+def revoke_token(token_id: str) -> Steps[None]:
+    """DELETE a token."""
+    yield from exchange(Request("DELETE", f"/v1/admin/tokens/{quote(token_id, safe='')}", repeatable=False))
+
+
+def dead_letters(given: Mapping[str, object]) -> Steps[tuple[DeadLetter, ...]]:
+    """GET the dead letters."""
+    answer = yield from _ask(Request("GET", "/v1/admin/dlq", params_of(given)), DeadLettersAnswer)
+    return answer.dead_letters
+
+
+def decide_dead_letter(
+    seq: int, decision: str, body: Mapping[str, object], given: Mapping[str, object]
+) -> Steps[DeadLetterAnswer]:
+    """POST a decision about a dead letter."""
+    path = f"/v1/admin/dlq/{seq}/{decision}"
+    request = Request("POST", path, params_of(given), json=dict(body), repeatable=False)
+    return (yield from _ask(request, DeadLetterAnswer))
+
+
+def embedder_status() -> Steps[dict[str, Any]]:
+    """GET the embedder."""
+    return (yield from _ask_json(Request("GET", "/v1/admin/embedder")))
+
+
+def activate_model(given: Mapping[str, object]) -> Steps[dict[str, Any]]:
+    """POST the model that recall is to use."""
+    body = {name: value for name, value in given.items() if value is not None}
+    return (yield from _ask_json(Request("POST", "/v1/admin/embedder", json=body, repeatable=False)))
+
+
+def broker() -> Steps[BrokerAnswer]:
+    """GET how to reach the broker."""
+    return (yield from _ask(Request("GET", "/v1/admin/broker"), BrokerAnswer))
+
+
+def rebuild_request(projections: Sequence[str] | None) -> Request:
+    """Streams the rebuild."""
+    body = {"projections": list(projections)} if projections else {}
+    return Request("POST", "/v1/admin/rebuild", json=body, repeatable=False)
+
+
+def verify_request() -> Request:
+    """Streams the verification."""
+    return Request("POST", "/v1/admin/verify", repeatable=False)

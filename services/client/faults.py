@@ -1,0 +1,62 @@
+"""problem+json → the error tree of ``schemas.errors``, so that callers catch the same errors as inside the service.
+
+Invariant: every status of 400 or more raises; one that no error of the tree stands for raises the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crew_journal.schemas.errors import (
+    CrewJournalError,
+    EntryConflict,
+    EntryTooLarge,
+    FieldProblem,
+    InvalidEntry,
+    InvalidQuery,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Unavailable,
+)
+
+_BY_STATUS: dict[int, type[CrewJournalError]] = {
+    400: InvalidQuery,
+    401: NotAuthenticated,
+    403: NotAllowed,
+    404: NotFound,
+    409: EntryConflict,
+    413: EntryTooLarge,
+    422: InvalidEntry,
+    503: Unavailable,
+}
+
+
+def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
+    """The error that a problem stands for: by its title, else by its status."""
+    kind = _by_title().get(str(problem.get("title")))
+    if kind is None or kind.status != status:
+        kind = _BY_STATUS.get(status, CrewJournalError)
+    detail = str(problem.get("detail") or f"the service answered {status}")
+    error: CrewJournalError
+    if issubclass(kind, InvalidEntry):
+        fields = problem.get("problems") or [{"field": problem.get("field") or "entry", "problem": detail}]
+        error = InvalidEntry(
+            tuple(FieldProblem(str(f["field"]), str(f["problem"]), str(f.get("fix", ""))) for f in fields)
+        )
+    else:
+        error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"))
+    if problem.get("trace_id"):
+        error.add_note(f"trace_id {problem['trace_id']}")
+    return error
+
+
+def _by_title() -> dict[str, type[CrewJournalError]]:
+    return {kind.title: kind for kind in _tree(CrewJournalError) if "title" in vars(kind)}
+
+
+def _tree(kind: type[CrewJournalError]) -> Iterator[type[CrewJournalError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _tree(below)

@@ -1,0 +1,78 @@
+"""Where the service is and whom to ask as: arguments, then environment, then the data directory of an ``up``.
+
+Invariant: nothing is read at import; a token is never taken from a place that the URL did not come from, unless it was
+given, so it is not sent to a stranger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from crew_journal.schemas.errors import InvalidQuery, NotAuthenticated, NotFound
+
+URL_VARIABLE: Final = "CREW_JOURNAL_URL"
+TOKEN_VARIABLE: Final = "CREW_JOURNAL_TOKEN"
+DATA_DIR_VARIABLE: Final = "CREW_JOURNAL_DATA_DIR"
+DEFAULT_DATA_DIR: Final = ".crew-journal"
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A service and a token.
+
+    Attributes:
+        url: Without a slash at the end.
+        token: The bearer token.
+    """
+
+    url: str
+    token: str = field(repr=False)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine; proxies of the environment are then left out."""
+        return urlsplit(self.url).hostname in _LOOPBACK
+
+
+def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | None) -> Address:
+    """The service that is meant.
+
+    Raises:
+        NotFound: If there is no URL anywhere.
+        NotAuthenticated: If there is no token for it.
+        InvalidQuery: If the URL is none.
+    """
+    named = url or (os.environ.get(URL_VARIABLE) if data_dir is None else None)
+    token = token or os.environ.get(TOKEN_VARIABLE)
+    if named is None:
+        folder = Path(data_dir or os.environ.get(DATA_DIR_VARIABLE) or DEFAULT_DATA_DIR)
+        named = _running(folder)
+        token = token or _owner_token(folder)
+    if not token:
+        raise NotAuthenticated("there is no token", hint=f"give one, or set {TOKEN_VARIABLE}")
+    parts = urlsplit(named)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidQuery("the URL of the service is none", hint="write it like http://127.0.0.1:9119", field="url")
+    return Address(named.rstrip("/"), token)
+
+
+def _running(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "runtime.json").read_bytes())["http"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NotFound(
+            f"no service runs on {folder}", hint=f"start `crew-journal up`, or set {URL_VARIABLE} and {TOKEN_VARIABLE}"
+        ) from None
+
+
+def _owner_token(folder: Path) -> str | None:
+    try:
+        return (folder / "admin.token").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,123 @@
+"""Answers that go on, without I/O: lines out of bytes, events out of lines, and when to come back.
+
+Invariant: a tail resumes after the last entry it has handed out, so none is missed and none comes twice however often the
+connection breaks. Lines end at LF alone: JSON may hold any other separator of Unicode.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from crew_journal.schemas.api import EntryRecord, TailGap
+from crew_journal.schemas.errors import CrewJournalError, Unavailable
+from crew_journal.services.client.core import params_of, pause_before
+from crew_journal.services.client.faults import error_of
+from crew_journal.services.client.wire import Request
+
+RESUME_FOR_S: Final = 60.0
+"""Seconds a tail tries to come back before it gives up."""
+TAIL_SILENCE_S: Final = 45.0
+"""Seconds without a byte after which a tail counts as broken; heartbeats come every 15."""
+
+
+class Lines:
+    """Bytes as they come → whole lines without their LF."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """The lines that ``piece`` completes."""
+        self._rest += piece
+        *whole, rest = self._rest.split(b"\n")
+        self._rest = rest
+        yield from (bytes(line) for line in whole)
+
+
+class Tail:
+    """One tail over any number of connections.
+
+    Args:
+        given: Filters and workspace.
+        after: Resume after this sequence; None for the newest.
+        on_gap: Told when more was missed than is replayed.
+    """
+
+    def __init__(
+        self, given: Mapping[str, object], after: int | None, on_gap: Callable[[TailGap], None] | None
+    ) -> None:
+        self._params = params_of(given)
+        self._last = after
+        self._on_gap = on_gap
+        self._attempt = 0
+        self._broken_since: float | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lines = Lines()
+        self._event = ""
+        self._data: list[bytes] = []
+
+    def request(self) -> Request:
+        """The request of the next connection."""
+        self._begin()
+        headers = {"Accept": "text/event-stream"}
+        if self._last is not None:
+            headers["Last-Event-ID"] = str(self._last)
+        return Request("GET", "/v1/journal/stream", self._params, headers=headers)
+
+    def feed(self, piece: bytes) -> Iterator[EntryRecord]:
+        """The entries that ``piece`` completes."""
+        self._attempt, self._broken_since = 0, None
+        for line in self._lines.feed(piece):
+            if line:
+                self._field(line)
+                continue
+            event, data = self._event or "message", b"\n".join(self._data)
+            self._event, self._data = "", []
+            if event == "entry":
+                entry = EntryRecord.model_validate_json(data)
+                self._last = entry.seq
+                yield entry
+            elif event == "gap" and self._on_gap is not None:
+                self._on_gap(TailGap.model_validate_json(data))
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._event = value.decode("utf-8", errors="replace")
+        elif name == b"data":
+            self._data.append(value)
+
+    def pause(self, reason: str) -> float:
+        """Seconds until the next connection, after one ended or broke.
+
+        Raises:
+            Unavailable: If it has been broken for too long.
+        """
+        now = time.monotonic()
+        self._broken_since = self._broken_since or now
+        if now - self._broken_since > RESUME_FOR_S:
+            raise Unavailable(
+                f"the live tail broke and did not come back: {reason}", hint=f"resume after sequence {self._last}"
+            )
+        self._attempt += 1
+        return pause_before(self._attempt)
+
+
+def record_of(line: bytes) -> dict[str, Any]:
+    """One line of a long operation.
+
+    Raises:
+        CrewJournalError: If the line says that it failed.
+    """
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise CrewJournalError("the service answered a line that is no JSON object")
+    if isinstance(problem := record.get("error"), dict):
+        raise error_of(int(problem.get("status", 500)), problem)
+    return record

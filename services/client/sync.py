@@ -1,0 +1,284 @@
+"""The client for code without an event loop.
+
+Invariant: no logic here: steps come from ``core``, streams from ``streams``; this file only carries them out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+from crew_journal.schemas.api import (
+    BrokerAnswer,
+    CountAnswer,
+    DeadLetter,
+    DeadLetterAnswer,
+    EntriesAnswer,
+    EntryRecord,
+    RecallAnswer,
+    Receipt,
+    TailGap,
+    TokenCreatedAnswer,
+    TokenRecord,
+)
+from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
+from crew_journal.services.client import core
+from crew_journal.services.client.find import find
+from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
+from crew_journal.services.client.wire import Broken, Outcome, Pause, Reply, Request, Steps
+
+TIMEOUT_S: Final = 40.0
+"""Seconds for one answer; an append may wait 30 for the broker's ack."""
+
+_T = TypeVar("_T")
+
+
+class CrewJournal:
+    """A Crew Journal over HTTP; blocking. Not to be shared between threads.
+
+    Args:
+        url: Of the service; ``CREW_JOURNAL_URL``, or a running ``up``, if absent.
+        token: ``CREW_JOURNAL_TOKEN``, or the owner's of that ``up``, if absent.
+        data_dir: Of that ``up``; ``CREW_JOURNAL_DATA_DIR`` or ``.crew-journal`` if absent.
+        timeout_s: Seconds for one answer.
+
+    Raises:
+        NotFound: If no service is named and none runs.
+        NotAuthenticated: If there is no token.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        address = find(url, token, data_dir)
+        self._http = httpx.Client(
+            base_url=address.url,
+            headers={"Authorization": f"Bearer {address.token}"},
+            timeout=timeout_s,
+            trust_env=not address.is_loopback,
+        )
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # the journal
+
+    def append(self, entry: core.Entry) -> Receipt:
+        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent."""
+        return self._run(core.append(entry))
+
+    def append_batch(self, entries: Iterable[core.Entry]) -> tuple[Receipt, ...]:
+        """Append up to 1,000 entries, all or nothing."""
+        return self._run(core.append_batch(entries))
+
+    def append_many(self, entries: Iterable[core.Entry], *, batch: int = ATOMIC_BATCH) -> Iterator[Receipt]:
+        """Append any number of entries, batch by batch, handing out receipts in order."""
+        waiting = iter(entries)
+        while records := list(islice(waiting, batch)):
+            yield from self.append_batch(records)
+
+    def list(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        **filters: object,
+    ) -> EntriesAnswer:
+        """One page, newest first; ``filters`` are the query parameters of GET /v1/journal."""
+        given = {**filters, "limit": limit, "cursor": cursor, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._run(core.list_page(given))
+
+    def entries(
+        self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
+    ) -> Iterator[EntryRecord]:
+        """Every entry that passes the filters, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=LIST_LIMIT_MAX, cursor=cursor, min_seq=min_seq, workspace_id=workspace_id, **filters)
+            yield from page.entries
+            if (cursor := page.next_cursor) is None:
+                return
+
+    def count(self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object) -> CountAnswer:
+        """How many entries pass the filters."""
+        return self._run(core.count({**filters, "min_seq": min_seq, "workspace_id": workspace_id}))
+
+    def get(self, entry_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> EntryRecord:
+        """One entry.
+
+        Raises:
+            NotFound: If there is none that the token may see.
+        """
+        return self._run(core.get(entry_id, {"min_seq": min_seq, "workspace_id": workspace_id}))
+
+    def tail(
+        self,
+        *,
+        after: int | None = None,
+        workspace_id: str | None = None,
+        on_gap: Callable[[TailGap], None] | None = None,
+        **filters: object,
+    ) -> Iterator[EntryRecord]:
+        """Entries as they come, without end; resumes by itself when the connection breaks.
+
+        Args:
+            after: Begin after this sequence; with the newest 50 if absent.
+            workspace_id: For a token of all workspaces.
+            on_gap: Told when more was missed than the service replays.
+            filters: The query parameters of GET /v1/journal.
+        """
+        tail = Tail({**filters, "workspace_id": workspace_id}, after, on_gap)
+        while True:
+            try:
+                with self._stream(tail.request(), TAIL_SILENCE_S) as pieces:
+                    for piece in pieces:
+                        yield from tail.feed(piece)
+                pause = tail.pause("the service ended it")
+            except (httpx.TransportError, Unavailable) as error:
+                pause = tail.pause(type(error).__name__)
+            time.sleep(pause)
+
+    def recall(self, query: str, **given: object) -> RecallAnswer:
+        """What is remembered of ``query``; ``given`` are the fields of POST /v1/recall (k, scope, recipe …)."""
+        return self._run(core.recall(query, given))
+
+    def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
+        """How the node and the workspace are doing."""
+        return self._run(core.status({"workspace_id": workspace_id}))
+
+    # administration
+
+    def create_token(
+        self,
+        *,
+        role: str,
+        workspace_id: str | None = None,
+        all_workspaces: bool = False,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        label: str = "",
+    ) -> TokenCreatedAnswer:
+        """Make a token; the answer's ``token`` is its secret, shown this once."""
+        given = {
+            "role": role,
+            "workspace_id": workspace_id,
+            "all_workspaces": all_workspaces,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "label": label,
+        }
+        return self._run(core.create_token(given))
+
+    def tokens(self, *, workspace_id: str | None = None) -> tuple[TokenRecord, ...]:
+        """Every token, revoked ones too."""
+        return self._run(core.tokens({"workspace_id": workspace_id}))
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token."""
+        self._run(core.revoke_token(token_id))
+
+    def dead_letters(self, *, state: str | None = None, workspace_id: str | None = None) -> tuple[DeadLetter, ...]:
+        """Events that could not be folded."""
+        return self._run(core.dead_letters({"state": state, "workspace_id": workspace_id}))
+
+    def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None) -> DeadLetterAnswer:
+        """Publish a parked event again as a new one."""
+        return self._run(core.decide_dead_letter(seq, "retry", {}, {"workspace_id": workspace_id}))
+
+    def discard_dead_letter(self, seq: int, reason: str = "", *, workspace_id: str | None = None) -> DeadLetterAnswer:
+        """Decide that a parked event needs nothing more."""
+        body = {"reason": reason}
+        return self._run(core.decide_dead_letter(seq, "discard", body, {"workspace_id": workspace_id}))
+
+    def embedder_status(self) -> dict[str, Any]:
+        """The embedder and its last outcome."""
+        return self._run(core.embedder_status())
+
+    def activate_model(self, model: str, *, workspace_id: str | None = None, reason: str = "") -> dict[str, Any]:
+        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default."""
+        given = {"model": model, "workspace_id": workspace_id, "reason": reason}
+        return self._run(core.activate_model(given))
+
+    def broker(self) -> BrokerAnswer:
+        """How a reactor in another process reaches the broker."""
+        return self._run(core.broker())
+
+    def rebuild(self, projections: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Rebuild views: progress records, the last one with key ``result``."""
+        return self._records(core.rebuild_request(projections))
+
+    def verify(self) -> Iterator[dict[str, Any]]:
+        """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
+        return self._records(core.verify_request())
+
+    # carrying out
+
+    def _records(self, request: Request) -> Iterator[dict[str, Any]]:
+        lines = Lines()
+        with self._stream(request, None) as pieces:
+            for piece in pieces:
+                for line in lines.feed(piece):
+                    yield record_of(line)
+
+    @contextmanager
+    def _stream(self, request: Request, silence_s: float | None) -> Iterator[Iterator[bytes]]:
+        timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
+        with self._http.stream(
+            request.method,
+            request.path,
+            params=list(request.params),
+            json=request.json,
+            headers=dict(request.headers),
+            timeout=timeout,
+        ) as answer:
+            if answer.is_error:
+                core.checked(Reply(answer.status_code, answer.read()))
+            yield answer.iter_bytes()
+
+    def _run(self, steps: Steps[_T]) -> _T:
+        outcome: Outcome = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as done:
+                result: _T = done.value
+                return result
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+                outcome = None
+            else:
+                outcome = self._perform(step)
+
+    def _perform(self, request: Request) -> Outcome:
+        try:
+            answer = self._http.request(
+                request.method,
+                request.path,
+                params=list(request.params),
+                json=request.json,
+                headers=dict(request.headers),
+            )
+        except httpx.TransportError as error:
+            return Broken(type(error).__name__)
+        return Reply(answer.status_code, answer.content)

@@ -1,0 +1,211 @@
+"""Which journal a command talks to: a running service, or a runtime started for this one command.
+
+Invariant: a command never opens DuckDB or a stream itself. It asks over HTTP, whether the service was there before or
+not, so a rule that holds for the service holds for the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from crew_journal.schemas.errors import NotAuthenticated, NotFound
+from crew_journal.services.cli.output import say
+
+if TYPE_CHECKING:
+    from crew_journal.schemas.settings import EmbedderKind, Settings
+    from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+
+RUNTIME_FILE: Final = "runtime.json"
+OWNER_TOKEN_FILE: Final = "admin.token"
+PROBE_TIMEOUT_S: Final = 3.0
+"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle."""
+ANY_PORT: Final = "127.0.0.1:0"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What the options say: a data directory, or the address of a service."""
+
+    data_dir: Path
+    url: str | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What ``runtime.json`` says of a running ``up``.
+
+    Attributes:
+        http: Its HTTP address.
+        nats: Its broker's address.
+        pid: Its process.
+    """
+
+    http: str
+    nats: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A service to talk to.
+
+    Attributes:
+        url: Its HTTP address.
+        token: Whom to ask as.
+        data_dir: Its data directory, None if it was named by address.
+        local: Whether it was started for this command.
+    """
+
+    url: str
+    token: str
+    data_dir: Path | None
+    local: bool = False
+
+
+def read_runtime(data_dir: Path) -> Running | None:
+    """What ``runtime.json`` says, if its process is alive; whether it answers is another question."""
+    try:
+        said = json.loads((data_dir / RUNTIME_FILE).read_bytes())
+        running = Running(str(said["http"]), str(said["nats"]), int(said["pid"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return running if _is_alive(running.pid) else None
+
+
+def find_running(data_dir: Path) -> Running | None:
+    """The ``up`` of this data directory, if one runs and answers."""
+    running = read_runtime(data_dir)
+    return running if running is not None and answers(running.http) else None
+
+
+def answers(url: str) -> bool:
+    """Whether a service answers at ``url``."""
+    import httpx
+
+    try:
+        return httpx.get(f"{url.rstrip('/')}/healthz", timeout=PROBE_TIMEOUT_S, trust_env=False).status_code < 500
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def owner_token(data_dir: Path) -> str:
+    """The owner's token of a data directory.
+
+    Raises:
+        NotAuthenticated: If it cannot be read.
+    """
+    path = data_dir / OWNER_TOKEN_FILE
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotAuthenticated(
+            f"the owner's token cannot be read from {path}: {getattr(error, 'strerror', None) or 'not a token'}",
+            hint="run the command as the user who runs `up`, or give --token",
+        ) from None
+
+
+def resolve(where: Where) -> Target | None:
+    """The running service that the options name; None if there is none beside the data directory.
+
+    Raises:
+        NotAuthenticated: If there is no token to ask with.
+    """
+    if where.url:
+        if not where.token:
+            raise NotAuthenticated("--url needs a token", hint="give --token or set CREW_JOURNAL_TOKEN")
+        return Target(where.url.rstrip("/"), where.token, None)
+    running = find_running(where.data_dir)
+    if running is None:
+        return None
+    return Target(running.http, where.token or owner_token(where.data_dir), where.data_dir)
+
+
+def local_settings(data_dir: Path, embedder: EmbedderKind) -> Settings:
+    """Settings of a runtime for one command: any free port."""
+    from crew_journal.schemas.settings import Settings
+
+    return Settings(data_dir=data_dir, http=ANY_PORT, embedder=embedder, log_level="error")
+
+
+@contextmanager
+def target(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[Target]:
+    """The service to talk to; one is started for the time of the block if none runs.
+
+    Args:
+        where: What the options say.
+        embedder: For a runtime that is started; ``none`` unless the command needs vectors.
+        create: Whether a data directory that is not there may be made.
+
+    Raises:
+        NotFound: If there is no journal and none may be made.
+        Unavailable: If it does not start.
+    """
+    found = resolve(where)
+    if found is not None:
+        yield found
+        return
+    if not create and not (where.data_dir / OWNER_TOKEN_FILE).exists():
+        raise NotFound(
+            f"there is no journal in {where.data_dir.absolute()}",
+            hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
+        )
+    from crew_journal.services.cli.local import LocalRuntime
+
+    if sys.stderr.isatty():
+        say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
+    with LocalRuntime(local_settings(where.data_dir, embedder_kind(embedder or "none"))) as runtime:
+        yield Target(runtime.http_url, where.token or runtime.owner_token, where.data_dir, local=True)
+
+
+@contextmanager
+def client(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[CrewJournal]:
+    """A client of the service the options name; see :func:`target`."""
+    with target(where, embedder=embedder, create=create) as there, sync_client(there) as journal:
+        yield journal
+
+
+def sync_client(there: Target) -> CrewJournal:
+    """A client of ``there``; close it, or use it as a context manager."""
+    from crew_journal.services.client import CrewJournal
+
+    return CrewJournal(there.url, there.token)
+
+
+def async_client(there: Target) -> AsyncCrewJournal:
+    """The same for asyncio."""
+    from crew_journal.services.client import AsyncCrewJournal
+
+    return AsyncCrewJournal(there.url, there.token)
+
+
+def embedder_kind(name: str | None) -> EmbedderKind:
+    """The name of an embedder, checked.
+
+    Raises:
+        typer.BadParameter: If there is no such embedder.
+    """
+    import typer
+
+    kinds: dict[str, EmbedderKind] = {"auto": "auto", "ollama": "ollama", "minilm": "minilm", "none": "none"}
+    kind = kinds.get(name or "auto")
+    if kind is None:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(kinds)}", param_hint="--embedder")
+    return kind

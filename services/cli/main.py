@@ -1,0 +1,151 @@
+"""The command ``crew-journal``: its commands by name, and one way for all of them to fail.
+
+Invariant: every failure leaves as one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage,
+3 not allowed, 4 not found, 5 unavailable, 6 verification failed); a reader who closes the pipe is no failure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from crew_journal.services.cli.demo import demo
+from crew_journal.services.cli.doctor import doctor
+from crew_journal.services.cli.embedder import app as embedder
+from crew_journal.services.cli.evaluate import evaluate
+from crew_journal.services.cli.importing import import_command
+from crew_journal.services.cli.journal import list_entries, tail
+from crew_journal.services.cli.operate import dlq, rebuild, status, verify
+from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
+from crew_journal.services.cli.publishing import publish, schema
+from crew_journal.services.cli.recall import recall
+from crew_journal.services.cli.tokens import app as tokens
+from crew_journal.services.cli.up import up
+from crew_journal.services.cli.work import work
+
+NAME: Final = "crew-journal"
+INTERRUPTED: Final = 130
+"""What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
+USAGE: Final = 2
+_ClickError: Final = typer.BadParameter.__mro__[2]
+"""Root of what typer raises for wrong usage; typer itself exports only this branch of it."""
+
+app = typer.Typer(
+    name=NAME,
+    help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up)
+app.command("work")(work)
+app.command("demo")(demo)
+app.command("publish")(publish)
+app.command("import")(import_command)
+app.command("list")(list_entries)
+app.command("tail")(tail)
+app.command("recall")(recall)
+app.command("eval")(evaluate)
+app.command("schema")(schema)
+app.command("status")(status)
+app.command("doctor")(doctor)
+app.command("rebuild")(rebuild)
+app.command("verify")(verify)
+app.add_typer(dlq, name="dlq")
+app.add_typer(embedder, name="embedder")
+app.add_typer(tokens, name="token")
+
+
+def _print_version(wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib.metadata import version
+
+    if JSON_FLAG in sys.argv:
+        emit({"name": NAME, "version": version(NAME)})
+    else:
+        print(f"{NAME} {version(NAME)}")
+    raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Memory for crews of agents: an append-only journal, views folded from it, and recall."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments without the program's name; the process's own if left out.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = JSON_FLAG in arguments
+    try:
+        answer = app(args=arguments, prog_name=NAME, standalone_mode=False)
+        sys.stdout.flush()
+        return answer if isinstance(answer, int) else 0
+    except BrokenPipeError:
+        return _reader_left()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        return _failed(error, as_json)
+
+
+def _failed(error: Exception, as_json: bool) -> int:
+    from crew_journal.schemas.errors import CrewJournalError
+
+    if isinstance(error, CrewJournalError):
+        report_error(error, as_json=as_json)
+        return error.exit_code
+    if isinstance(error, _ClickError):
+        return _misused(error, as_json)
+    if isinstance(error, OSError) and error.filename is not None:
+        report_error(CrewJournalError(f"{error.filename}: {error.strerror}"), as_json=as_json)
+        return CrewJournalError.exit_code
+    if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":
+        raise error
+    report_error(
+        CrewJournalError(
+            f"unexpected {type(error).__name__}: {error}",
+            hint="this is a defect; CREW_JOURNAL_LOG_LEVEL=debug shows where it happened",
+        ),
+        as_json=as_json,
+    )
+    return CrewJournalError.exit_code
+
+
+def _misused(error: Exception, as_json: bool) -> int:
+    from crew_journal.schemas.errors import InvalidQuery
+
+    said = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(said)
+        return USAGE
+    path = context.command_path if context is not None else NAME
+    report_error(InvalidQuery(said, hint=f"see `{path} --help`"), as_json=as_json)
+    return USAGE
+
+
+def _reader_left() -> int:
+    """``| head`` took what it wanted: keep the interpreter from complaining at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""``status``, ``rebuild``, ``verify`` and ``dlq``: looking after a journal.
+
+Invariant: what changes or checks views happens in the process that owns them; the command asks for it, shows its progress
+and turns the verdict into an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+dlq = typer.Typer(help="Events that no view could take: look at them, try again, or give up.", no_args_is_help=True)
+
+Names = Annotated[list[str] | None, typer.Argument(metavar="[PROJECTION]…", help="Only these; all if left out.")]
+
+
+def status(
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Show how the journal is doing: stream, views and their lag, dead letters, broker, disk, embedder."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, print_pairs
+
+    with client(Where(data_dir, url, token), embedder="auto") as journal:
+        report = plain(journal.status())
+    if json_output:
+        emit(report)
+    else:
+        print_pairs(dict(flat(report)))
+
+
+def rebuild(
+    projections: Names = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Fold the views anew from the journal, beside the live ones, and swap them in."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, safe
+
+    with client(Where(data_dir, url, token)) as journal:
+        result = follow("rebuild", journal.rebuild(projections or None))
+    if json_output:
+        emit(result)
+        return
+    print(", ".join(f"{name} {safe(value)}" for name, value in flat(result)))
+
+
+def verify(
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
+    from crew_journal.schemas.errors import VerificationFailed
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, safe
+
+    with client(Where(data_dir, url, token)) as journal:
+        result = follow("verify", journal.verify())
+    same = agrees(result)
+    if json_output:
+        emit(result)
+        if not same:
+            raise typer.Exit(VerificationFailed.exit_code)
+        return
+    if not same:
+        raise VerificationFailed(
+            f"the live views differ from a fresh rebuild: {result.get('first_difference') or 'see --json'}",
+            hint="`crew-journal rebuild` makes them right; then find out what changed them",
+        )
+    print("verified: the live views equal a fresh rebuild")
+    for name, value in flat(result):
+        print(f"  {safe(name)}  {safe(value)}")
+
+
+@dlq.command("list")
+def dlq_list(
+    state: Annotated[str | None, typer.Option("--state", help="parked, retried or discarded.")] = None,
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """List dead letters, newest first, with the reason of each."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, print_table, say
+
+    with client(Where(data_dir, url, token)) as journal:
+        letters = [plain(letter) for letter in journal.dead_letters(state=state, workspace_id=workspace)]
+    if json_output:
+        emit({"dead_letters": letters})
+    elif letters:
+        columns = ("seq", "projection", "state", "workspace_id", "reason")
+        print_table("", columns, [[letter[name] for name in columns] for letter in letters], right=("seq",))
+    else:
+        say("there are no dead letters")
+
+
+@dlq.command("retry")
+def dlq_retry(
+    seqs: Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")],
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Publish dead letters again, as new events."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import plain
+
+    with client(Where(data_dir, url, token)) as journal:
+        _report_letters([plain(journal.retry_dead_letter(seq, workspace_id=workspace)) for seq in seqs], json_output)
+
+
+@dlq.command("discard")
+def dlq_discard(
+    seqs: Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Give dead letters up; they stay in the stream and are no longer counted as open."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import plain
+
+    with client(Where(data_dir, url, token)) as journal:
+        _report_letters(
+            [plain(journal.discard_dead_letter(seq, reason, workspace_id=workspace)) for seq in seqs], json_output
+        )
+
+
+def _report_letters(letters: list[dict[str, Any]], json_output: bool) -> None:
+    from crew_journal.services.cli.output import emit, safe
+
+    if json_output:
+        emit({"dead_letters": letters})
+        return
+    for letter in letters:
+        again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
+        print(f"{letter['seq']}  {safe(letter['state'])}{again}")
+
+
+def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
+    """Show progress records as a bar; the last one holds the result.
+
+    Raises:
+        Unavailable: If the records end without a result.
+    """
+    from crew_journal.schemas.errors import Unavailable
+    from crew_journal.services.cli.output import plain, progress_bar
+
+    with progress_bar(title, unit="messages") as bar:
+        for item in records:
+            record = plain(item)
+            if "result" in record:
+                return dict(record["result"])
+            if "done" in record:
+                total = record.get("total")
+                bar.update(int(record["done"]), int(total) if total is not None else None)
+    raise Unavailable(f"{title} ended without a result", hint="see the log of `up`, then try again")
+
+
+def agrees(result: Mapping[str, Any]) -> bool:
+    """Whether the result of a verification says that live views and rebuild are the same."""
+    return bool(result.get("same"))
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """Nested objects as dotted names; lists of objects by their ``name`` or place."""
+    for name, part in value.items():
+        path = f"{prefix}{name}"
+        if isinstance(part, Mapping):
+            yield from flat(part, f"{path}.")
+        elif isinstance(part, list) and part and all(isinstance(item, Mapping) for item in part):
+            for place, item in enumerate(part):
+                yield from flat(item, f"{path}.{item.get('name', place)}.")
+        else:
+            yield path, "-" if part is None else part

@@ -1,0 +1,60 @@
+"""The options that several commands share, so that one name means one thing everywhere.
+
+Invariant: nothing heavier than typer is imported here or in any module that ``main`` imports, so that ``--help`` and
+shell completion answer at once. Commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+ENV_DATA_DIR: Final = "CREW_JOURNAL_DATA_DIR"
+ENV_URL: Final = "CREW_JOURNAL_URL"
+ENV_TOKEN: Final = "CREW_JOURNAL_TOKEN"
+FALLBACK_DATA_DIR: Final = Path(".crew-journal")
+"""As in ``Settings`` (a test compares), whose import would double the time of ``--help``."""
+
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir",
+        envvar=ENV_DATA_DIR,
+        file_okay=False,
+        help="Directory of everything kept; also where a running `up` is found.",
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar=ENV_URL, help="HTTP address of a running service."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar=ENV_TOKEN,
+        help="Token to ask with; the owner's of the data directory if left out.",
+    ),
+]
+Workspace = Annotated[
+    str | None,
+    typer.Option("--workspace", "-w", help="Workspace, for a token of all workspaces (default: `default`)."),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="JSON on stdout; a failure is JSON on stderr."),
+]
+Embedder = Annotated[
+    str | None,
+    typer.Option(
+        "--embedder",
+        envvar="CREW_JOURNAL_EMBEDDER",
+        help="auto, ollama, minilm or none. [default: auto]",
+    ),
+]
+MinSeq = Annotated[
+    int | None,
+    typer.Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes."),
+]

@@ -1,0 +1,116 @@
+"""``publish`` and ``schema``: what an entry is, and how one gets in.
+
+Invariant: the service judges an entry, not the command; it sends what it was given and repeats the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+STDIN: Final = "-"
+
+
+def publish(
+    summary: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUMMARY|-]", help="What happened, or - for a JSON object or array from stdin."),
+    ] = None,
+    entry_type: Annotated[str | None, typer.Option("--type", "-t", help="Entry type, like peer.escalation.")] = None,
+    entry_id: Annotated[str | None, typer.Option("--id", help="Id, so that repeating publishes once.")] = None,
+    summary_option: Annotated[str | None, typer.Option("--summary", help="What happened, as an option.")] = None,
+    severity: Annotated[str | None, typer.Option("--severity", help="info, notice, warn or error.")] = None,
+    priority: Annotated[str | None, typer.Option("--priority", help="normal, high, pin or permanent.")] = None,
+    crew: Annotated[str | None, typer.Option("--crew", help="Crew.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="Agent.")] = None,
+    mission: Annotated[str | None, typer.Option("--mission", help="Mission.")] = None,
+    trace: Annotated[str | None, typer.Option("--trace", help="Run or session.")] = None,
+    span: Annotated[str | None, typer.Option("--span", help="Span of the run.")] = None,
+    ts: Annotated[str | None, typer.Option("--ts", help="When it happened, RFC 3339; now if left out.")] = None,
+    actor_type: Annotated[str | None, typer.Option("--actor-type", help="agent, user, system, keeper …")] = None,
+    actor: Annotated[str | None, typer.Option("--actor", help="Name of who acted.")] = None,
+    subject: Annotated[str | None, typer.Option("--data-subject", help="Whose personal data this is.")] = None,
+    payload: Annotated[str | None, typer.Option("--payload", help="JSON object.")] = None,
+    refs: Annotated[str | None, typer.Option("--refs", help="JSON object.")] = None,
+    schema_version: Annotated[int | None, typer.Option("--schema-version", min=1, help="Of the payload.")] = None,
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Publish one entry from options, or one or many from stdin with `-`; prints each id and sequence once acked."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, safe
+
+    if summary == STDIN:
+        records = _from_stdin(workspace)
+    else:
+        fields: dict[str, Any] = {
+            "id": entry_id,
+            "workspace_id": workspace,
+            "crew_id": crew,
+            "agent_id": agent,
+            "mission_id": mission,
+            "trace_id": trace,
+            "span_id": span,
+            "ts": ts,
+            "entry_type": entry_type,
+            "severity": severity,
+            "priority": priority,
+            "actor_type": actor_type,
+            "actor_id": actor,
+            "summary": summary_option if summary_option is not None else summary,
+            "payload": _json_object(payload, "--payload"),
+            "refs": _json_object(refs, "--refs"),
+            "data_subject_id": subject,
+            "schema_version": schema_version,
+        }
+        records = {name: value for name, value in fields.items() if value is not None}
+    with client(Where(data_dir, url, token), create=True) as journal:
+        many = isinstance(records, list)
+        acks = [plain(a) for a in (journal.append_batch(records) if many else [journal.append(records)])]
+    if json_output:
+        emit({"entries": acks})
+        return
+    for ack in acks:
+        again = "  (it was there already)" if ack.get("duplicate") else ""
+        print(f"{safe(ack['id'])}  seq {ack['seq']}{again}")
+
+
+def schema(json_output: Json = False) -> None:
+    """Print the JSON Schema of an entry as it is submitted, for agents in other languages."""
+    from crew_journal.schemas.export import entry_json_schema
+
+    print(json.dumps(entry_json_schema(), indent=None if json_output else 2))
+
+
+def _from_stdin(workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
+    try:
+        records = json.loads(sys.stdin.buffer.read())
+    except ValueError as error:
+        raise typer.BadParameter(f"stdin is not JSON: {error}", param_hint="-") from None
+    listed = records if isinstance(records, list) else [records]
+    if not all(isinstance(record, dict) for record in listed):
+        raise typer.BadParameter("stdin holds no JSON object or array of objects", param_hint="-")
+    if workspace is not None:
+        for record in listed:
+            record.setdefault("workspace_id", workspace)
+    return listed if isinstance(records, list) else listed[0]
+
+
+def _json_object(text: str | None, option: str) -> Any:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("must be a JSON object", param_hint=option)
+    return value

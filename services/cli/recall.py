@@ -1,0 +1,102 @@
+"""``recall``: what the crew remembers about a question.
+
+Invariant: the answer is printed as it was ranked, with what it is worth knowing about it: recipe, model, sequence, and
+whether an arm was missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from crew_journal.services.cli.options import (
+    FALLBACK_DATA_DIR,
+    DataDir,
+    Embedder,
+    Json,
+    MinSeq,
+    Token,
+    Url,
+    Workspace,
+)
+
+
+def recall(
+    query: Annotated[str, typer.Argument(help="The question.")],
+    k: Annotated[int, typer.Option("--k", "-k", help="Hits, 1 to 50.")] = 5,
+    scope: Annotated[
+        str | None,
+        typer.Option("--scope", help="own, crew_shared or workspace; by the token's role if left out."),
+    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="Whose memory, for tokens that may choose.")] = None,
+    crew: Annotated[str | None, typer.Option("--crew", help="Which crew's memory, for tokens that may choose.")] = None,
+    recipe: Annotated[str | None, typer.Option("--recipe", help="robust (the default), rrf, dense or lexical.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Each arm's rank and score, each rule's share.")] = False,
+    embedder: Embedder = None,
+    min_seq: MinSeq = None,
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Recall what was written about a question, best first."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain
+
+    asked = {
+        "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
+        "workspace_id": workspace,
+    }  # fmt: skip
+    with client(Where(data_dir, url, token), embedder=embedder or "auto") as journal:
+        given = {name: value for name, value in asked.items() if value is not None}
+        answer = plain(journal.recall(query, explain=explain, **given))
+    if json_output:
+        emit(answer)
+    else:
+        print_recall(answer, explain=explain)
+
+
+def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
+    """The hits as a table on stdout, what else is to be said of them on stderr."""
+    from crew_journal.services.cli.output import age_of, print_table, safe, say
+
+    hits = answer["hits"]
+    rows = [
+        (
+            number,
+            f"{hit['score']:.3f}",
+            age_of(hit),
+            hit["entry_type"],
+            "/".join(str(hit[name]) for name in ("crew_id", "agent_id") if hit.get(name)) or "-",
+            hit["summary"],
+        )
+        for number, hit in enumerate(hits, 1)
+    ]
+    if rows:
+        print_table("", ("#", "score", "age", "type", "who", "summary"), rows, right=("#", "score", "age"))
+    else:
+        say("nothing was found")
+    for number, hit in enumerate(hits, 1):
+        if explain and hit.get("explain"):
+            print(f"#{number} {safe(hit['entry_id'])}: {_explained(hit['explain'])}")
+    say(
+        f"recipe {safe(answer.get('recipe'))}, model {safe(answer.get('model') or 'none')}, "
+        f"view_seq {answer.get('view_seq')}"
+    )
+    if answer.get("degraded"):
+        say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
+
+
+def _explained(value: Any) -> str:
+    from crew_journal.services.cli.output import safe
+
+    if isinstance(value, Mapping):
+        return ", ".join(f"{safe(name)} {_explained(part)}" for name, part in value.items() if part is not None)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_explained(part) for part in value) + "]"
+    return safe(value)

@@ -1,0 +1,87 @@
+"""The sample journal: a believable crew's few weeks, so that the first start has something to remember.
+
+Invariant: it is loaded once per data directory (recorded in ``sample.json``; its entries have ids, so a crash in the
+middle costs nothing), and by the same import as anybody's file.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from crew_journal.services.cli.connection import Target
+
+LOADED_FILE: Final = "sample.json"
+VECTORS_PATIENCE_S: Final = 10.0
+"""Seconds without a further vector until the worked recall goes by words: the first takes MiniLM 0.2 s."""
+
+
+def load_sample(there: Target) -> int | None:
+    """Import the sample unless it was.
+
+    Returns:
+        The last sequence, None if it was loaded before.
+    """
+    from crew_journal.services.cli.connection import Where
+    from crew_journal.services.cli.importing import ImportOptions, import_file
+    from crew_journal.services.cli.output import say
+
+    if there.data_dir is None:
+        raise ValueError("the sample is loaded beside a data directory")
+    mark = there.data_dir / LOADED_FILE
+    if mark.exists():
+        return None
+    with resources.as_file(resources.files("crew_journal.services.cli") / "sample" / "journal.jsonl") as path:
+        _, state = import_file(
+            str(path), there, Where(there.data_dir, there.url, there.token), ImportOptions(restart=True)
+        )
+    mark.write_text(json.dumps({"entries": state.imported + state.repeated, "last_seq": state.last_seq}))
+    say(f"sample       {state.imported + state.repeated} entries loaded")
+    return state.last_seq
+
+
+def sample_questions() -> list[dict[str, Any]]:
+    """The questions that come with the sample."""
+    text = (resources.files("crew_journal.services.cli") / "sample" / "questions.json").read_text("utf-8")
+    questions: list[dict[str, Any]] = json.loads(text)
+    return questions
+
+
+def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = False) -> None:
+    """Ask the first question and print the answer, then what to try next.
+
+    Args:
+        there: The service, with the sample loaded.
+        after_seq: What :func:`load_sample` returned.
+        quiet: Ask, but print nothing on stdout.
+    """
+    from crew_journal.services.cli.connection import sync_client
+    from crew_journal.services.cli.output import plain, say
+    from crew_journal.services.cli.recall import print_recall
+    from crew_journal.services.cli.vectors import wait_for_vectors
+
+    question = sample_questions()[0]
+    with sync_client(there) as journal:
+        wait_for_vectors(journal, after_seq or 0, VECTORS_PATIENCE_S)
+        answer = plain(journal.recall(question["query"], k=5))
+    if quiet:
+        return
+    say("")
+    say(f'crew-journal recall "{question["query"]}"')
+    print_recall(answer)
+    place = f"--data-dir {there.data_dir} " if there.data_dir != Path(".crew-journal") else ""
+    say("")
+    say("try next, in another terminal:")
+    for line in (
+        f'crew-journal recall {place}"on which day must we not release anything?" --explain',
+        f"crew-journal list {place}--type approval.denied",
+        f"crew-journal tail {place}",
+        f'crew-journal publish {place}--type peer.escalation --severity warn "the queue is stuck"',
+        f"crew-journal status {place}",
+        f"open {there.url}/docs",
+    ):
+        say(f"  {line.rstrip()}")
+    say("Ctrl-C stops everything; the data stays.")

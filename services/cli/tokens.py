@@ -1,0 +1,117 @@
+"""``token create|list|revoke``: who may ask, bound to workspace, role, crew and agent.
+
+Invariant: a token is shown once, when it is made; afterwards only its id and binding can be seen.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+app = typer.Typer(help="Tokens, bound to workspace, role, crew and agent.", no_args_is_help=True)
+
+
+@app.command("create")
+def create(
+    role: Annotated[str, typer.Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
+    workspace: Annotated[
+        str | None,
+        typer.Option("--workspace", "-w", help="Its workspace (default: `default`)."),
+    ] = None,
+    every_workspace: Annotated[
+        bool, typer.Option("--all-workspaces", help="For an OWNER: every workspace, named in each request.")
+    ] = False,
+    agent: Annotated[str | None, typer.Option("--agent", help="Its agent; LEAD and AGENT need one.")] = None,
+    crew: Annotated[str | None, typer.Option("--crew", help="Its crew; LEAD needs one.")] = None,
+    label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Make a token and print it, this one time, on stdout."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, safe, say
+
+    if every_workspace and workspace is not None:
+        raise typer.BadParameter("is for all workspaces or for one, not both", param_hint="--all-workspaces")
+    with client(Where(data_dir, url, token), create=True) as journal:
+        made = plain(
+            journal.create_token(
+                role=role.upper(),
+                workspace_id=workspace,
+                all_workspaces=every_workspace,
+                agent_id=agent,
+                crew_id=crew,
+                label=label,
+            )
+        )
+    if json_output:
+        emit(made)
+        return
+    print(safe(made["token"]))
+    bound = made["workspace_id"] or "all workspaces"
+    say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) is shown only now")
+
+
+@app.command("list")
+def list_tokens(
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """List tokens: ids, bindings, and whether they were revoked; never the tokens themselves."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, print_table
+
+    with client(Where(data_dir, url, token)) as journal:
+        found = [plain(made) for made in journal.tokens(workspace_id=workspace)]
+    if json_output:
+        emit({"tokens": found})
+        return
+    columns = ("token", "role", "workspace", "crew", "agent", "created", "revoked", "label")
+    rows = [
+        (
+            made["token_id"],
+            made["role"],
+            made["workspace_id"] or "all",
+            made["crew_id"] or "-",
+            made["agent_id"] or "-",
+            _day(made["created_ms"]),
+            _day(made["revoked_ms"]),
+            made["label"],
+        )
+        for made in found
+    ]
+    print_table("", columns, rows)
+
+
+def _day(unix_ms: int | None) -> str:
+    from crew_journal.schemas.timestamps import format_ms
+
+    return format_ms(unix_ms)[:10] if unix_ms else "-"
+
+
+@app.command("revoke")
+def revoke(
+    token_id: Annotated[str, typer.Argument(help="Its id, as `token list` shows it.")],
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Revoke a token; it is refused from now on."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, safe, say
+
+    with client(Where(data_dir, url, token)) as journal:
+        journal.revoke_token(token_id)
+    if json_output:
+        emit({"token_id": token_id, "revoked": True})
+    else:
+        say(f"token {safe(token_id)} is revoked")

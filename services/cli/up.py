@@ -1,0 +1,173 @@
+"""``up``: everything in one process, in the foreground, until it is asked to stop.
+
+Invariant: SIGTERM and Ctrl-C drain and exit 0; a second one ends the process at once, which costs nothing that was acked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Embedder, Json
+
+if TYPE_CHECKING:
+    from crew_journal.schemas.settings import Settings
+    from crew_journal.services.runtime import Runtime
+
+FORCED: Final = 130
+"""Exit code of a process that a second signal ended."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def up(
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    http: Annotated[
+        str | None, typer.Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")
+    ] = None,
+    nats: Annotated[
+        str | None, typer.Option("--nats", help="URL of a broker of your own, instead of a managed one.")
+    ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
+    ] = None,
+    embedder: Embedder = None,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Load the sample journal, once, and answer a question from it.")
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """Run everything in one process: broker, views, reactors and HTTP. Ctrl-C stops it.
+
+    What it starts is said on stderr; with --json, one JSON document on stdout says the same when it is ready.
+    """
+    settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
+    run_until_signal(_up(settings, sample=sample, as_json=json_output))
+
+
+def settings_from(**given: Any) -> Settings:
+    """Settings of the environment, overridden by what was given.
+
+    Raises:
+        typer.BadParameter: If a value is not one of its kind.
+    """
+    from pydantic import ValidationError
+
+    from crew_journal.schemas.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "setting"
+        raise typer.BadParameter(first["msg"], param_hint=f"--{name.replace('_', '-')}") from None
+
+
+def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that the first SIGINT or SIGTERM sets; the second ends the process."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            os._exit(FORCED)
+        asked.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, on_signal)
+    return asked
+
+
+async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
+    from crew_journal.services.cli.logs import configure_logging
+    from crew_journal.services.cli.output import say
+    from crew_journal.services.runtime import Runtime
+
+    configure_logging(settings.log_level)
+    asked = stop_on_signals()
+    runtime = Runtime(settings, log=say)
+    stopping = asyncio.create_task(asked.wait())
+    try:
+        starting = asyncio.create_task(runtime.start())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return
+        await starting
+        await _announce(runtime, settings, as_json=as_json)
+        if sample:
+            showing = asyncio.create_task(asyncio.to_thread(_show_sample, runtime, settings.data_dir, as_json))
+            await asyncio.wait({showing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if showing.done():
+                await showing
+        if not asked.is_set():
+            closed = asyncio.create_task(runtime.wait_closed())
+            await asyncio.wait({closed, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if closed.done():
+                await closed  # a fatal error of the runtime is this command's
+            else:
+                say("stopping (again Ctrl-C: at once)")
+                closed.cancel()
+    finally:
+        stopping.cancel()
+        await runtime.stop()
+    say("stopped")
+
+
+async def _announce(runtime: Runtime, settings: Settings, *, as_json: bool) -> None:
+    from crew_journal.services.cli.connection import OWNER_TOKEN_FILE, Target, async_client
+    from crew_journal.services.cli.output import emit, plain, safe, say
+
+    async with async_client(Target(runtime.http_url, runtime.owner_token, settings.data_dir)) as journal:
+        report = plain(await journal.status())
+    model = report.get("embedder") or {}
+    facts = {
+        "http": runtime.http_url,
+        "nats": runtime.nats_url,
+        "pid": os.getpid(),
+        "data_dir": str(settings.data_dir.absolute()),
+        "durability": (report.get("broker") or {}).get("durability", settings.durability),
+        "embedder": model.get("model") or model.get("kind") or "none",
+        "embedder_reason": model.get("reason"),
+        "owner_token_file": str((settings.data_dir / OWNER_TOKEN_FILE).absolute()),
+        "view_seq": report.get("view_seq"),
+    }
+    if as_json:
+        emit(facts)
+    why = f" ({facts['embedder_reason']})" if facts["embedder_reason"] else ""
+    for line in (
+        f"HTTP         {facts['http']}  (documentation at /docs, metrics at /metrics)",
+        f"NATS         {facts['nats']}",
+        f"data         {facts['data_dir']}",
+        f"durability   {facts['durability']}",
+        f"embedder     {facts['embedder']}{why}",
+        f"owner token  in {facts['owner_token_file']}",
+    ):
+        say(safe(line))
+
+
+def _show_sample(runtime: Runtime, data_dir: Path, as_json: bool) -> None:
+    from crew_journal.services.cli.connection import Target
+    from crew_journal.services.cli.sample_journal import load_sample, show_worked_recall
+
+    there = Target(runtime.http_url, runtime.owner_token, data_dir)
+    show_worked_recall(there, load_sample(there), quiet=as_json)
+    sys.stdout.flush()

@@ -1,0 +1,158 @@
+"""``work``: reactors in a process of their own, sharing the load with those of ``up`` and of each other.
+
+Invariant: it needs the broker and nothing else of the node; it opens no view, so any number of them may run anywhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, Token, Url
+
+if TYPE_CHECKING:
+    from crew_journal.consumers.reactor import Reactor, ReactorContext
+    from crew_journal.schemas.settings import Settings
+    from crew_journal.services.cli.connection import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """How to reach the broker, and what the journal knows of its model.
+
+    Attributes:
+        url: ``nats://…``.
+        user: The service's user, None if the broker wants none.
+        password: Its password.
+        model: The active model, None if unknown.
+        dim: Its dimensions, None if unknown.
+    """
+
+    url: str
+    user: str | None
+    password: str | None
+    model: str | None = None
+    dim: int | None = None
+
+
+def work(
+    reactors: Annotated[list[str], typer.Argument(metavar="REACTOR…", help="Which, like embed.")],
+    nats: Annotated[str | None, typer.Option("--nats", help="URL of the broker; else a running `up` is asked.")] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", envvar="CREW_JOURNAL_NATS_USER", help="User at the broker.")
+    ] = None,
+    password: Annotated[
+        str | None, typer.Option("--password", envvar="CREW_JOURNAL_NATS_PASSWORD", help="Password at the broker.")
+    ] = None,
+    embedder: Embedder = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Run reactors in a process of their own, until Ctrl-C. They find the broker by a running `up`, or by --nats."""
+    from crew_journal.consumers.discovery import discover_reactors
+    from crew_journal.services.cli.connection import Where
+    from crew_journal.services.cli.logs import configure_logging
+    from crew_journal.services.cli.up import run_until_signal, settings_from
+
+    known = discover_reactors()
+    if unknown := [name for name in reactors if name not in known]:
+        raise typer.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
+    settings = settings_from(data_dir=data_dir, embedder=embedder)
+    configure_logging(settings.log_level)
+    broker = Broker(nats, user, password) if nats else ask_for_broker(Where(data_dir, url, token))
+    chosen = {name: known[name] for name in dict.fromkeys(reactors)}
+    run_until_signal(_work(chosen, broker, settings, as_json=json_output))
+
+
+def ask_for_broker(where: Where) -> Broker:
+    """The broker of a running ``up``.
+
+    Raises:
+        Unavailable: If none runs.
+    """
+    from crew_journal.schemas.errors import Unavailable
+    from crew_journal.services.cli.connection import resolve, sync_client
+    from crew_journal.services.cli.output import plain
+
+    there = resolve(where)
+    if there is None:
+        raise Unavailable(
+            f"no `up` runs on {where.data_dir.absolute()}",
+            hint="start `crew-journal up`, or name the broker with --nats",
+        )
+    with sync_client(there) as journal:
+        answer = journal.broker()
+        model: dict[str, Any] = plain(journal.embedder())
+    return Broker(answer.url, answer.user, answer.password, model.get("model"), model.get("dim"))
+
+
+async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:
+    from crew_journal.schemas.errors import Unavailable
+    from crew_journal.services.cli.output import emit, say
+    from crew_journal.services.cli.up import stop_on_signals
+
+    asked = stop_on_signals()
+    async with AsyncExitStack() as stack:
+        context = await _context(broker, settings, stack)
+        running: list[Reactor] = []
+        for name, factory in chosen.items():
+            reactor: Reactor | None = factory(context)
+            if reactor is None:
+                raise Unavailable(
+                    f"{name} has nothing to work with on this machine",
+                    hint="for embed: `crew-journal embedder install minilm`, or start Ollama",
+                )
+            await reactor.start()
+            stack.push_async_callback(reactor.stop)
+            running.append(reactor)
+        model = context.embedder.model_id if context.embedder is not None else None
+        names = [reactor.name for reactor in running]
+        if as_json:
+            emit({"reactors": names, "nats": broker.url, "model": model})
+        say(f"working: {', '.join(names)} at {broker.url}, model {model or 'none'} (Ctrl-C stops)")
+        await asked.wait()
+        say("stopping (again Ctrl-C: at once)")
+        for reactor in running:
+            status = await reactor.status()
+            if as_json:
+                emit(asdict(status))
+            else:
+                say(f"{status.name}: {', '.join(f'{name} {count}' for name, count in status.counts.items())}")
+
+
+async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) -> ReactorContext:
+    from crew_journal.consumers.adapters.choose import choose_embedder
+    from crew_journal.consumers.adapters.outcome import ObservedEmbedder
+    from crew_journal.consumers.reactor import ReactorContext
+    from crew_journal.services.cli.output import say
+    from crew_journal.services.journal.connection import connect
+    from crew_journal.services.journal.writer import Writer
+
+    client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")
+    stack.push_async_callback(client.close)
+    writer = Writer(client)
+    await writer.open()
+    stack.push_async_callback(writer.close)
+    choice = await choose_embedder(
+        settings.embedder,
+        ollama_host=settings.ollama_host,
+        ollama_model=settings.ollama_model,
+        cache_dir=settings.models_dir,
+        pinned_model=broker.model,
+    )
+    say(f"embedder: {choice.kind}, {choice.reason}")
+    embedder = None
+    if choice.embedder is not None:
+        embedder = ObservedEmbedder(choice.embedder, _now)
+        stack.push_async_callback(embedder.close)
+    return ReactorContext(client, writer, embedder, broker.dim, _now, settings)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,131 @@
+"""What reaches a terminal from an agent's text, and how a failure is told."""
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.errors import EntryConflict, FieldProblem, InvalidEntry
+from crew_journal.services.cli.output import (
+    age,
+    emit,
+    entry_line,
+    plain,
+    print_entry,
+    print_pairs,
+    print_table,
+    progress_bar,
+    report_error,
+    safe,
+    size_text,
+)
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold red]x[/] \u202egpj.exe\u2028 \x9b31m \x00 \r\n\x7f"
+
+
+def is_harmless(text: str) -> bool:
+    return all(c in "\n\u200c\u200d" or unicodedata.category(c) not in {"Cc", "Cf", "Zl", "Zp", "Cs"} for c in text)
+
+
+@given(st.text())
+def test_no_text_can_act_on_a_terminal(text: str) -> None:
+    assert is_harmless(safe(text))
+    assert "\n" not in safe(text)
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N", "P", "S", "M"])))
+def test_text_that_can_be_printed_is_left_as_it_is(text: str) -> None:
+    assert safe(text) == text
+
+
+def test_an_escape_sequence_is_shown_and_not_performed() -> None:
+    assert safe("\x1b[2J") == "\\x1b[2J"
+    assert safe("\u202e") == "\\u202e"
+
+
+def hostile_entry() -> dict[str, object]:
+    return {
+        "id": HOSTILE,
+        "ts": HOSTILE,
+        "severity": "warn",
+        "entry_type": HOSTILE,
+        "crew_id": HOSTILE,
+        "priority": HOSTILE,
+        "summary": HOSTILE,
+    }
+
+
+def test_a_hostile_entry_is_one_harmless_line() -> None:
+    line = entry_line(hostile_entry())
+    assert is_harmless(line)
+    assert "\n" not in line
+    assert "[bold red]x[/]" in line
+
+
+def test_a_hostile_entry_is_printed_without_effect_and_markup_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_entry(hostile_entry())
+    print_table(HOSTILE, ("a", "b"), [(HOSTILE, HOSTILE)])
+    print_pairs({"a": HOSTILE})
+    shown = capsys.readouterr().out
+    assert is_harmless(shown.replace("\n", ""))
+    assert shown.count("[bold red]x[/]") >= 3
+
+
+def test_a_hostile_error_is_one_harmless_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    report_error(EntryConflict(HOSTILE, hint=HOSTILE), as_json=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["error", "hint"]
+    assert all(is_harmless(line) for line in lines)
+
+
+def test_an_error_as_json_names_every_problem_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    report_error(InvalidEntry((FieldProblem("summary", "is missing", "add it"),)), as_json=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    error = json.loads(captured.err)["error"]
+    assert error["type"] == "InvalidEntry"
+    assert error["problems"] == [{"field": "summary", "problem": "is missing", "fix": "add it"}]
+
+
+def test_every_problem_of_an_entry_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    report_error(InvalidEntry((FieldProblem("a", "x"), FieldProblem("b", "y", "z"))), as_json=False)
+    assert capsys.readouterr().err.splitlines() == ["error: a: x", "error: b: y", "hint: z"]
+
+
+def test_a_document_is_one_line_of_json_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"summary": "größer\u2028\x1b"})
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) in (1, 2)  # U+2028 counts as a line break for Python, not for JSON
+    assert json.loads(out) == {"summary": "größer\u2028\x1b"}
+
+
+def test_a_bar_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("import", 10) as bar:
+        bar.update(5)
+        bar.update(10, 10, "done")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "now"), (0.5, "now"), (1, "1 s"), (61, "1 min"), (7_300, "2 h"), (86_400 * 3 + 5, "3 d")],
+)
+def test_an_age_is_told_in_its_largest_unit(seconds: float, said: str) -> None:
+    assert age(seconds) == said
+
+
+def test_sizes_are_told_in_binary_units() -> None:
+    assert [size_text(n) for n in (5, 2_048, 3 * 1024**2, 2_500 * 1024**3)] == [
+        "5 B",
+        "2.0 KiB",
+        "3.0 MiB",
+        "2500.0 GiB",
+    ]
+
+
+def test_models_become_plain_json_and_dicts_stay() -> None:
+    problem = FieldProblem("a", "b")
+    assert plain(problem) == {"field": "a", "problem": "b", "fix": ""}
+    assert plain({"a": 1}) == {"a": 1}

@@ -1,12 +1,13 @@
 """How a hot index keeps up: what one commit adds to it.
 
-Invariant: after ``extend`` the index is what a load at ``batch.last_seq`` would give; where a commit cannot say that
-(a view was left out of it, another model became active), ``can_extend`` is false and the index is loaded anew.
+Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
+that (a view was left out of it, another model became active), ``can_extend`` is false and the index is loaded anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.entry import ActorType, Priority
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.rules.embed_policy import is_embedded
 from crew_journal.schemas.rules.importance import base_importance
@@ -36,43 +37,80 @@ from crew_journal.services.query.hot_load import HIGH, INDEXED_PROJECTIONS
 
 NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION))
 """Projections that must have taken part in a commit for the index to follow it."""
+_POSTING_COLUMNS: Final = ("term", "doc", "tf", "dl")
 REWRITES_IMPORTANCE: Final = "decay"
 """Sweep whose fold changes the importance of every entry."""
 
 
-def can_extend(batch: CommittedBatch, workspace_id: str) -> bool:
-    """Whether the commit says all that changed in the workspace's index."""
-    if not batch.projections >= NEEDED:
-        return False
-    own = [e for e in batch.entries if e.workspace_id in (workspace_id, SYSTEM_WORKSPACE)]
-    if batch.postings is None and any(e.workspace_id == workspace_id for e in own):
-        return False
-    for event in own:
-        if event.control and event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE:
-            return False
-        if event.control and event.entry.entry_type == SweepTicked.ENTRY_TYPE:
-            return event.entry.payload.get("sweep") != REWRITES_IMPORTANCE
-    return True
+@dataclass(frozen=True, slots=True)
+class WorkspaceCommit:
+    """What one commit holds of one workspace.
+
+    Attributes:
+        entries: Its entries, in order of ``seq``.
+        vectors: Its vector facts.
+        postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
+        last_seq: Last stream sequence the commit covers.
+    """
+
+    entries: Sequence[EntryRecorded]
+    vectors: Sequence[VectorDerived]
+    postings: Mapping[str, Any] | None
+    last_seq: int
 
 
-def extend(
-    index: HotIndex,
-    entries: Sequence[EntryRecorded],
-    postings: Mapping[str, Any] | None,
-    vectors: Sequence[VectorDerived],
-    last_seq: int,
-) -> None:
-    """Add what one commit holds of the index's workspace.
+class SplitCommit:
+    """One commit by workspace; made once, however many indexes follow it.
 
     Args:
-        index: The index, at a sequence before the commit.
-        entries: The workspace's entries, in order of ``seq``.
-        postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of at least the workspace's postings.
-        vectors: The workspace's vector facts.
-        last_seq: Last sequence of the commit.
+        batch: The commit.
     """
-    fresh = [e for e in entries if e.seq > index.seq]
-    kept = [e for e in fresh if not info_of(e.entry.entry_type).noise]
+
+    def __init__(self, batch: CommittedBatch) -> None:
+        self._batch = batch
+        self._entries: dict[str, list[EntryRecorded]] = {}
+        for event in batch.entries:
+            self._entries.setdefault(event.entry.workspace_id, []).append(event)
+        self._vectors: dict[str, list[VectorDerived]] = {}
+        for fact in batch.vectors:
+            self._vectors.setdefault(fact.workspace_id, []).append(fact)
+        complete = batch.projections >= NEEDED and (batch.postings is not None or not batch.entries)
+        self._complete = complete and not any(map(_needs_load, self._entries.get(SYSTEM_WORKSPACE, ())))
+
+    @property
+    def last_seq(self) -> int:
+        """Last stream sequence the commit covers."""
+        return self._batch.last_seq
+
+    def can_extend(self, workspace_id: str) -> bool:
+        """Whether the commit says all that changed in the workspace's index."""
+        return self._complete and not any(map(_needs_load, self._entries.get(workspace_id, ())))
+
+    def of(self, workspace_id: str) -> WorkspaceCommit:
+        """The workspace's part."""
+        entries = self._entries.get(workspace_id, [])
+        postings = self._batch.postings if entries else None
+        if postings is not None and len(self._entries) > 1:
+            own = np.asarray(postings["ws"]) == np.uint64(hash64(workspace_id))
+            postings = {name: np.asarray(postings[name])[own] for name in _POSTING_COLUMNS}
+        vectors = self._vectors.get(workspace_id, [])
+        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq)
+
+
+def _needs_load(event: EntryRecorded) -> bool:
+    """Whether an entry changes more than it carries: the active model, or the importance of every entry."""
+    if not event.control:
+        return False
+    if event.entry.entry_type == SweepTicked.ENTRY_TYPE:
+        return event.entry.payload.get("sweep") == REWRITES_IMPORTANCE
+    return event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE
+
+
+def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
+    """Add what a commit holds of the index's workspace; entries the index has already are passed over."""
+    fresh = [event for event in commit.entries if event.seq > index.seq]
+    kept = [event for event in fresh if not info_of(event.entry.entry_type).noise]
+    postings = commit.postings
     if kept and postings is not None:
         index.append(
             new_documents(index.documents, kept),
@@ -85,13 +123,13 @@ def extend(
         if event.control and event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
             _change_priority(index, event)
     if index.vectors is not None:
-        facts = [fact for fact in vectors if fact.model == index.vectors.model]
+        facts = [fact for fact in commit.vectors if fact.model == index.vectors.model]
         docs = index.documents.local(np.array([fact.entry_seq for fact in facts], np.int64))
         for doc, fact in zip(docs.tolist(), facts, strict=True):
             if doc != ABSENT:
                 importance = base_importance(fact.entry_type, fact.severity, fact.priority)
                 index.vectors.put(doc, fact.vector, importance)
-    index.seq = max(index.seq, last_seq)
+    index.seq = max(index.seq, commit.last_seq)
 
 
 def _change_priority(index: HotIndex, event: EntryRecorded) -> None:

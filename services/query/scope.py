@@ -93,9 +93,12 @@ def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.
         return own
     crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
     valued = (documents.flags[first:end] & (EMBEDDABLE | HIGH_PRIORITY)) != 0
-    return own | (crew & valued)
+    shared: npt.NDArray[np.bool_] = own | (crew & valued)
+    return shared
 
 
 def _equals(codes: npt.NDArray[np.int32], code: int) -> npt.NDArray[np.bool_]:
-    equal: npt.NDArray[np.bool_] = np.equal(codes, code) if code != ABSENT else np.zeros(len(codes), bool)
+    if code == ABSENT:
+        return np.zeros(len(codes), bool)
+    equal: npt.NDArray[np.bool_] = np.equal(codes, code)
     return equal

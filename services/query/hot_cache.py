@@ -1,0 +1,192 @@
+"""The hot indexes of the workspaces in use: loaded once, kept up to date, least recently used out first.
+
+Invariant: an index that is handed out is a state of the views at exactly ``index.seq``, and never of views that were
+swapped since. Loading goes on while commits happen: those are kept and applied to what was loaded.
+
+Everything here runs on the event loop, except loads and large merges, which run in one thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.services.query.hot_extend import SplitCommit, extend
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_load import load
+from crew_journal.services.query.postings import merge_segments
+from crew_journal.services.query.sessions import sort_sessions
+
+T = TypeVar("T")
+
+RELOAD_PAUSE_S: Final = 2.0
+"""An index that could not follow a commit (a view is catching up on its own) is loaded anew at most this often; in
+between it answers as of its own sequence, unless ``min_seq`` asks for more."""
+LOAD_ATTEMPTS: Final = 3
+"""Loads that a swap or an unusual commit may spoil before the last one is served as it is."""
+TRIM_EVERY: Final = 64
+"""Commits between two looks at the memory held."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One workspace: its index, or the load under way and the commits since it began."""
+
+    index: HotIndex | None = None
+    loading: asyncio.Task[HotIndex] | None = None
+    pending: list[SplitCommit] = field(default_factory=list)
+    generation: int = -1
+    behind: bool = False
+    loaded_at: float = 0.0
+    upkeep: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HotCacheStatus:
+    """What is held: number of workspaces, documents and bytes, and the budget in bytes."""
+
+    workspaces: int
+    documents: int
+    bytes: int
+    budget_bytes: int
+
+
+class HotCache:
+    """Hot indexes by workspace.
+
+    Args:
+        views: The views; subscribed to at once.
+        budget_bytes: Memory for all indexes. The index in use is kept even if it alone is larger.
+    """
+
+    def __init__(self, views: ViewReader, budget_bytes: int) -> None:
+        self._views = views
+        self._budget = budget_bytes
+        self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-hot-index")
+        self._commits = 0
+        self._unsubscribe = views.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Forget everything and follow no more commits."""
+        self._unsubscribe()
+        for slot in self._slots.values():
+            for task in (slot.loading, slot.upkeep):
+                if task is not None:
+                    task.cancel()
+        self._slots.clear()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def status(self) -> HotCacheStatus:
+        """What is held at the moment."""
+        indexes = [slot.index for slot in self._slots.values() if slot.index is not None]
+        held = sum(index.nbytes for index in indexes)
+        return HotCacheStatus(len(indexes), sum(len(index) for index in indexes), held, self._budget)
+
+    async def get(self, workspace_id: str, min_seq: int = 0) -> HotIndex:
+        """The workspace's index, loaded if need be; use it before the next ``await``.
+
+        Args:
+            workspace_id: The workspace.
+            min_seq: The index stands at least here; the views must have come so far.
+        """
+        slot = self._slots.setdefault(workspace_id, _Slot())
+        self._slots.move_to_end(workspace_id)
+        if slot.index is not None and self._usable(slot, slot.index, min_seq):
+            return slot.index
+        if slot.loading is None:
+            slot.loading = asyncio.create_task(self._load(workspace_id, slot))
+            slot.loading.add_done_callback(lambda _: self._loaded(slot))
+        return await asyncio.shield(slot.loading)
+
+    def _usable(self, slot: _Slot, index: HotIndex, min_seq: int) -> bool:
+        if slot.generation != self._views.generation:
+            return False
+        if not slot.behind:
+            return True
+        recent = asyncio.get_running_loop().time() - slot.loaded_at < RELOAD_PAUSE_S
+        return recent and index.seq >= min_seq
+
+    async def _load(self, workspace_id: str, slot: _Slot) -> HotIndex:
+        for attempt in range(1, LOAD_ATTEMPTS + 1):
+            slot.generation, slot.pending = self._views.generation, []
+            index = await self._in_thread(load, self._views, workspace_id)
+            swapped = slot.generation != self._views.generation
+            slot.behind = not swapped and not _catch_up(index, slot.pending)
+            if (not swapped and not slot.behind) or attempt == LOAD_ATTEMPTS:
+                break
+        slot.index, slot.pending = index, []
+        slot.loaded_at = asyncio.get_running_loop().time()
+        self._trim(keep=workspace_id)
+        return index
+
+    @staticmethod
+    def _loaded(slot: _Slot) -> None:
+        slot.loading, slot.pending = None, []
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        """Extend every index by a commit; called on the event loop, in order."""
+        if not self._slots:
+            return
+        commit = SplitCommit(batch)
+        for workspace_id, slot in self._slots.items():
+            if slot.loading is not None:
+                slot.pending.append(commit)
+            elif slot.index is not None and not slot.behind and slot.generation == self._views.generation:
+                slot.behind = not _catch_up(slot.index, [commit])
+                self._keep_up(workspace_id, slot, slot.index)
+        self._commits += 1
+        if self._commits % TRIM_EVERY == 0:
+            self._trim(keep=next(reversed(self._slots)))
+
+    def _keep_up(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        if slot.upkeep is None and (index.merge_due() or index.sort_due()):
+            slot.upkeep = asyncio.create_task(self._tidy(workspace_id, index))
+            slot.upkeep.add_done_callback(lambda _: setattr(slot, "upkeep", None))
+
+    async def _tidy(self, workspace_id: str, index: HotIndex) -> None:
+        """Merge segments and sort sessions; on immutable values, in the thread."""
+        try:
+            while due := index.merge_due():
+                merged = await self._in_thread(merge_segments, due)
+                index.postings.replace(due, merged)
+            if index.sort_due():
+                documents = index.documents
+                index.order = await self._in_thread(sort_sessions, documents.session, documents.ts_ms)
+        except Exception:  # the index answers as before, only slower; the next commit tries again
+            _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
+
+    def _trim(self, keep: str) -> None:
+        held = {name: slot.index.nbytes for name, slot in self._slots.items() if slot.index is not None}
+        total = sum(held.values())
+        for name in [name for name in self._slots if name != keep]:
+            if total <= self._budget:
+                return
+            if self._slots[name].loading is None:
+                total -= held.get(name, 0)
+                del self._slots[name]
+                _log.info("hot_index_dropped", workspace_id=name)
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+
+
+def _catch_up(index: HotIndex, commits: list[SplitCommit]) -> bool:
+    """Apply commits after the index's sequence; False at the first it cannot follow."""
+    for commit in commits:
+        if commit.last_seq <= index.seq:
+            continue
+        if not commit.can_extend(index.workspace_id):
+            return False
+        extend(index, commit.of(index.workspace_id))
+    return True

@@ -1,0 +1,203 @@
+"""The use-case recall: from a token and a question to the entries worth remembering.
+
+Invariant: the workspace and the scope come from the token; an answer is the truth of exactly ``view_seq``; a model that
+is missing or failing takes the dense arm away, never the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.ids import uuid7_hex
+from crew_journal.schemas.ports import Embedder, ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.timestamps import format_ms, to_ms
+from crew_journal.schemas.views import ENTRIES
+from crew_journal.services.query.hot_cache import HotCache
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS
+from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, QueryEmbedder, QueryVector
+from crew_journal.services.query.recipes import Recipe, recipe_named
+from crew_journal.services.query.requests import (
+    LEXICAL_ONLY,
+    NO_VECTORS,
+    ArmShare,
+    Degraded,
+    HitExplanation,
+    RecallHit,
+    RecallRequest,
+    RecallResponse,
+)
+from crew_journal.services.query.scope import ScopeKind, resolve_scope
+from crew_journal.services.query.search import Explanation, Found, Query, search
+from crew_journal.services.query.vector_matrix import Vectors
+
+MAX_QUERY_TERMS: Final = 128
+"""Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
+FETCH_THREADS: Final = 2
+"""Threads that read the winners' rows, each with its own cursor."""
+
+_HIT_COLUMNS: Final = """seq, id, ts_ms, entry_type, summary, agent_id, crew_id, actor_type, actor_id, severity, priority,
+    trace_id, mission_id, payload, refs"""
+
+
+class RecallService:
+    """Answers recalls.
+
+    Args:
+        views: The DuckDB views.
+        embedder: The embedder at the moment, None if there is none.
+        analyzer: Turns the query into terms, as the full-text fold does.
+        budget_bytes: Memory for the hot indexes.
+        clock: The time now, for ages.
+        embed_timeout_s: Seconds to wait for a query's vector.
+        min_seq_wait_s: Seconds to wait for ``min_seq``.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        embedder: Callable[[], Embedder | None],
+        *,
+        analyzer: Analyzer,
+        budget_bytes: int,
+        clock: Callable[[], datetime],
+        embed_timeout_s: float = QUERY_TIMEOUT_S,
+        min_seq_wait_s: float = MIN_SEQ_WAIT_S,
+    ) -> None:
+        self._views = views
+        self._cache = HotCache(views, budget_bytes)
+        self._queries = QueryEmbedder(embedder, embed_timeout_s)
+        self._analyzer = analyzer
+        self._min_seq_wait_s = min_seq_wait_s
+        self._clock = clock
+        self._executor = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="crew-recall")
+
+    def figures(self) -> dict[str, int]:
+        """What the hot indexes hold, for ``status``: workspaces, documents, bytes, budget_bytes."""
+        return asdict(self._cache.status)
+
+    async def warm(self, workspace_id: str) -> None:
+        """Load a workspace's hot index ahead of its first query."""
+        await self._cache.get(workspace_id)
+
+    def close(self) -> None:
+        """Give memory and threads back; recalls under way fail."""
+        self._cache.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def recall(self, principal: Principal, request: RecallRequest) -> RecallResponse:
+        """The entries in scope that answer the request's query best.
+
+        Raises:
+            NotAllowed: If the token may not see the workspace or scope.
+            InvalidQuery: If the request asks for what there is not.
+            ViewsBehind: If ``min_seq`` was not reached in time.
+        """
+        workspace_id = principal.workspace(request.workspace_id)
+        scope = resolve_scope(
+            principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
+        )
+        recipe = recipe_named(request.recipe)
+        if request.walk_depth:
+            raise InvalidQuery(
+                "walk_depth other than 0 comes with relations", hint="leave walk_depth out", field="walk_depth"
+            )
+        # the model works while the views catch up and the index is loaded
+        embedding = asyncio.create_task(self._queries.embed(request.query)) if recipe.uses_vectors else None
+        try:
+            min_seq = request.min_seq or 0
+            if min_seq:
+                await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS)
+            await self._cache.get(workspace_id, min_seq)
+            embedded = await embedding if embedding is not None else None
+            index = await self._cache.get(workspace_id, min_seq)
+        finally:
+            if embedding is not None:
+                embedding.cancel()
+        vector = _vector_for(index, embedded)
+        terms = list(dict.fromkeys(self._analyzer.terms(request.query)))[:MAX_QUERY_TERMS]
+        found = search(index, scope, Query(request.query, terms, vector), recipe, request.hits_wanted)
+        seqs = [int(index.documents.seq[hit.doc]) for hit in found]
+        view_seq = index.seq
+        rows = await self._rows(seqs) if seqs else {}
+        now_ms = to_ms(self._clock())
+        hits = [
+            _hit(rows[seq], hit, now_ms, explain=request.explain)
+            for seq, hit in zip(seqs, found, strict=True)
+            if seq in rows  # erased between the search and now: it must not be shown
+        ]
+        return RecallResponse(
+            receipt=f"r_{uuid7_hex()}",
+            hits=hits,
+            recipe=recipe.name,
+            scope=scope.kind.value,
+            model=embedded.model if embedded is not None and vector is not None else None,
+            degraded=_degraded(recipe, vector),
+            view_seq=view_seq,
+        )
+
+    async def _rows(self, seqs: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        """The entries' columns by sequence."""
+        marks = ", ".join("?" * len(seqs))
+        sql = f"SELECT {_HIT_COLUMNS} FROM {ENTRIES} WHERE seq IN ({marks})"
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(self._executor, self._views.rows, sql, list(seqs))
+        return {int(row[0]): row for row in rows}
+
+
+def _vector_for(index: HotIndex, embedded: QueryVector | None) -> Vectors | None:
+    """The query's vector, if it is of the workspace's active model: vectors of two models never meet."""
+    if embedded is None or index.vectors is None or index.vectors.model != embedded.model:
+        return None
+    return embedded.vector
+
+
+def _degraded(recipe: Recipe, vector: Vectors | None) -> Degraded | None:
+    if vector is not None or not recipe.uses_vectors:
+        return None
+    return NO_VECTORS if recipe.needs_vectors else LEXICAL_ONLY
+
+
+def _hit(row: tuple[Any, ...], found: Found, now_ms: int, *, explain: bool) -> RecallHit:
+    seq, entry_id, ts_ms, entry_type, summary, agent, crew, actor_type, actor, severity, priority, *rest = row
+    trace, mission, payload, refs = rest
+    return RecallHit(
+        entry_id=entry_id,
+        score=found.score,
+        ts=format_ms(ts_ms),
+        age_seconds=max(0, now_ms - ts_ms) / 1000,
+        entry_type=entry_type,
+        summary=summary,
+        agent_id=agent,
+        crew_id=crew,
+        actor_type=actor_type,
+        actor_id=actor,
+        severity=severity,
+        priority=priority,
+        trace_id=trace,
+        mission_id=mission,
+        payload=orjson.loads(payload),
+        refs=orjson.loads(refs),
+        seq=seq,
+        explain=_explain(found.explanation) if explain else None,
+    )
+
+
+def _explain(why: Explanation) -> HitExplanation:
+    return HitExplanation(
+        lexical=ArmShare(rank=why.lexical_rank, score=why.lexical_score),
+        dense=ArmShare(rank=why.dense_rank, score=why.cosine),
+        importance=why.importance,
+        shares=why.shares,
+    )

@@ -1,0 +1,142 @@
+"""What a recall asks and answers, as every shell sees it.
+
+Invariant: frozen models; a request says nothing of itself about what may be seen, its token does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
+
+from crew_journal.schemas.entry import Id, WorkspaceId
+from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+
+LEXICAL_ONLY: Final = "lexical-only"
+NO_VECTORS: Final = "no-vectors"
+Degraded = Literal["lexical-only", "no-vectors"]
+
+
+class RecallRequest(BaseModel):
+    """A recall.
+
+    ``k`` outside 1 to 50 counts as 5 (contract §4). ``scope`` left out follows from the role. ``min_seq`` waits until
+    entries and full text have been folded so far. ``walk_depth`` is 0: walking along relations comes with relations.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str = Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS, description="What to recall.")
+    k: StrictInt = Field(default=RECALL_K_DEFAULT, description="Number of hits, 1 to 50; anything else counts as 5.")
+    scope: Literal["own", "crew_shared", "workspace"] | None = Field(default=None, description="By role if absent.")
+    agent_id: Id | None = Field(default=None, description="Whose entries, for OWNER and ADMIN.")
+    crew_id: Id | None = Field(default=None, description="Whose crew, for OWNER and ADMIN.")
+    recipe: str | None = Field(default=None, description="robust (default), rrf, dense or lexical.")
+    walk_depth: StrictInt = Field(default=0, description="Hops along relations; 0.")
+    min_seq: StrictInt | None = Field(default=None, ge=0, description="Wait until this sequence is folded.")
+    explain: StrictBool = Field(default=False, description="Show each arm's rank and score and each rule's share.")
+    workspace_id: WorkspaceId | None = Field(default=None, description="For tokens of all workspaces.")
+
+    @field_validator("query")
+    @classmethod
+    def _has_text(cls, query: str) -> str:
+        if not query.strip():
+            raise ValueError("must not be blank")
+        return query
+
+    @field_validator("scope", "agent_id", "crew_id", "recipe", "workspace_id", mode="before")
+    @classmethod
+    def _empty_is_absent(cls, value: Any) -> Any:
+        return None if value == "" else value
+
+    @property
+    def hits_wanted(self) -> int:
+        """``k``, or 5 if it is outside 1 to 50."""
+        return self.k if 1 <= self.k <= RECALL_K_MAX else RECALL_K_DEFAULT
+
+
+def parse_recall(body: Mapping[str, Any]) -> RecallRequest:
+    """A request from a JSON object.
+
+    Raises:
+        InvalidQuery: Naming the first offending field and what is wrong with it, not quoting its value.
+    """
+    try:
+        return RecallRequest.model_validate(dict(body))
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False, include_context=False)
+        field = ".".join(str(part) for part in problems[0]["loc"])
+        message = problems[0]["msg"].removeprefix("Value error, ")
+        raise InvalidQuery(
+            f"{field}: {message}", hint="see POST /v1/recall in /docs for the fields", field=field
+        ) from None
+
+
+class ArmShare(BaseModel):
+    """What one arm says of a hit: its rank in the arm's list (null if it is not in it) and its score there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rank: int | None
+    score: float | None
+
+
+class HitExplanation(BaseModel):
+    """Why a hit stands where it stands; the shares add up to what the recipe ranks by."""
+
+    model_config = ConfigDict(frozen=True)
+
+    lexical: ArmShare
+    dense: ArmShare
+    importance: float | None
+    shares: dict[str, float]
+
+
+class RecallHit(BaseModel):
+    """One entry that was recalled.
+
+    ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
+    fused score otherwise. ``priority`` is the one it was emitted with.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    entry_id: str
+    score: float
+    ts: str
+    age_seconds: float
+    entry_type: str
+    summary: str
+    agent_id: str | None
+    crew_id: str | None
+    actor_type: str
+    actor_id: str | None
+    severity: str
+    priority: str
+    trace_id: str | None
+    mission_id: str | None
+    payload: dict[str, Any]
+    refs: dict[str, Any]
+    seq: int
+    explain: HitExplanation | None = None
+
+
+class RecallResponse(BaseModel):
+    """The answer.
+
+    ``model`` is the model of the vectors that took part, null if none did. ``degraded`` is ``lexical-only`` if the dense
+    arm of a hybrid recipe is missing, ``no-vectors`` if the recipe is nothing but the dense arm. ``view_seq`` is the
+    sequence the answer is the truth of.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    receipt: str
+    hits: list[RecallHit]
+    recipe: str
+    scope: str
+    model: str | None
+    degraded: Degraded | None
+    view_seq: int

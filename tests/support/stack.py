@@ -1,0 +1,209 @@
+"""A whole service for one test: broker, streams, writer, views, live feed, and HTTP on a free port.
+
+What it leaves out of the real composition root is what no HTTP test needs: reactors, supervision, dead letters in NATS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from nats.errors import TimeoutError as NatsTimeout
+from support.nats import running_broker
+from support.views import MEMORY_MB
+
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.host import Host, Parked
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.store import ViewStore
+from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.principal import Role
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+from crew_journal.services.http.app import create_app
+from crew_journal.services.http.ports import AppServices, HttpLimits
+from crew_journal.services.http.server import HttpServer
+from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.streams import declare_streams
+from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
+from crew_journal.services.journal.writer import Writer
+from crew_journal.services.query.journal_queries import JournalQueries
+from crew_journal.services.query.live_tail import LiveTail
+from crew_journal.services.query.recall import RecallService
+
+FETCH = 1_000
+FETCH_WAIT_S = 0.02
+
+
+@dataclass
+class FakeNode:
+    """Status and administration that remember what they were asked."""
+
+    reasons: list[str] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    failing: bool = False
+
+    async def status(self, *, workspace_id: str | None, node: bool) -> Mapping[str, Any]:
+        return {"workspace_id": workspace_id, "node": node}
+
+    async def not_ready(self) -> Sequence[str]:
+        return self.reasons
+
+    async def gauges(self) -> Mapping[str, float]:
+        return {"crew_journal_stream_head": 7.0}
+
+    async def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
+        self.asked.append(("rebuild", projections))
+        yield {"done": 1, "total": 2}
+        if self.failing:
+            raise NotFound("no projection of that name", hint="see status")
+        yield {"result": {"entries": 2}}
+
+    async def verify(self) -> AsyncIterator[Mapping[str, Any]]:
+        yield {"done": 2, "total": 2}
+        yield {"result": {"same": True}}
+
+    async def dead_letters(self, workspace_id: str | None, *, state: str | None) -> Sequence[DeadLetter]:
+        return [
+            letter
+            for letter in self.letters
+            if workspace_id in (None, letter.workspace_id) and state in (None, letter.state)
+        ]
+
+    async def _letter(self, workspace_id: str | None, seq: int) -> DeadLetter:
+        for letter in await self.dead_letters(workspace_id, state=None):
+            if letter.seq == seq:
+                return letter
+        raise NotFound(f"no dead letter {seq}")
+
+    async def retry_dead_letter(self, workspace_id: str | None, seq: int) -> DeadLetterAnswer:
+        letter = await self._letter(workspace_id, seq)
+        return DeadLetterAnswer(seq=letter.seq, state="retried", new_seq=letter.seq + 1)
+
+    async def discard_dead_letter(self, workspace_id: str | None, seq: int, reason: str) -> DeadLetterAnswer:
+        letter = await self._letter(workspace_id, seq)
+        self.asked.append(("discard", reason))
+        return DeadLetterAnswer(seq=letter.seq, state="discarded")
+
+    async def embedder(self) -> Mapping[str, Any]:
+        return {"mode": "sparse-only"}
+
+    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
+        self.asked.append(("activate", (workspace_id, model, reason)))
+        return {"model": model, "workspace_id": workspace_id}
+
+    async def broker(self) -> BrokerAnswer:
+        return BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret")
+
+
+@dataclass
+class Stack:
+    """What a test talks to."""
+
+    url: str
+    owner: str
+    services: AppServices
+    tokens: TokenRegistry
+    store: ViewStore
+    node: FakeNode
+    server: HttpServer
+
+    async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
+        owner = self.tokens.authenticate(self.owner)
+        return await self.tokens.create(owner, role=role, workspace=workspace, agent_id=agent, crew_id=crew)
+
+    def client(self, token: str | None = None) -> AsyncCrewJournal:
+        return AsyncCrewJournal(self.url, token or self.owner)
+
+    def sync_client(self, token: str | None = None) -> CrewJournal:
+        return CrewJournal(self.url, token or self.owner)
+
+    def http(self, token: str | None = None) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {token or self.owner}"})
+
+
+async def _feed(client: Connection, host: Host) -> None:
+    """Everything of JOURNAL, in order, into the host."""
+    messages = await client.jetstream().pull_subscribe("", stream=JOURNAL_STREAM)
+    while True:
+        try:
+            fetched = await messages.fetch(FETCH, timeout=FETCH_WAIT_S)
+        except (NatsTimeout, TimeoutError):
+            continue
+        raw = [
+            RawMessage(
+                found.metadata.sequence.stream,
+                found.subject,
+                found.headers,
+                found.data,
+                round(found.metadata.timestamp.timestamp() * 1000),
+            )
+            for found in fetched
+        ]
+        await host.fold(raw)
+        for found in fetched:
+            await found.ack()
+
+
+@asynccontextmanager
+async def running_stack(
+    data_dir: Path, *, limits: HttpLimits | None = None, tail_queue: int | None = None
+) -> AsyncIterator[Stack]:
+    """A service below ``data_dir``, ended when the block is left."""
+
+    async def park(parked: Parked) -> None:
+        raise AssertionError(f"{parked.projection} cannot fold {parked.message.seq}: {parked.reason}")
+
+    async with contextlib.AsyncExitStack() as ends:
+        broker = await ends.enter_async_context(running_broker(data_dir))
+        client = await connect(broker.url, broker.user, broker.password, "test stack")
+        ends.push_async_callback(client.close)
+        streams = await declare_streams(client)
+        writer = Writer(client, atomic=streams.atomic)
+        await writer.open()
+        ends.push_async_callback(writer.close)
+        store = ViewStore.open(data_dir / "views.duckdb", memory_mb=MEMORY_MB)
+        ends.callback(store.close)
+        host = Host(store, discover_projections(), park=park, housekeeping=False)
+        await host.open()
+        ends.push_async_callback(host.close)
+        journal = Journal(writer, host.identities, clock=lambda: datetime.now(UTC))
+        owner = ensure_owner_token(data_dir)
+        tokens = TokenRegistry(store, journal, owner)
+        tokens.load()
+        queries = JournalQueries(store)
+        ends.callback(queries.close)
+        tail = LiveTail(store, queries) if tail_queue is None else LiveTail(store, queries, queue=tail_queue)
+        node = FakeNode()
+        recall = RecallService(store, lambda: None)
+        ends.push_async_callback(recall.close)
+        services = AppServices(
+            journal=journal,
+            queries=queries,
+            tail=tail,
+            recall=recall,
+            tokens=tokens,
+            status=node,
+            admin=node,
+            limits=limits or HttpLimits(),
+        )
+        feed = asyncio.create_task(_feed(client, host))
+        server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
+        await server.start()
+        try:
+            yield Stack(server.url, owner, services, tokens, store, node, server)
+        finally:
+            await server.stop()
+            feed.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await feed

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 from nats.errors import TimeoutError as NatsTimeout
+from Stemmer import Stemmer
 from support.nats import running_broker
 from support.views import MEMORY_MB
 
@@ -26,6 +27,7 @@ from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.http.app import create_app
@@ -42,6 +44,7 @@ from crew_journal.services.query.recall import RecallService
 
 FETCH = 1_000
 FETCH_WAIT_S = 0.02
+HOT_INDEX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass
@@ -185,8 +188,14 @@ async def running_stack(
         ends.callback(queries.close)
         tail = LiveTail(store, queries) if tail_queue is None else LiveTail(store, queries, queue=tail_queue)
         node = FakeNode()
-        recall = RecallService(store, lambda: None)
-        ends.push_async_callback(recall.close)
+        recall = RecallService(
+            store,
+            lambda: None,
+            analyzer=Analyzer(Stemmer(STEMMER).stemWords),
+            budget_bytes=HOT_INDEX_BYTES,
+            clock=lambda: datetime.now(UTC),
+        )
+        ends.callback(recall.close)
         services = AppServices(
             journal=journal,
             queries=queries,

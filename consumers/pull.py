@@ -2,10 +2,10 @@
 
 Why not nats-py's ``fetch``: its requests outlive the call that made them, so messages arrive while the caller is busy
 and their ack time runs unseen. Here a request for many stands for a short window only, and the long one is for a single
-message. ``no_wait`` is avoided: nats-server 2.10.27 counts what is pending for each such request, 0.2 s with 40,000
-messages in the stream. Invariants: a message is taken by one caller at a time and comes back unless acked; a lost connection or
-a deleted durable is healed by the next ``take``; what was read back of the durable is what was asked for (a server
-before 2.10 would silently ignore the filters).
+message. Invariants: a message is taken by one caller at a time and comes back unless acked; a lost connection or a
+deleted durable is healed by the next ``take``; what was read back of the durable is what was asked for.
+
+Filters save work, but a caller must be ready for other messages: older servers filter so slowly that we do without.
 
 Ack policy explicit, ack wait and acks pending as the caller states, deliveries unlimited; order is the stream's, but
 what was given back comes again between newer messages.
@@ -40,6 +40,9 @@ GRACE_S: Final = 0.5
 REFUSED_PAUSE_S: Final = 0.25
 """Seconds after a refused request, so that a standing refusal is no busy loop."""
 UNLIMITED: Final = -1
+FILTERS_SINCE: Final = (2, 12)
+"""Server version from which we filter. Measured with 40,000 messages on two subjects: 2.10.27 needs 3-5 ms for each
+message a filtered consumer gets (0.03 ms unfiltered), 2.15.1 0.02 ms either way. Versions between were not measured."""
 _ACK_PREFIX: Final = "$JS.ACK."
 _NANOSECONDS: Final = 1_000_000_000
 _STATUS_HEADER: Final = "Status"
@@ -55,7 +58,7 @@ class Durable:
 
     Attributes:
         name: ``[A-Za-z0-9_-]``; processes that use the same name share the messages.
-        filter_subjects: What it delivers; none overlaps another.
+        filter_subjects: What the caller wants; none overlaps another. Servers before ``FILTERS_SINCE`` deliver all.
         ack_wait_s: Seconds until an unacked message comes again; ``in_progress`` starts them anew.
         max_ack_pending: Unacked messages of all processes together, those put off included.
         description: Shown by the broker's tools.
@@ -165,7 +168,7 @@ class PullConsumer:
             ack_wait=wanted.ack_wait_s,
             max_deliver=UNLIMITED,
             max_ack_pending=wanted.max_ack_pending,
-            filter_subjects=list(wanted.filter_subjects),
+            filter_subjects=list(self._filters()) or None,
         )
         js = self._client.jetstream(timeout=API_TIMEOUT_S)
         try:
@@ -189,7 +192,7 @@ class PullConsumer:
         wanted = self._durable
         filters = found.filter_subjects or ([found.filter_subject] if found.filter_subject else [])
         same = (
-            sorted(filters) == sorted(wanted.filter_subjects)
+            sorted(filters) == sorted(self._filters())
             and found.ack_policy == AckPolicy.EXPLICIT
             and found.ack_wait == wanted.ack_wait_s
             and found.max_ack_pending == wanted.max_ack_pending
@@ -198,8 +201,12 @@ class PullConsumer:
         if not same:
             raise StreamMismatch(
                 f"the consumer {wanted.name} is not what was declared (filters, ack wait or acks pending)",
-                hint="servers before 2.10 ignore several filters: use nats-server 2.10 or later",
+                hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then made anew from the beginning",
             )
+
+    def _filters(self) -> tuple[str, ...]:
+        version = self._client.connected_server_version
+        return self._durable.filter_subjects if (version.major, version.minor) >= FILTERS_SINCE else ()
 
     async def _on_message(self, message: Msg) -> None:
         self._arrived.put_nowait(message)

@@ -38,8 +38,9 @@ FILTER_SUBJECTS: Final = tuple(
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )
-"""The types of the policy's allow-list: the server passes everything else over, and what the durable counts as pending
-is what may still be embedded. A changed policy is a new version of the reactor, hence a new durable."""
+"""The types of the policy's allow-list: a newer server passes everything else over, and what the durable counts as
+pending is what may still be embedded. A changed policy is a new version of the reactor, hence a new durable."""
+_ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,11 @@ def candidate_of(message: Msg) -> Candidate | None:
 
 
 def _may_be_embedded(message: Msg) -> bool:
-    """A first look at the raw record: most of some types are not embedded, and validating them costs 80 µs each."""
-    entry_type = parse_subject(message.subject).kind
+    """A first look at subject and raw record: what is not embedded passes without being validated."""
+    subject = parse_subject(message.subject)
+    entry_type = subject.kind
+    if subject.family not in _ENTRIES or entry_type not in EMBEDDABLE:
+        return False
     if entry_type in ALWAYS:
         return True
     try:

@@ -228,27 +228,15 @@ def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
     if ready.is_success:
         yield Finding("up", Verdict.OK, f"ready at {there.url}")
     else:
-        yield Finding("up", Verdict.FAIL, f"not ready: {_reason(ready)}", "see `crew-journal status`")
+        reasons = "; ".join(ready.json().get("reasons", ())) or f"it answers {ready.status_code}"
+        yield Finding("up", Verdict.FAIL, f"not ready: {reasons}", "see `crew-journal status`")
     with sync_client(there) as journal:
         report = plain(journal.status())
-    letters = open_letters(report)
+    letters = report["dead_letters"]["parked"]
     if letters:
         yield Finding("dead-letters", Verdict.WARN, f"{letters} events could not be folded", "crew-journal dlq list")
     else:
         yield Finding("dead-letters", Verdict.OK, "none")
-
-
-def open_letters(report: dict[str, object]) -> int:
-    """Dead letters nobody has dealt with, from a status report."""
-    said = report.get("dead_letters")
-    if isinstance(said, dict):
-        said = said.get("parked", said.get("open", 0))
-    return said if isinstance(said, int) else 0
-
-
-def _reason(answer: object) -> str:
-    text = getattr(answer, "text", "")
-    return str(text)[:200]
 
 
 CHECKS: Final[tuple[Check, ...]] = (

@@ -28,7 +28,7 @@ _STAND_IN: Final = {"id": "i_0", "workspace_id": DEFAULT_WORKSPACE, "ts": "2000-
 """What the service fills in, so that a submission can be checked before it is sent."""
 
 _entry_of_batch: Final = re.compile(r"^entries\[(\d+)\]\.?")
-_in_batch: Final = re.compile(r"entries\[(\d+)\]\.?")
+_in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,8 @@ def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
         if match is None or int(match[1]) >= len(lines):
             return []
         name = problem.field[match.end() :] or "entry"
-        found.setdefault(int(match[1]), []).append(FieldProblem(name, problem.problem, problem.fix))
+        said = with_line_numbers(problem.problem, lines)
+        found.setdefault(int(match[1]), []).append(FieldProblem(name, said, problem.fix))
     return [BadLine(lines[i].number, lines[i].raw, tuple(problems)) for i, problems in sorted(found.items())]
 
 
@@ -156,7 +157,9 @@ def with_line_numbers(text: str, lines: list[Line]) -> str:
 
     def name(match: re.Match[str]) -> str:
         index = int(match[1])
-        return f"line {lines[index].number}: " if index < len(lines) else match[0]
+        if index >= len(lines):
+            return match[0]
+        return f"line {lines[index].number}{': ' if match[2] else ''}"
 
     return _in_batch.sub(name, text)
 

@@ -153,5 +153,7 @@ def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
     if "entries[" not in error.message and not (error.field or "").startswith("entries["):
         first, last = lines[0].number, lines[-1].number
         return type(error)(f"lines {first} to {last}: {error.message}", hint=error.hint, field=error.field)
-    place = with_line_numbers(error.field, lines) if error.field and "entries[" not in error.message else ""
-    return type(error)(f"{place}{with_line_numbers(error.message, lines)}", hint=error.hint, field=error.field)
+    message = with_line_numbers(error.message, lines)
+    if error.field and "entries[" not in error.message:
+        message = f"{with_line_numbers(error.field, lines)}: {message}"
+    return type(error)(message, hint=error.hint, field=error.field)

@@ -5,11 +5,14 @@ Invariant: an option is one filter of ``GET /v1/journal`` by the same meaning; t
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Token, Url, Workspace
+
+if TYPE_CHECKING:
+    from crew_journal.schemas.api import TailGap
 
 Crew = Annotated[list[str] | None, typer.Option("--crew", help="Any of these crews (repeatable).")]
 Agent = Annotated[list[str] | None, typer.Option("--agent", help="Any of these agents (repeatable).")]
@@ -108,7 +111,7 @@ def tail(
 ) -> None:
     """Watch entries as they arrive, beginning with the latest ones; resumes by itself if the connection breaks."""
     from crew_journal.services.cli.connection import Where, client
-    from crew_journal.services.cli.output import emit_line, plain, print_entry
+    from crew_journal.services.cli.output import emit_line, plain, print_entry, say
 
     filters = _filters(
         crew_ids=crew, agent_ids=agent, mission_id=mission, trace_id=trace, actor_id=actor, run_id=run, types=types,
@@ -116,8 +119,12 @@ def tail(
         since=since, until=until, q=q,
     )  # fmt: skip
     seen = 0
+
+    def on_gap(gap: TailGap) -> None:
+        say(f"{gap.missed} entries between {gap.after} and {gap.before} were missed: see `crew-journal list`")
+
     with client(Where(data_dir, url, token)) as journal:
-        for item in journal.tail(**filters, after=after, workspace_id=workspace):
+        for item in journal.tail(**filters, after=after, workspace_id=workspace, on_gap=on_gap):
             entry = plain(item)
             emit_line(entry) if json_output else print_entry(entry)
             seen += 1

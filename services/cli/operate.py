@@ -69,20 +69,34 @@ def verify(
 
     with client(Where(data_dir, url, token)) as journal:
         result = follow("verify", journal.verify())
-    same = agrees(result)
     if json_output:
         emit(result)
-        if not same:
+        if not agrees(result):
             raise typer.Exit(VerificationFailed.exit_code)
         return
-    if not same:
+    for view in result["projections"]:
+        verdict = "same" if view["equal"] else "DIFFERS"
+        print(f"{safe(view['projection']):<16}  {verdict:<7}  {view['live']['rows']:,} rows at {view['seq']}")
+    if not agrees(result):
         raise VerificationFailed(
-            f"the live views differ from a fresh rebuild: {result.get('first_difference') or 'see --json'}",
+            f"the live views differ from a fresh rebuild: {first_difference(result)}",
             hint="`crew-journal rebuild` makes them right; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
-    for name, value in flat(result):
-        print(f"  {safe(name)}  {safe(value)}")
+
+
+def first_difference(result: Mapping[str, Any]) -> str:
+    """The first row that differs, in words."""
+    for view in result["projections"]:
+        if view["equal"]:
+            continue
+        found = view.get("difference")
+        if not found:
+            return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
+        key = ", ".join(f"{name} {value}" for name, value in found["key"].items())
+        column = f", column {found['column']}" if found.get("column") else ""
+        return f"{view['projection']}, table {found['table']}, row {key}{column}: {found['kind']}"
+    return "none"
 
 
 @dlq.command("list")
@@ -179,7 +193,7 @@ def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
 
 def agrees(result: Mapping[str, Any]) -> bool:
     """Whether the result of a verification says that live views and rebuild are the same."""
-    return bool(result.get("same"))
+    return bool(result["equal"])
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -73,8 +73,8 @@ def publish(
         }
         records = {name: value for name, value in fields.items() if value is not None}
     with client(Where(data_dir, url, token), create=True) as journal:
-        many = isinstance(records, list)
-        acks = [plain(a) for a in (journal.append_batch(records) if many else [journal.append(records)])]
+        receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)
+    acks = [plain(receipt) for receipt in receipts]
     if json_output:
         emit({"entries": acks})
         return

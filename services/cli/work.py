@@ -88,7 +88,7 @@ def ask_for_broker(where: Where) -> Broker:
         )
     with sync_client(there) as journal:
         answer = journal.broker()
-        model: dict[str, Any] = plain(journal.embedder())
+        model: dict[str, Any] = plain(journal.embedder_status())
     return Broker(answer.url, answer.user, answer.password, model.get("model"), model.get("dim"))
 
 

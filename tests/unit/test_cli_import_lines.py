@@ -125,6 +125,7 @@ def test_what_the_service_refuses_is_told_by_line() -> None:
     ]
     assert bad_lines_of(InvalidEntry((FieldProblem("entries", "too many"),)), sent) == []
     assert with_line_numbers("entries[1].id is taken", sent) == "line 9: id is taken"
+    assert with_line_numbers("the id of entries[0] again", sent) == "the id of line 7 again"
 
 
 def test_a_refusal_names_line_and_field() -> None:

@@ -149,30 +149,8 @@ class JournalEntry(BaseModel):
 
     def to_record(self) -> dict[str, Any]:
         """The stored JSON object: absent optionals are left out, ``payload`` and ``refs`` always there."""
-        record: dict[str, Any] = {"id": self.id, "workspace_id": self.workspace_id}
-        if self.crew_id is not None:
-            record["crew_id"] = self.crew_id
-        if self.agent_id is not None:
-            record["agent_id"] = self.agent_id
-        if self.mission_id is not None:
-            record["mission_id"] = self.mission_id
-        if self.trace_id is not None:
-            record["trace_id"] = self.trace_id
-        if self.span_id is not None:
-            record["span_id"] = self.span_id
+        record: dict[str, Any] = {name: value for name, value in self.__dict__.items() if value is not None}
         record["ts"] = format_ts(self.ts)
-        record["entry_type"] = self.entry_type
-        record["severity"] = self.severity
-        record["priority"] = self.priority
-        record["actor_type"] = self.actor_type
-        if self.actor_id is not None:
-            record["actor_id"] = self.actor_id
-        record["summary"] = self.summary
-        record["payload"] = self.payload
-        record["refs"] = self.refs
-        if self.data_subject_id is not None:
-            record["data_subject_id"] = self.data_subject_id
-        record["schema_version"] = self.schema_version
         return record
 
 

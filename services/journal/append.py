@@ -38,7 +38,8 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.submission import Accepted, accept, content_hash, message_of
+from crew_journal.services.journal.plain import Accepted
+from crew_journal.services.journal.submission import accept, content_hash, encode_entry
 from crew_journal.services.journal.writer import Writer
 
 RECENT_IDS: Final = 20_000
@@ -101,9 +102,8 @@ class Journal:
         """
         accepted = accept(principal, submission, self._clock())
         if not accepted.given_id:
-            message = accepted.message
-            published = await self._writer.publish(message.subject, message.body, message.headers)
-            return Appended(accepted.entry.id, published.seq, False)
+            published = await self._writer.post(accepted)
+            return Appended(accepted.entry_id, published.seq, False)
         return await self._append_given(accepted)
 
     async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
@@ -129,19 +129,19 @@ class Journal:
                 accepted = batch[index]
                 if accepted.given_id and (found := self._known(accepted)) is not None:
                     if found.content != accepted.content:
-                        conflicts.append(accepted.entry.id)
+                        conflicts.append(accepted.entry_id)
                     known[identity] = found
                     repeated[identity] = True
             if conflicts:
                 raise _conflict(conflicts)
             fresh = [batch[index] for identity, index in first_of.items() if identity not in known]
             if fresh:
-                acks = await self._writer.publish_atomic([accepted.message for accepted in fresh])
+                acks = await self._writer.post_atomic(fresh)
                 known |= await self._settle(fresh, acks)
                 repeated |= {a.identity: ack.duplicate for a, ack in zip(fresh, acks, strict=True)}
         return [
             Appended(
-                accepted.entry.id,
+                accepted.entry_id,
                 known[accepted.identity].seq,
                 repeated[accepted.identity] or first_of[accepted.identity] != index,
             )
@@ -192,20 +192,31 @@ class Journal:
         record |= {name: value for name, value in optional.items() if value is not None}
         content = content_hash(record)
         entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
-        message = message_of(entry, content, control=True)
-        return await self._append_given(Accepted(entry, message, content, entry_id is not None))
+        accepted = encode_entry(entry, content, control=True, given_id=entry_id is not None)
+        return await self._append_given(accepted)
 
     async def _append_given(self, accepted: Accepted) -> Appended:
-        async with self._holding((accepted.identity,)):
-            found = self._known(accepted) if accepted.given_id else None
+        identity = accepted.identity
+        in_hand = self._in_hand
+        while (busy := in_hand.get(identity)) is not None:
+            await asyncio.shield(busy)
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        in_hand[identity] = mine
+        try:
+            found = self._known(accepted)
             if found is not None:
                 if found.content != accepted.content:
-                    raise _conflict([accepted.entry.id])
-                return Appended(accepted.entry.id, found.seq, True)
-            message = accepted.message
-            ack = await self._writer.publish(message.subject, message.body, message.headers)
-            await self._settle([accepted], [ack])
-            return Appended(accepted.entry.id, ack.seq, ack.duplicate)
+                    raise _conflict([accepted.entry_id])
+                return Appended(accepted.entry_id, found.seq, True)
+            ack = await self._writer.post(accepted)
+            if ack.duplicate:
+                await self._settle([accepted], [ack])
+            else:
+                self._remember(identity, _Known(ack.seq, accepted.content))
+            return Appended(accepted.entry_id, ack.seq, ack.duplicate)
+        finally:
+            del in_hand[identity]
+            mine.set_result(None)
 
     async def _accept_all(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Accepted]:
         now = self._clock()
@@ -238,7 +249,7 @@ class Journal:
         recent = self._recent.get(accepted.identity)
         if recent is not None:
             return recent
-        found = self._identities.find(accepted.entry.workspace_id, accepted.entry.id)
+        found = self._identities.find(accepted.workspace_id, accepted.entry_id)
         return None if found is None else _Known(found.seq, found.content.hex())
 
     async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> dict[str, _Known]:
@@ -251,7 +262,7 @@ class Journal:
                 if ack.duplicate:
                     known = _Known(ack.seq, await self._stored_content(accepted, ack.seq))
                     if known.content != accepted.content:
-                        conflicts.append(accepted.entry.id)
+                        conflicts.append(accepted.entry_id)
                 self._remember(accepted.identity, known)
             settled[accepted.identity] = known
         if conflicts:
@@ -263,7 +274,7 @@ class Journal:
             stored = await self._messages.get_msg(JOURNAL_STREAM, seq=seq, direct=True)
         except NotFoundError:
             raise EntryConflict(
-                f"an entry with id {accepted.entry.id} was erased from the journal at {seq}",
+                f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
                 hint="an erased id cannot be used again",
                 field="id",
             ) from None

@@ -15,19 +15,17 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import structlog
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.errors import ConnectionClosedError, MaxPayloadError
-from nats.errors import Error as NatsError
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge
+from crew_journal.schemas.errors import BrokerUnavailable, EntryTooLarge
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
 from crew_journal.services.journal.acks import Verdict, read_answer
-from crew_journal.services.journal.connection import Connection
+from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
 
 MAX_ATOMIC: Final = 1_000
 """Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""
@@ -36,10 +34,61 @@ PAUSE_S: Final = 0.1
 BATCH_ID: Final = "Nats-Batch-Id"
 BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 BATCH_COMMIT: Final = "Nats-Batch-Commit"
+BATCH_HEAD: Final = 128
+"""Bytes that the headers of a batch add to a message, at most."""
+_END: Final = len(b"\r\n")
+"""Bytes of the blank line that ends a header block."""
 _ID_BYTES: Final = 12
 """Random bytes of a batch id; the server takes at most 64 characters (measured)."""
 
 _log = structlog.get_logger(__name__)
+
+
+class Encoded(Protocol):
+    """A message whose headers are encoded already."""
+
+    @property
+    def subject(self) -> str:
+        """A validated subject."""
+        ...
+
+    @property
+    def head(self) -> bytes:
+        """The header block, from ``encode_headers``."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        ...
+
+
+@dataclass(slots=True)
+class EncodedMessage:
+    """A message whose headers are encoded already."""
+
+    subject: str
+    head: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, message: OutgoingMessage) -> EncodedMessage:
+        """``message``, encoded."""
+        return cls(message.subject, encode_headers(message.headers), message.body)
+
+
+def refuse_oversized(messages: Sequence[Encoded], limit: int) -> None:
+    """Refuse what is above the broker's limit: it would answer by closing the connection.
+
+    Raises:
+        EntryTooLarge: If a message is.
+    """
+    for message in messages:
+        if len(message.body) + len(message.head) + BATCH_HEAD > limit:
+            raise EntryTooLarge(
+                f"a message for {message.subject} has {len(message.body):,} bytes, the broker takes {limit:,}",
+                hint="raise max_payload of the broker to 1 MiB",
+            )
 
 
 class AtomicPublisher:
@@ -62,17 +111,16 @@ class AtomicPublisher:
     async def open(self) -> None:
         """Subscribe to the acks."""
         self._inbox = self._client.new_inbox() + "."
-        self._subscription = await self._client.subscribe(self._inbox + "*", cb=self._on_answer)
+        self._subscription = await self._client.divert(self._inbox + "*", self._on_answer)
         self._forget_reconnects = self._client.on_reconnect(self._lost)
 
     async def close(self) -> None:
         """Let go; batches in flight were waited for by the writer."""
         self._forget_reconnects()
         if self._subscription is not None:
-            with contextlib.suppress(NatsError):
-                await self._subscription.unsubscribe()
+            await self._client.release(self._subscription)
 
-    async def publish(self, messages: Sequence[OutgoingMessage], deadline: float) -> list[Published] | None:
+    async def publish(self, messages: Sequence[Encoded], deadline: float) -> list[Published] | None:
         """Publish all or nothing.
 
         Args:
@@ -88,6 +136,7 @@ class AtomicPublisher:
             BrokerError: If the broker refuses.
             EntryTooLarge: If a message is above the broker's limit.
         """
+        refuse_oversized(messages, self._client.max_payload)
         loop = asyncio.get_running_loop()
         trouble = BrokerUnavailable("the broker did not ack the batch in time", hint="see crew-journal status")
         while (left := deadline - loop.time()) > 0:
@@ -114,40 +163,35 @@ class AtomicPublisher:
             await asyncio.sleep(min(PAUSE_S, left))
         raise trouble
 
-    async def _try(self, messages: Sequence[OutgoingMessage], timeout_s: float) -> bytes | None:
+    async def _try(self, messages: Sequence[Encoded], timeout_s: float) -> bytes | None:
         batch_id = secrets.token_urlsafe(_ID_BYTES)
         reply = self._inbox + batch_id
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._commits[batch_id] = future
         last = len(messages)
+        client = self._client
         try:
             for number, message in enumerate(messages, 1):
-                headers = {**message.headers, BATCH_ID: batch_id, BATCH_SEQUENCE: str(number)}
-                if number == last:
-                    headers[BATCH_COMMIT] = "1"
-                await self._client.publish(
-                    message.subject, message.body, reply=reply if number == last else "", headers=headers
-                )
+                commit = f"{BATCH_COMMIT}: 1\r\n" if number == last else ""
+                lines = f"{BATCH_ID}: {batch_id}\r\n{BATCH_SEQUENCE}: {number}\r\n{commit}\r\n"
+                head = message.head[:-_END] + lines.encode()
+                client.send(encode_publish(message.subject, reply if number == last else "", head, message.body))
+                if client.congested:
+                    await client.relieve()
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
             _log.warning("writer.batch_unacked", batch=batch_id, messages=last, after_s=timeout_s)
             return None
-        except MaxPayloadError:
-            raise EntryTooLarge("a message of the batch is larger than the broker allows") from None
-        except ConnectionClosedError:
-            raise BrokerUnavailable("the connection to the broker is closed") from None
         except _LostByReconnectError:
             return None
-        except NatsError as error:
-            raise BrokerError(f"the batch cannot be published: {error}") from None
         finally:
             del self._commits[batch_id]
 
-    async def _on_answer(self, message: Msg) -> None:
-        future = self._commits.get(message.subject[len(self._inbox) :])
+    def _on_answer(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        future = self._commits.get(subject[len(self._inbox) :].decode())
         if future is not None and not future.done():
-            future.set_result(message.data)
+            future.set_result(data)
 
     def _lost(self) -> None:
         self._connected.set()

@@ -13,7 +13,6 @@ from crew_journal.schemas.timestamps import to_ms, to_ms_up
 from crew_journal.services.query.filters import FILTER_PARAMETERS, is_quiet, parse_filters, quiet_condition
 from crew_journal.services.query.phrase import Phrase
 
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,0 +1,106 @@
+"""`import` on a real journal: every line counts once, whatever happens in between."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.cli import Cli, Up, end, eventually
+
+LINES = 20_000
+"""Enough that an import takes a few seconds, and is in the middle when the service is killed."""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "data")
+
+
+def write(path: Path, count: int, start: int = 0) -> Path:
+    with path.open("a") as file:
+        for n in range(start, start + count):
+            file.write(json.dumps({"entry_type": "import.line", "summary": f"line {n}", "agent_id": "ada"}) + "\n")
+    return path
+
+
+def total(cli: Cli, last_seq: int = 0) -> int:
+    return int(cli("list", "--type", "import.line", "--count", "--min-seq", str(last_seq)).out)
+
+
+def test_an_import_repeated_resumed_or_from_a_grown_file_counts_each_line_once(cli: Cli, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", 1_200)
+    with cli.up():
+        first = cli("import", str(source), "--json").json
+        assert (first["imported"], first["repeated"], first["last_line"]) == (1_200, 0, 1_200)
+        again = cli("import", str(source), "--json").json
+        assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 1_201)
+        anew = cli("import", str(source), "--restart", "--json").json
+        assert (anew["imported"], anew["repeated"]) == (0, 1_200)
+        write(source, 10, 1_200)
+        more = cli("import", str(source), "--json").json
+        assert (more["imported"], more["repeated"], more["last_line"]) == (10, 0, 1_210)
+        piped = cli("import", "-", "--json", stdin=source.read_text()).json
+        assert (piped["imported"], piped["repeated"]) == (0, 1_210)
+        assert total(cli, more["last_seq"]) == 1_210
+
+
+def test_a_bad_line_keeps_its_batch_out_and_every_problem_is_named(cli: Cli, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", 500)
+    with source.open("a") as file:
+        file.write(
+            '{"entry_type": "import.line", "summary": "fine"}\n{broken\n{"entry_type": "Bad", "severity": "x"}\n'
+        )
+    with cli.up():
+        refused = cli("import", str(source), "--json", code=2)
+        fields = {problem["field"] for problem in json.loads(refused.err)["error"]["problems"]}
+        assert fields == {"line 502: entry", "line 503: entry_type", "line 503: severity", "line 503: summary"}
+        assert total(cli, 500) == 500
+        aside = tmp_path / "bad.jsonl"
+        report = cli("import", str(source), "--skip-invalid", str(aside), "--json").json
+        assert (report["imported"], report["skipped"], report["resumed_from_line"]) == (1, 2, 501)
+        assert aside.read_text().splitlines() == source.read_text().splitlines()[-2:]
+
+
+def test_a_line_goes_where_it_says_or_where_the_option_says(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"id": "x", "workspace_id": "theirs", "entry_type": "import.line", "summary": "s"}\n')
+    with cli.up():
+        last = cli("import", str(source), "--json").json["last_seq"]
+        assert cli("list", "-w", "theirs", "--count", "--min-seq", str(last)).out.strip() == "1"
+        last = cli("import", str(source), "--workspace", "ours", "--json").json["last_seq"]
+        assert cli("list", "-w", "ours", "--count", "--min-seq", str(last)).out.strip() == "1"
+        assert cli("list", "--count").out.strip() == "0"
+
+
+def test_a_service_killed_in_the_middle_of_an_import_loses_nothing(cli: Cli, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", LINES)
+    with cli.up() as up:
+        importing = cli.start("import", str(source), "--json")
+        try:
+            interrupt(cli, up, importing)
+            for _ in range(2):
+                with cli.up() as again:
+                    interrupt(cli, again, importing)
+            with cli.up():
+                out, err = importing.communicate(timeout=120)
+                assert importing.returncode == 0, err
+                report = json.loads(out)
+                assert report["imported"] + report["repeated"] == LINES
+                assert total(cli, report["last_seq"]) == LINES
+                assert cli("verify", "--json").json["equal"] is True
+        finally:
+            end(importing)
+
+
+def interrupt(cli: Cli, up: Up, importing: subprocess.Popen[str]) -> None:
+    """``kill -9`` the service as soon as the import has come further."""
+    before = progress(cli)
+    eventually(lambda: progress(cli) > before or importing.poll() is not None, "the import goes on")
+    up.kill()
+
+
+def progress(cli: Cli) -> int:
+    """Lines acked so far, as the progress file has it."""
+    for path in (cli.data_dir / "imports").glob("[!.]*.json"):
+        return int(json.loads(path.read_text())["line"])
+    return 0

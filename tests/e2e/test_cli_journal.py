@@ -1,0 +1,221 @@
+"""The installed command on a real journal: beside a running `up`, and without one."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cli import COMMAND, Cli, Up, end, environment, eventually
+
+HOSTILE = "\x1b[2Jgone \x1b]0;owned\x07 \u202eexe [bold]x[/bold]"
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cli, Up]]:
+    """One `up` for the tests that only use it."""
+    cli = Cli(tmp_path_factory.mktemp("cli") / "data")
+    with cli.up() as up:
+        yield cli, up
+
+
+def publish(cli: Cli, summary: str, *options: str) -> int:
+    seq: int = cli("publish", "--type", "peer.escalation", *options, summary, "--json").json["entries"][0]["seq"]
+    return seq
+
+
+def test_everything_works_without_a_running_up_and_leaves_no_process_behind(cli: Cli) -> None:
+    seq = publish(cli, "the payment queue is stuck", "--agent", "ada")
+    assert cli("list", "--json").json["entries"][0]["seq"] == seq
+    found = cli("recall", "payment queue", "--json", "--embedder", "none", "--min-seq", str(seq)).json
+    assert [hit["summary"] for hit in found["hits"]] == ["the payment queue is stuck"]
+    assert cli("verify", "--json").json["equal"] is True
+    assert not (cli.data_dir / "runtime.json").exists()
+    pid = int((cli.data_dir / "nats" / "nats.pid").read_text()) if (cli.data_dir / "nats" / "nats.pid").exists() else 0
+    assert pid == 0 or not Path(f"/proc/{pid}").exists()
+
+
+def test_what_is_published_is_listed_counted_and_recalled(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    seq = publish(cli, "the lighthouse needs a new lamp", "--agent", "ada", "--crew", "coast", "--severity", "warn")
+    listed = cli("list", "--crew", "coast", "--min-seq", str(seq), "--json").json
+    assert [entry["summary"] for entry in listed["entries"]] == ["the lighthouse needs a new lamp"]
+    assert cli("list", "--crew", "coast", "--count").out.strip() == "1"
+    hits = cli("recall", "which lamp?", "--min-seq", str(seq), "--json", "--explain").json["hits"]
+    assert hits[0]["summary"] == "the lighthouse needs a new lamp"
+    assert "lighthouse" in cli("recall", "which lamp?").out
+
+
+def test_a_repeated_id_counts_once_and_another_content_is_a_conflict(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    first = cli("publish", "--id", "once", "--type", "a.b", "said", "--json").json["entries"][0]
+    again = cli("publish", "--id", "once", "--type", "a.b", "said", "--json").json["entries"][0]
+    assert (again["seq"], again["duplicate"]) == (first["seq"], True)
+    refused = cli("publish", "--id", "once", "--type", "a.b", "something else", "--json", code=1)
+    assert json.loads(refused.err)["error"]["type"] == "EntryConflict"
+
+
+def test_an_array_from_stdin_is_all_or_nothing(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    good, bad = {"entry_type": "batch.x", "summary": "one"}, {"entry_type": "batch.x"}
+    refused = cli("publish", "-", "--json", stdin=json.dumps([good, bad]), code=2)
+    assert json.loads(refused.err)["error"]["problems"][0]["field"] == "entries[1].summary"
+    assert cli("list", "--type", "batch.x", "--count").out.strip() == "0"
+    sent = cli("publish", "-", "--json", stdin=json.dumps([good, good])).json["entries"]
+    assert cli("list", "--type", "batch.x", "--min-seq", str(sent[-1]["seq"]), "--count").out.strip() == "2"
+
+
+def test_a_hostile_summary_does_not_act_on_the_terminal(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    seq = publish(cli, HOSTILE, "--crew", "hostile")
+    for argv in (["list", "--crew", "hostile"], ["recall", "owned exe"], ["tail", "--crew", "hostile", "-n", "1"]):
+        shown = cli(*argv, *(["--min-seq", str(seq)] if argv[0] != "tail" else [])).out
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        assert "[bold]x[/bold]" in shown
+
+
+def test_a_tail_shows_what_arrives(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    seq = publish(cli, "before", "--crew", "tailed")
+    watching = cli.start("tail", "--crew", "tailed", "--after", str(seq), "--limit", "2", "--json")
+    try:
+        publish(cli, "first", "--crew", "tailed")
+        publish(cli, "second", "--crew", "tailed")
+        out, _ = watching.communicate(timeout=30)
+    finally:
+        end(watching)
+    assert [json.loads(line)["summary"] for line in out.splitlines()] == ["first", "second"]
+    assert watching.returncode == 0
+
+
+def test_a_token_does_what_its_role_allows_until_it_is_revoked(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    publish(cli, "not for ada", "--agent", "bruno")
+    made = cli("token", "create", "--agent", "ada", "--label", "test", "--json").json
+    token = made["token"]
+    assert cli("token", "create", "--agent", "ada").out.startswith(token[:3])
+    seq = publish(cli, "mine", "--token", token)
+    mine = cli("list", "--token", token, "--min-seq", str(seq), "--json").json["entries"]
+    assert {entry["agent_id"] for entry in mine} == {"ada"}
+    assert cli("rebuild", "--token", token, code=3).err.startswith("error: ")
+    assert cli("list", "--token", token, "--workspace", "other", code=3).out == ""
+    listed = cli("token", "list", "--json").json["tokens"]
+    assert made["token_id"] in {one["token_id"] for one in listed}
+    assert token not in json.dumps(listed)
+    cli("token", "revoke", made["token_id"])
+    assert cli("list", "--token", token, code=3).out == ""
+    assert cli("token", "revoke", "nobody", code=4).err.startswith("error: ")
+
+
+def test_views_are_rebuilt_and_verified_and_the_node_is_well(running: tuple[Cli, Up]) -> None:
+    cli, up = running
+    publish(cli, "something to fold")
+    assert "entries" in cli("rebuild", "--json").json["projections"]
+    assert cli("verify", "--json").json["equal"] is True
+    assert "the live views equal a fresh rebuild" in cli("verify").out
+    assert cli("status", "--json").json["ready"] is True
+    assert cli("dlq", "list", "--json").json == {"dead_letters": []}
+    assert cli("embedder", "status", "--json").json["kind"] == "none"
+    checks = {one["check"]: one["verdict"] for one in cli("doctor", "--json").json["checks"]}
+    assert (checks["up"], checks["secrets"], checks["dead-letters"]) == ("ok", "ok", "ok")
+    by_address = {
+        "CREW_JOURNAL_URL": up.facts["http"],
+        "CREW_JOURNAL_TOKEN": Path(up.facts["owner_token_file"]).read_text(),
+    }
+    assert Cli(cli.data_dir.parent / "elsewhere")("status", "--json", **by_address).json["ready"] is True
+
+
+def test_a_second_up_on_the_same_data_is_refused(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    refused = cli("up", "--http", "127.0.0.1:0", code=5)
+    assert "--data-dir" in refused.err
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure(running: tuple[Cli, Up]) -> None:
+    cli, _ = running
+    many = [{"entry_type": "pipe.x", "summary": f"{n} " + "x" * 500} for n in range(900)]
+    sent = cli("publish", "-", "--json", stdin=json.dumps(many)).json["entries"]
+    listing = subprocess.Popen(
+        [
+            COMMAND,
+            "list",
+            "--all",
+            "--type",
+            "pipe.x",
+            "--min-seq",
+            str(sent[-1]["seq"]),
+            "--data-dir",
+            str(cli.data_dir),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert listing.stdout is not None
+    assert listing.stderr is not None
+    try:
+        assert "pipe.x" in listing.stdout.readline()
+        listing.stdout.close()
+        assert listing.stderr.read() == ""
+        assert listing.wait(30) == 0
+    finally:
+        end(listing)
+        listing.stderr.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_exits_0(cli: Cli, number: int) -> None:
+    with cli.up() as up:
+        publish(cli, "kept")
+        assert up.stop(number) == 0
+    assert not (cli.data_dir / "runtime.json").exists()
+    assert cli("list", "--json").json["entries"][0]["summary"] == "kept"
+
+
+def test_the_sample_is_loaded_once_and_answers_a_question(cli: Cli) -> None:
+    for _ in range(2):
+        with cli.up("--sample") as up:
+            eventually((cli.data_dir / "sample.json").exists, "the sample is loaded")
+            assert cli("list", "--count").out.strip() == str(
+                json.loads((cli.data_dir / "sample.json").read_text())["entries"]
+            )
+            assert "denied" in cli("recall", "why was the checkout deploy denied?").out
+            assert up.stop() == 0
+    assert (cli.data_dir / "up.log").read_text().count("entries loaded") == 1
+
+
+def test_work_runs_a_reactor_beside_up_and_needs_one(cli: Cli) -> None:
+    assert "--nats" in cli("work", "embed", "--embedder", "minilm", code=5).err
+    with cli.up():
+        working = cli.start("work", "embed", "--embedder", "minilm", "--json")
+        try:
+            assert working.stdout is not None
+            assert json.loads(working.stdout.readline())["reactors"] == ["embed"]
+            working.terminate()
+            working.communicate(timeout=30)
+        finally:
+            end(working)
+        assert working.returncode == 0
+
+
+def test_the_demo_keeps_its_promises() -> None:
+    done = subprocess.run(
+        [COMMAND, "demo", "--embedder", "none", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    steps = json.loads(done.stdout)["steps"]
+    assert {"entries": 4}.items() <= steps[4].items()
+    assert any(step.get("same") is True for step in steps)

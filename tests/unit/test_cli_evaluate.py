@@ -1,0 +1,52 @@
+"""The questions `eval` reads, and the figures it makes of the answers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from crew_journal.services.cli.evaluate import Answered, Question, read_questions, scores
+
+ENTRY = {"id": "a1", "workspace_id": "w", "agent_id": "ada", "entry_type": "x", "summary": "s"}
+ASKED = {"qid": "q", "agent_id": "ada", "category": "single", "query": "what?", "relevant_ids": ["a1"]}
+
+
+def folder(tmp_path: Path, *questions: object) -> Path:
+    (tmp_path / "journal.jsonl").write_text(json.dumps(ENTRY) + "\n")
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(q) + "\n\n" for q in questions))
+    return tmp_path
+
+
+def question(category: str, *relevant: str) -> Question:
+    return Question("q", "ada", None, category, "what?", relevant)
+
+
+def test_a_question_is_asked_in_the_workspace_of_its_agents_entries(tmp_path: Path) -> None:
+    assert read_questions(folder(tmp_path, ASKED)) == [Question("q", "ada", "w", "single", "what?", ("a1",))]
+
+
+def test_a_named_workspace_goes_before_that(tmp_path: Path) -> None:
+    assert read_questions(folder(tmp_path, ASKED), "mine")[0].workspace_id == "mine"
+
+
+@pytest.mark.parametrize("line", [{"agent_id": "a"}, [1], 3])
+def test_a_line_that_is_no_question_is_wrong_usage_and_named(tmp_path: Path, line: object) -> None:
+    with pytest.raises(typer.BadParameter, match="line 3"):
+        read_questions(folder(tmp_path, ASKED, line))
+
+
+def test_figures_are_means_over_questions_by_category_and_overall() -> None:
+    sessions = {"a": "s1", "b": "s2", "c": "s3"}
+    answered = [
+        Answered(question("one", "a"), ["a", "b"], ["a", "b"]),
+        Answered(question("two", "b"), ["c", "a"], ["c", "a", "b"]),
+    ]
+    found = scores(answered, 2, sessions)
+    assert found["overall"] == {"questions": 2, "recall": 0.5, "ndcg": 0.5, "mrr": 0.5, "session_recall": 1.0}
+    assert list(found["categories"]) == ["one", "two"]
+    assert found["categories"]["two"]["recall"] == 0.0
+
+
+def test_no_question_gives_no_figure_instead_of_a_zero() -> None:
+    assert scores([], 10, {})["overall"]["recall"] is None

@@ -1,0 +1,50 @@
+"""Where a delivered message stands: read off the reply subject that JetStream gives it, with one split.
+
+Invariant: the stream sequence and the broker's time of a message are JetStream's, never the body's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from crew_journal.consumers.messages import RawMessage
+
+_NS_PER_MS: Final = 1_000_000
+_PLAIN_TOKENS: Final = 9
+"""``$JS.ACK.<stream>.<consumer>.<delivered>.<seq>.<consumer seq>.<time>.<pending>``; with a domain two more come first."""
+_DOMAIN_SHIFT: Final = 2
+
+
+class Position(NamedTuple):
+    """The place of a delivered message.
+
+    Attributes:
+        seq: Stream sequence.
+        delivery: The consumer's own count of deliveries: without gaps, so a gap means that messages were lost.
+        published_ms: The broker's time, milliseconds since the epoch.
+        pending: Messages of the stream that the consumer has not delivered yet.
+    """
+
+    seq: int
+    delivery: int
+    published_ms: int
+    pending: int
+
+
+def position_of(reply: str) -> Position:
+    """The position in a reply subject.
+
+    Raises:
+        ValueError: If it is no reply subject of JetStream.
+    """
+    tokens = reply.split(".")
+    at = 5 if len(tokens) == _PLAIN_TOKENS else 5 + _DOMAIN_SHIFT
+    if len(tokens) < _PLAIN_TOKENS or tokens[1] != "ACK":
+        raise ValueError("not a message of a JetStream consumer")
+    return Position(int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2]) // _NS_PER_MS, int(tokens[at + 3]))
+
+
+def raw_message(position: Position, subject: str, headers: Mapping[str, str] | None, data: bytes) -> RawMessage:
+    """A delivered message as folds and reactors take it."""
+    return RawMessage(position.seq, subject, headers or None, data, position.published_ms)

@@ -1,0 +1,206 @@
+"""How the node is doing: the body of ``/v1/status``, the reasons of ``/readyz``, the gauges of ``/metrics``.
+
+Invariant: nothing here is latched or configured; every figure is read from the part it speaks of when it is asked, and what
+fails is named with since when. Tenants' figures are shown to their workspace only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
+from crew_journal.schemas.timestamps import format_ts
+
+_COUNTS: Final = """
+SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
+       (SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(*) FROM journal_embeddings WHERE dim > 0 AND model = $2 AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(*) FROM journal_embeddings WHERE dim = 0 AND model = $2 AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(*) FROM dead_letters WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
+"""
+_ACTIVE: Final = """
+SELECT model FROM embeddings_active WHERE workspace_id IN ($1, $2) ORDER BY workspace_id = $2, seq DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """Where each figure comes from; made by the composition root.
+
+    Attributes:
+        version: Of the distribution.
+        started_at: When the node was started.
+        data_dir: Whose disk is watched.
+        views: The views.
+        projections: Name → version of each.
+        stream: Asks the broker for JOURNAL: ``head``, ``messages``, ``bytes``.
+        broker: The broker: url, version, durability, restarts …
+        connection: The writer's connection: connected, since, last_error.
+        folding: The host: stopped, since, laggards, parked …
+        feed: The live feed: lag, last_error, since.
+        reactors: Status of each reactor.
+        embedder: The embedder: kind, reason, mode, model, error, since …
+        canary: The write probe: ok, last_error, since.
+        cache: The hot indexes: workspaces, bytes.
+    """
+
+    version: str
+    started_at: datetime
+    data_dir: Path
+    views: ViewReader
+    projections: Mapping[str, int]
+    stream: Callable[[], Awaitable[Mapping[str, int]]]
+    broker: Callable[[], Mapping[str, Any]]
+    connection: Callable[[], Mapping[str, Any]]
+    folding: Callable[[], Mapping[str, Any]]
+    feed: Callable[[], Mapping[str, Any]]
+    reactors: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+    embedder: Callable[[], Mapping[str, Any]]
+    canary: Callable[[], Mapping[str, Any]]
+    cache: Callable[[], Mapping[str, Any]]
+
+
+def as_json(value: Any) -> Any:
+    """Dataclasses, times, paths and enums as JSON values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return as_json(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): as_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_json(item) for item in value]
+    if isinstance(value, datetime):
+        return format_ts(value)
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
+
+
+def _body(figures: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = as_json(figures)
+    return body
+
+
+class Node:
+    """Implements ``services.http.ports.NodeStatus``."""
+
+    def __init__(self, parts: NodeParts, *, clock: Callable[[], datetime]) -> None:
+        self._parts = parts
+        self._clock = clock
+
+    async def status(self, *, workspace_id: str | None, node: bool) -> Mapping[str, Any]:
+        """The body of ``/v1/status``; without ``node`` only the workspace's own figures."""
+        parts = self._parts
+        counts = await asyncio.to_thread(self._counts, workspace_id)
+        embedder = parts.embedder()
+        view_seq = parts.views.view_seq()
+        if not node:
+            return _body(
+                {
+                    "workspace_id": workspace_id,
+                    "view_seq": view_seq,
+                    "ready": not await self.not_ready(),
+                    "embedder": {"mode": embedder["mode"], "model": embedder["model"]},
+                    **counts,
+                }
+            )
+        problems = await self.not_ready()
+        head = await self._head()
+        at = {name: parts.views.view_seq(name) for name in parts.projections}
+        lag = {
+            name: {"version": version, "seq": at[name], "lag": max(0, head["head"] - at[name])}
+            for name, version in parts.projections.items()
+        }
+        disk = shutil.disk_usage(parts.data_dir)
+        return _body(
+            {
+                "version": parts.version,
+                "workspace_id": workspace_id,
+                "started_at": parts.started_at,
+                "uptime_s": round((self._clock() - parts.started_at).total_seconds(), 1),
+                "ready": not problems,
+                "problems": problems,
+                "stream": head,
+                "view_seq": view_seq,
+                "projections": lag,
+                "folding": parts.folding(),
+                "feed": parts.feed(),
+                "reactors": await parts.reactors(),
+                "broker": parts.broker(),
+                "connection": parts.connection(),
+                "canary": parts.canary(),
+                "disk": {"free_bytes": disk.free, "total_bytes": disk.total, "floor_bytes": FREE_DISK_FLOOR_BYTES},
+                "embedder": embedder,
+                "hot_index": parts.cache(),
+                **counts,
+            }
+        )
+
+    async def not_ready(self) -> list[str]:
+        """Why the node cannot serve, in words; empty if it can."""
+        parts = self._parts
+        reasons = []
+        folding, canary, connection = parts.folding(), parts.canary(), parts.connection()
+        if folding.get("stopped"):
+            reasons.append(f"folding has stopped: {folding['stopped']}")
+        if not connection.get("connected", True):
+            reasons.append(f"the broker is not connected: {connection.get('last_error') or 'reconnecting'}")
+        elif canary.get("ok") is False:
+            reasons.append(f"the broker does not take writes: {canary.get('error')}")
+        free = (await asyncio.to_thread(shutil.disk_usage, parts.data_dir)).free
+        if free < FREE_DISK_FLOOR_BYTES:
+            reasons.append(f"only {free // 2**20} MiB of disk are free, {FREE_DISK_FLOOR_BYTES // 2**20} are needed")
+        return reasons
+
+    async def gauges(self) -> Mapping[str, float]:
+        """Figures for Prometheus; no tenant in any of them."""
+        parts = self._parts
+        counts = await asyncio.to_thread(self._counts, None)
+        head = await self._head()
+        embedder = parts.embedder()
+        figures: dict[str, float] = {
+            "crew_journal_stream_head": head["head"],
+            "crew_journal_stream_bytes": head.get("bytes", 0),
+            "crew_journal_view_seq": parts.views.view_seq(),
+            "crew_journal_view_lag": max(0, head["head"] - parts.views.view_seq()),
+            "crew_journal_entries": counts["entries"]["count"],
+            "crew_journal_embeddings": counts["embeddings"]["count"],
+            "crew_journal_embeddings_missing": counts["embeddings"]["missing"],
+            "crew_journal_dead_letters": counts["dead_letters"]["parked"],
+            "crew_journal_embedder_degraded": float(embedder["mode"] == "vector-degraded"),
+            "crew_journal_ready": float(not await self.not_ready()),
+            "crew_journal_disk_free_bytes": shutil.disk_usage(parts.data_dir).free,
+            "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),
+        }
+        return figures
+
+    async def _head(self) -> dict[str, Any]:
+        try:
+            return dict(await self._parts.stream())
+        except Exception as error:  # the broker is away: say so, and go by what the views have seen
+            return {"head": self._parts.views.view_seq(), "unavailable": str(error) or type(error).__name__}
+
+    def _counts(self, workspace_id: str | None) -> dict[str, dict[str, Any]]:
+        views = self._parts.views
+        active = views.rows(_ACTIVE, [workspace_id or SYSTEM_WORKSPACE, SYSTEM_WORKSPACE])
+        model = active[0][0] if active else None
+        ((entries, embeddable, vectors, refused, parked),) = views.rows(_COUNTS, [workspace_id, model])
+        return {
+            "entries": {"count": entries},
+            "embeddings": {
+                "count": vectors,
+                "embeddable": embeddable,
+                "refused": refused,
+                "missing": max(0, embeddable - vectors - refused),
+                "model": model,
+            },
+            "dead_letters": {"parked": parked},
+        }

@@ -1,0 +1,383 @@
+"""The composition root: the one place where consumers and services meet.
+
+Invariant: what is started is stopped in reverse order, whatever fails in between; acked writes survive any end. Starting
+order: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only then is
+``runtime.json`` written, so whoever finds it finds a service that answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from importlib.metadata import version as distribution_version
+from pathlib import Path
+from typing import Any, Final
+
+import Stemmer
+import structlog
+
+from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder
+from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
+from crew_journal.consumers.bulk import fold_range
+from crew_journal.consumers.catchup import keep_up
+from crew_journal.consumers.discovery import discover_projections, discover_reactors
+from crew_journal.consumers.feed import LiveFeed
+from crew_journal.consumers.host import Host
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.prepare import Parked
+from crew_journal.consumers.reactor import Reactor, ReactorContext
+from crew_journal.consumers.rebuild import rebuild, verify
+from crew_journal.consumers.replay import replay
+from crew_journal.consumers.store import ViewStore
+from crew_journal.schemas.api import BrokerAnswer
+from crew_journal.schemas.errors import CrewJournalError, DataDirBusy
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES, Settings
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.http.app import create_app
+from crew_journal.services.http.ports import AppServices
+from crew_journal.services.http.server import HttpServer
+from crew_journal.services.journal.activation import activate_embeddings
+from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.canary import Canary
+from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.deadletters import DeadLetters
+from crew_journal.services.journal.nats_binary import find_nats_server
+from crew_journal.services.journal.owner_token import ensure_owner_token
+from crew_journal.services.journal.streams import declare_streams, stream_info
+from crew_journal.services.journal.tokens import TokenRegistry
+from crew_journal.services.journal.writer import Writer
+from crew_journal.services.node_status import Node, NodeParts, as_json
+from crew_journal.services.operations import OperationParts, Operations, Progress
+from crew_journal.services.query.journal_queries import JournalQueries
+from crew_journal.services.query.live_tail import LiveTail
+from crew_journal.services.query.recall import RecallService
+
+VIEWS_FILE: Final = "views.duckdb"
+RUNTIME_FILE: Final = "runtime.json"
+LOCK_FILE: Final = "lock"
+FEED_DURABLE: Final = "views"
+_PRIVATE: Final = 0o700
+
+log = structlog.get_logger(__name__)
+
+
+def utc_now() -> datetime:
+    """The clock of the services; folds never see it."""
+    return datetime.now(UTC)
+
+
+class Runtime:
+    """Everything of one node in one process.
+
+    Args:
+        settings: Its settings.
+        log: Told, in a line each, what is started.
+    """
+
+    def __init__(self, settings: Settings, *, log: Callable[[str], None] | None = None) -> None:
+        self._settings = settings
+        self._say = log or (lambda _line: None)
+        self._stack = AsyncExitStack()
+        self._closed = asyncio.Event()
+        self._started_at = utc_now()
+        self._http_url = ""
+        self._nats: tuple[str, str | None, str | None] = ("", None, None)
+        self._owner_token = ""
+        self._broker: ManagedBroker | None = None
+        self._choice = EmbedderChoice(None, "none", "not chosen yet")
+        self._observed: ObservedEmbedder | None = None
+        self._reactors: list[Reactor] = []
+
+    # what callers ask
+
+    @property
+    def http_url(self) -> str:
+        """Where HTTP answers."""
+        return self._http_url
+
+    @property
+    def nats_url(self) -> str:
+        """Where the broker is."""
+        return self._nats[0]
+
+    @property
+    def owner_token(self) -> str:
+        """The owner's token of this data directory."""
+        return self._owner_token
+
+    async def wait_closed(self) -> None:
+        """Return when the node was stopped."""
+        await self._closed.wait()
+
+    async def stop(self) -> None:
+        """Drain and stop, in reverse order of starting; does nothing the second time."""
+        stack, self._stack = self._stack, AsyncExitStack()
+        try:
+            await stack.aclose()
+        finally:
+            self._closed.set()
+
+    # starting
+
+    async def start(self) -> None:
+        """Start everything; returns when HTTP answers and the views have caught up.
+
+        Raises:
+            CrewJournalError: What is missing or wrong, with a hint; whatever was started is stopped again.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        settings, stack = self._settings, self._stack
+        data_dir = settings.data_dir.resolve()
+        data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        stack.callback(_lock(data_dir))
+        self._owner_token = ensure_owner_token(data_dir)
+
+        await self._start_broker(data_dir)
+        client = await self._connect("crew-journal writer")
+        streams = await declare_streams(client, replicas=settings.replicas)
+        durable = self._broker is not None and self._broker.durability == "durable"
+        writer = Writer(client, atomic=streams.atomic, group_commit=durable and streams.atomic)
+        await writer.open()
+        stack.push_async_callback(writer.close)
+
+        store = await asyncio.to_thread(ViewStore.open, data_dir / VIEWS_FILE, memory_mb=settings.duckdb_memory_mb)
+        stack.callback(store.close)
+        desks: list[DeadLetters] = []
+
+        async def park(parked: Parked) -> None:
+            await desks[0].park(parked.projection, parked.version, parked.message, parked.reason)
+
+        host = Host(store, discover_projections(), park=park)
+        journal = Journal(writer, host.identities, clock=utc_now)
+        desks.append(DeadLetters(writer, journal, host.identities))
+        await host.open()
+        stack.push_async_callback(host.close)
+        source = self._source(client)
+        if streams.last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES:
+            self._say(f"views: folding {streams.last_seq - host.checkpoint} messages")
+        await fold_range(host, source, streams.last_seq)
+        keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
+        stack.push_async_callback(_cancel, keeping_up)
+
+        feed = LiveFeed(*self._nats, handler=host.fold, start_seq=host.checkpoint + 1, durable=FEED_DURABLE)
+        await feed.start()
+        stack.push_async_callback(feed.stop)
+        canary = Canary(client, clock=utc_now)
+        await canary.start()
+        stack.push_async_callback(canary.stop)
+
+        tokens = TokenRegistry(store, journal, self._owner_token)
+        tokens.load()
+        stack.callback(tokens.close)
+        await self._start_embedding(store, journal, writer)
+
+        queries = JournalQueries(store)
+        stack.callback(queries.close)
+        recall = RecallService(
+            store,
+            lambda: self._observed,
+            analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
+            budget_bytes=settings.hot_index_mb << 20,
+            clock=utc_now,
+        )
+        stack.callback(recall.close)
+        tail = LiveTail(store, queries)
+        node = Node(
+            NodeParts(
+                version=distribution_version("crew-journal"),
+                started_at=self._started_at,
+                data_dir=data_dir,
+                views=store,
+                projections={projection.name: projection.version for projection in host.projections},
+                stream=lambda: _stream_figures(client),
+                broker=self._broker_figures,
+                connection=lambda: _mapping(client.state),
+                folding=lambda: _mapping(host.status()),
+                feed=lambda: _mapping(feed.status()),
+                reactors=self._reactor_figures,
+                embedder=self._embedder_figures,
+                canary=lambda: _mapping(canary.outcome),
+                cache=recall.figures,
+            ),
+            clock=utc_now,
+        )
+        operations = Operations(self._operation_parts(host, source, store, journal, desks[0]))
+        app = create_app(AppServices(journal, queries, tail, recall, tokens, node, operations))
+        server = HttpServer(app, settings.http, before_stop=tail.close)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        self._http_url = server.url
+        stack.callback(_announce(data_dir, self._http_url, self.nats_url))
+
+    async def _start_broker(self, data_dir: Path) -> None:
+        settings = self._settings
+        if settings.nats is not None:
+            self._nats = (settings.nats, settings.nats_user, settings.nats_password)
+            self._say(f"broker: {settings.nats} (its durability is unknown)")
+            return
+        binary = await asyncio.to_thread(find_nats_server, [settings.nats_dir], override=settings.nats_server)
+        broker = ManagedBroker(data_dir, binary, settings.durability)
+        await broker.start()
+        self._stack.push_async_callback(broker.stop)
+        self._broker = broker
+        self._nats = (broker.url, broker.user, broker.password)
+        self._say(f"broker: nats-server {broker.status().version} at {broker.url}, {settings.durability}")
+
+    async def _connect(self, name: str) -> Connection:
+        client = await connect(*self._nats, name)
+        self._stack.push_async_callback(client.close)
+        return client
+
+    def _source(self, client: Connection) -> Callable[[int, int], AsyncIterator[list[RawMessage]]]:
+        def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
+            return replay(client, first_seq, last_seq, batch=REPLAY_BATCH_MESSAGES)
+
+        return read
+
+    async def _start_embedding(self, store: ViewStore, journal: Journal, writer: Writer) -> None:
+        settings = self._settings
+        pinned = store.rows("SELECT model, dim FROM embeddings_active WHERE workspace_id = ?", [SYSTEM_WORKSPACE])
+        self._choice = await choose_embedder(
+            settings.embedder,
+            ollama_host=settings.ollama_host,
+            ollama_model=settings.ollama_model,
+            cache_dir=settings.models_dir,
+            pinned_model=pinned[0][0] if pinned else None,
+        )
+        embedder = self._choice.embedder
+        self._say(f"embedder: {self._choice.kind} ({self._choice.reason})")
+        if embedder is None:
+            return
+        observed = ObservedEmbedder(embedder, utc_now)
+        self._observed = observed
+        self._stack.push_async_callback(observed.close)
+        probing = asyncio.create_task(_probe(observed), name="embedder-probe")
+        self._stack.push_async_callback(_cancel, probing)
+        await activate_embeddings(
+            journal, store, model=observed.model_id, embedder=self._choice.kind, reason=self._choice.reason
+        )
+        client = await self._connect("crew-journal reactors")
+        known_dim = pinned[0][1] if pinned and pinned[0][0] == observed.model_id else None
+        context = ReactorContext(client, writer, observed, known_dim, utc_now, settings)
+        for name, create in discover_reactors().items():
+            reactor = create(context)
+            if reactor is None:
+                continue
+            await reactor.start()
+            self._stack.push_async_callback(reactor.stop)
+            self._reactors.append(reactor)
+            self._say(f"reactor: {name}")
+
+    def _operation_parts(
+        self,
+        host: Host,
+        source: Callable[[int, int], AsyncIterator[list[RawMessage]]],
+        store: ViewStore,
+        journal: Journal,
+        desk: DeadLetters,
+    ) -> OperationParts:
+        memory_mb = self._settings.duckdb_memory_mb
+
+        async def rebuild_views(names: Sequence[str] | None, progress: Progress) -> Mapping[str, Any]:
+            return _mapping(await rebuild(host, source, memory_mb=memory_mb, names=names, progress=progress))
+
+        async def verify_views(progress: Progress) -> Mapping[str, Any]:
+            results = await verify(host, source, memory_mb=memory_mb, progress=progress)
+            return {"equal": all(result.equal for result in results), "projections": results}
+
+        async def switch(workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
+            return await activate_embeddings(
+                journal, store, model=model, embedder=self._choice.kind, reason=reason, workspace_id=workspace_id
+            )
+
+        url, user, password = self._nats
+        return OperationParts(
+            views=store,
+            rebuild=rebuild_views,
+            verify=verify_views,
+            desk=desk,
+            embedder=self._embedder_figures,
+            activate=switch,
+            broker=lambda: BrokerAnswer(url=url, user=user, password=password),
+        )
+
+    # figures for status
+
+    def _broker_figures(self) -> Mapping[str, Any]:
+        if self._broker is None:
+            return {"managed": False, "url": self._nats[0], "durability": "unknown"}
+        return {"managed": True, **_mapping(self._broker.status())}
+
+    def _embedder_figures(self) -> Mapping[str, Any]:
+        outcome = SPARSE_ONLY if self._observed is None else self._observed.outcome
+        return {"kind": self._choice.kind, "reason": self._choice.reason, **_mapping(outcome)}
+
+    async def _reactor_figures(self) -> list[Mapping[str, Any]]:
+        return [_mapping(await reactor.status()) for reactor in self._reactors]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    figures: dict[str, Any] = as_json(value)
+    return figures
+
+
+def _lock(data_dir: Path) -> Callable[[], None]:
+    """Take the data directory's lock; returns the way to give it back."""
+    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise DataDirBusy(
+            f"another process owns {data_dir}",
+            hint="stop it, or use another --data-dir; client commands find it by themselves",
+        ) from None
+    return lambda: os.close(descriptor)
+
+
+def _announce(data_dir: Path, http: str, nats: str) -> Callable[[], None]:
+    """Write ``runtime.json`` in one piece; returns the way to remove it."""
+    path = data_dir / RUNTIME_FILE
+    candidate = path.with_suffix(".tmp")
+    candidate.write_text(json.dumps({"http": http, "nats": nats, "pid": os.getpid()}) + "\n")
+    candidate.replace(path)
+    return lambda: path.unlink(missing_ok=True)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def _probe(embedder: Embedder) -> None:
+    """One real call, so that status is true from the start; its outcome is observed, not needed here."""
+    with contextlib.suppress(CrewJournalError):
+        await embedder.probe()
+
+
+async def _stream_figures(client: Connection) -> Mapping[str, int]:
+    info = await stream_info(client, JOURNAL_STREAM)
+    state = (info or {}).get("state", {})
+    return {
+        "head": state.get("last_seq", 0),
+        "first": state.get("first_seq", 0),
+        "messages": state.get("messages", 0),
+        "bytes": state.get("bytes", 0),
+    }

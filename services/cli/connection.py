@@ -139,10 +139,11 @@ def resolve(where: Where) -> Target | None:
 
 
 def local_settings(data_dir: Path, embedder: EmbedderKind) -> Settings:
-    """Settings of a runtime for one command: any free port."""
+    """Settings of a runtime for one command: any free port, and a quiet log unless the environment wants it."""
     from crew_journal.schemas.settings import Settings
 
-    return Settings(data_dir=data_dir, http=ANY_PORT, embedder=embedder, log_level="error")
+    settings = Settings(data_dir=data_dir, http=ANY_PORT, embedder=embedder)
+    return settings if "log_level" in settings.model_fields_set else settings.model_copy(update={"log_level": "error"})
 
 
 @contextmanager

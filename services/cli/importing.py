@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
@@ -21,10 +20,9 @@ from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, 
 
 if TYPE_CHECKING:
     from crew_journal.services.cli.connection import Target, Where
-    from crew_journal.services.cli.import_run import BatchAck, Sent
+    from crew_journal.services.cli.import_run import BatchAck
     from crew_journal.services.cli.import_state import ImportState, StateFile
     from crew_journal.services.cli.output import Progress
-    from crew_journal.services.client import AsyncCrewJournal
 
 DEFAULT_TIMEOUT_S: Final = 300.0
 """Seconds without an ack until an import gives up: a restart after a crash takes at most two minutes."""
@@ -148,6 +146,7 @@ def _import_open(
     stack: ExitStack,
 ) -> ImportState:
     from crew_journal.services.cli.import_run import ImportRun
+    from crew_journal.services.cli.import_sender import Sender
     from crew_journal.services.cli.output import progress_bar
 
     if options.from_line is not None:
@@ -158,7 +157,7 @@ def _import_open(
     total = Path(state.path).stat().st_size if kept is not None else None
     bar = stack.enter_context(progress_bar("import", total))
     keeper = _Keeper(state, source, kept, aside, bar)
-    sender = _Sender(there, where)
+    sender = Sender(there, where)
     run = ImportRun(
         sender.send,
         timeout_s=options.timeout_s,
@@ -222,55 +221,6 @@ class _Keeper:
         """Keep the state as it is now."""
         if self._kept is not None:
             self._kept.save(self.state, self._source, now=True)
-
-
-class _Sender:
-    """Sends batches to the service, wherever it is at the moment."""
-
-    def __init__(self, there: Target, where: Where) -> None:
-        self._there = there
-        self._where = where
-        self._client: AsyncCrewJournal | None = None
-        self._stale: list[AsyncCrewJournal] = []
-        self._finding = asyncio.Lock()
-
-    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Sent]:
-        """One batch, all or nothing."""
-        from crew_journal.schemas.errors import Unavailable
-        from crew_journal.services.cli.connection import async_client
-        from crew_journal.services.cli.import_run import Sent
-
-        if self._client is None:
-            self._client = async_client(self._there)
-        try:
-            acks = await self._client.append_batch(records)
-        except Unavailable:
-            await self._look_again()
-            raise
-        return [Sent(ack.seq, ack.duplicate) for ack in acks]
-
-    async def close(self) -> None:
-        """Give the connections back."""
-        for client in (self._client, *self._stale):
-            if client is not None:
-                await client.close()
-
-    async def _look_again(self) -> None:
-        """A service that was started anew may have another port."""
-        from crew_journal.schemas.errors import CrewJournalError
-        from crew_journal.services.cli.connection import resolve
-
-        if self._there.local or self._there.data_dir is None:
-            return
-        async with self._finding:
-            try:
-                found = await asyncio.to_thread(resolve, self._where)
-            except CrewJournalError:
-                return
-            if found is not None and found != self._there:
-                if self._client is not None:
-                    self._stale.append(self._client)  # other batches may still be using it
-                self._there, self._client = found, None
 
 
 def _skip_to(source: BinaryIO, state: ImportState, from_line: int) -> ImportState:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from crew_journal.schemas.errors import Unavailable
+from crew_journal.services.cli.logs import configure_logging
 
 if TYPE_CHECKING:
     from crew_journal.schemas.settings import Settings
@@ -52,6 +53,7 @@ class LocalRuntime:
         return self._started.result(0)[1]
 
     def __enter__(self) -> Self:
+        configure_logging(self._settings.log_level)
         self._thread.start()
         try:
             self._started.result(START_TIMEOUT_S)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from crew_journal.services.cli.evaluate import Answered, Question, read_questions, scores
+from crew_journal.services.cli.exam import Answered, Question, read_questions, scores
 
 ENTRY = {"id": "a1", "workspace_id": "w", "agent_id": "ada", "entry_type": "x", "summary": "s"}
 ASKED = {"qid": "q", "agent_id": "ada", "category": "single", "query": "what?", "relevant_ids": ["a1"]}

@@ -1,0 +1,193 @@
+"""Asking a journal the questions whose answers are known, and what that says of its recall.
+
+Invariant: questions are asked over HTTP in scope ``own`` of their agent; the measures themselves are those of
+``services/query/evaluation``, and a mean over no question is no figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from crew_journal.services.cli.connection import Target
+
+ENTRIES_FILE: Final = "journal.jsonl"
+QUERIES_FILE: Final = "queries.jsonl"
+ASKED_AT_ONCE: Final = 4
+"""Questions under way; the journal answers on as many threads."""
+SESSION_K: Final = 5
+"""Sessions that count for session recall (facts: session R@5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A line of ``queries.jsonl``.
+
+    Attributes:
+        qid: Its id.
+        agent_id: Whose memory is asked, in scope own.
+        workspace_id: Where that agent's entries are.
+        category: Its kind.
+        query: The text.
+        relevant_ids: Entries that answer it.
+    """
+
+    qid: str
+    agent_id: str
+    workspace_id: str | None
+    category: str
+    query: str
+    relevant_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question and what was recalled.
+
+    Attributes:
+        question: The question.
+        ranked: Entry ids for ``k``, best first.
+        deep: The same as deep as recall goes.
+    """
+
+    question: Question
+    ranked: Sequence[str]
+    deep: Sequence[str]
+
+
+def read_questions(directory: Path, workspace: str | None = None) -> list[Question]:
+    """The questions of a folder; each in the workspace of its agent's entries.
+
+    Raises:
+        typer.BadParameter: At a line that is no question.
+    """
+    home = _workspaces(directory / ENTRIES_FILE)
+    questions = []
+    with (directory / QUERIES_FILE).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                said = json.loads(line)
+                agent = str(said["agent_id"])
+                questions.append(
+                    Question(
+                        str(said.get("qid") or number),
+                        agent,
+                        workspace or home.get(agent),
+                        str(said.get("category") or "all"),
+                        str(said["query"]),
+                        tuple(str(name) for name in said["relevant_ids"]),
+                    )
+                )
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise typer.BadParameter(
+                    f"line {number} is no question: {type(error).__name__} {error}", param_hint=QUERIES_FILE
+                ) from None
+    return questions
+
+
+async def ask_all(
+    there: Target, questions: Sequence[Question], recipe: str, k: int, sessions: Mapping[str, str]
+) -> dict[str, Any]:
+    """Ask every question with one recipe: ``k`` deep for the entries, and as deep as it goes for the sessions.
+
+    Two requests, as a recipe's lanes may depend on ``k``, and ten entries often lie in fewer than five sessions.
+    """
+    from crew_journal.schemas.settings import RECALL_K_MAX
+    from crew_journal.services.cli.connection import async_client
+    from crew_journal.services.cli.output import plain, progress_bar
+
+    gate = asyncio.Semaphore(ASKED_AT_ONCE)
+    done, seconds = 0, list[float]()
+
+    async with async_client(there) as journal:
+        with progress_bar(recipe, len(questions), unit="questions") as bar:
+
+            async def ask(question: Question, depth: int) -> list[str]:
+                answer = plain(
+                    await journal.recall(
+                        question.query,
+                        k=depth,
+                        scope="own",
+                        agent_id=question.agent_id,
+                        recipe=recipe,
+                        workspace_id=question.workspace_id,
+                    )
+                )
+                return [str(hit["entry_id"]) for hit in answer["hits"]]
+
+            async def answer(question: Question) -> Answered:
+                nonlocal done
+                async with gate:
+                    began = time.perf_counter()
+                    ranked = await ask(question, k)
+                    seconds.append(time.perf_counter() - began)
+                    deep = ranked if k == RECALL_K_MAX else await ask(question, RECALL_K_MAX)
+                done += 1
+                bar.update(done, len(questions))
+                return Answered(question, ranked, deep)
+
+            answered = await asyncio.gather(*(answer(question) for question in questions))
+    return {
+        **scores(answered, k, sessions),
+        "p50_ms": round(1_000 * statistics.median(seconds), 2) if seconds else None,
+    }
+
+
+def scores(answered: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
+    """Means over all questions and over those of each category.
+
+    Args:
+        answered: Questions with what was recalled.
+        k: Depth of recall and nDCG.
+        sessions: Entry id → session (``trace_id``).
+    """
+    groups: dict[str, list[Answered]] = {}
+    for one in answered:
+        groups.setdefault(one.question.category, []).append(one)
+    return {
+        "overall": _means(answered, k, sessions),
+        "categories": {name: _means(group, k, sessions) for name, group in sorted(groups.items())},
+    }
+
+
+def _means(group: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
+    from crew_journal.services.query.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
+
+    sums = dict.fromkeys(("recall", "ndcg", "mrr", "session_recall"), 0.0)
+    for one in group:
+        relevant = frozenset(one.question.relevant_ids)
+        sums["recall"] += recall_at(one.ranked, relevant, k)
+        sums["ndcg"] += ndcg_at(one.ranked, relevant, k)
+        sums["mrr"] += reciprocal_rank(one.ranked, relevant)
+        sums["session_recall"] += session_recall_at(one.deep, relevant, sessions, SESSION_K)
+    means = {name: round(total / len(group), 4) if group else None for name, total in sums.items()}
+    return {"questions": len(group), **means}
+
+
+def _workspaces(path: Path) -> dict[str, str | None]:
+    """The workspace of each agent's entries."""
+    return {str(entry["agent_id"]): entry.get("workspace_id") for entry in records(path) if entry.get("agent_id")}
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a JSONL file; lines that are none are the import's to name."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.strip():
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(record, dict):
+                    yield record

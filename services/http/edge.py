@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+import traceback
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
@@ -82,7 +83,8 @@ class Edge:
             else:
                 await self._app(scope, receive, send_marked)
         except Exception as error:
-            log.error("http.unexpected", trace_id=trace_id, error=type(error).__name__, exc_info=True)
+            frames = "".join(traceback.format_tb(error.__traceback__))  # no message, no locals: they may hold entries
+            log.error("http.unexpected", trace_id=trace_id, error=type(error).__name__, frames=frames)
             if status:
                 raise  # the answer has begun: breaking the connection is all that is left
             await unexpected_response(trace_id)(scope, receive, send_marked)

@@ -238,20 +238,21 @@ def _several_hint(name: str) -> str:
 
 
 def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tuple[str, ...]:
+    shown = next((name for name in names if name in given), field)
     values = [part.strip() for name in names for value in given.get(name, ()) for part in value.split(",")]
     unique = tuple(dict.fromkeys(value for value in values if value))
     if len(unique) > MAX_VALUES:
-        raise InvalidQuery(f"{field} has {len(unique)} values, at most {MAX_VALUES} are allowed", field=field)
+        raise InvalidQuery(f"{shown} has {len(unique)} values, at most {MAX_VALUES} are allowed", field=shown)
     if (closed := _CLOSED.get(field)) is not None:
         allowed = [member.value for member in closed]
         if any(value not in allowed for value in unique):
-            raise InvalidQuery(f"{field} holds an unknown value", hint=f"use any of {', '.join(allowed)}", field=field)
+            raise InvalidQuery(f"{shown} holds an unknown value", hint=f"use any of {', '.join(allowed)}", field=shown)
     elif field in ("types", "exclude_types"):
         if not all(is_entry_type(value) for value in unique):
             raise InvalidQuery(
-                f"{field} holds what is no entry type",
+                f"{shown} holds what is no entry type",
                 hint="one to four lower-case words joined by dots, like run.completed",
-                field=field,
+                field=shown,
             )
     else:
         for value in unique:

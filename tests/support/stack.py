@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ from crew_journal.services.query.recall import RecallService
 
 FETCH = 1_000
 FETCH_WAIT_S = 0.02
+POLL_S = 0.01
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 
 
@@ -135,9 +136,16 @@ class Stack:
         return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {token or self.owner}"})
 
 
+async def until(condition: Callable[[], bool], deadline_s: float = 20) -> None:
+    """Wait for something that tells nobody when it happens."""
+    async with asyncio.timeout(deadline_s):
+        while not condition():  # noqa: ASYNC110  # nobody sets an event
+            await asyncio.sleep(POLL_S)
+
+
 async def _feed(client: Connection, host: Host) -> None:
     """Everything of JOURNAL, in order, into the host."""
-    messages = await client.jetstream().pull_subscribe("", stream=JOURNAL_STREAM)
+    messages = await client.jetstream().pull_subscribe("", durable="test-stack", stream=JOURNAL_STREAM)
     while True:
         try:
             fetched = await messages.fetch(FETCH, timeout=FETCH_WAIT_S)

@@ -1,0 +1,178 @@
+"""What holds for every route: tokens, problems, headers, hosts, figures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from support.stack import Stack, running_stack
+
+from crew_journal.schemas.principal import Role
+from crew_journal.services.http.app import create_app
+from crew_journal.services.http.docs_page import render_docs
+from crew_journal.services.http.edge import SECURITY_HEADERS
+
+OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
+
+
+@pytest.fixture(scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with running_stack(tmp_path_factory.mktemp("edge")) as running:
+        yield running
+
+
+def _routes(stack: Stack) -> list[tuple[str, str]]:
+    paths = create_app(stack.services).openapi()["paths"]
+    return [(method.upper(), path) for path, methods in paths.items() for method in methods]
+
+
+def _filled(path: str) -> str:
+    return (
+        path.replace("{entry_id}", "x").replace("{seq}", "1").replace("{decision}", "retry").replace("{token_id}", "x")
+    )
+
+
+@pytest.mark.parametrize(
+    "header", [None, "Basic abc", "Bearer", "Bearer cj_short", "Bearer cj_" + "A" * 43, "Bearer x y"]
+)
+async def test_every_route_but_the_open_ones_asks_for_a_token(stack: Stack, header: str | None) -> None:
+    routes = _routes(stack)
+    assert ("POST", "/v1/recall") in routes
+    async with httpx.AsyncClient(base_url=stack.url) as http:
+        for method, path in routes:
+            answer = await http.request(method, _filled(path), headers={"Authorization": header} if header else {})
+            if path in OPEN:
+                assert answer.status_code == 200
+                continue
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.json()["title"] == "Not authenticated"
+
+
+async def test_agents_and_leads_reach_no_route_of_administration(stack: Stack) -> None:
+    tokens = [
+        await stack.token(Role.AGENT, "acme", agent="ada", crew="core"),
+        await stack.token(Role.LEAD, "acme", agent="liz", crew="core"),
+    ]
+    for token in tokens:
+        async with stack.http(token.plaintext) as http:
+            for method, path in _routes(stack):
+                if path.startswith("/v1/admin"):
+                    answer = await http.request(method, _filled(path))
+                    assert answer.status_code == 403, (method, path)
+
+
+async def test_what_concerns_the_whole_node_needs_a_token_of_all_workspaces(stack: Stack) -> None:
+    admin = await stack.token(Role.ADMIN, "acme")
+    async with stack.http(admin.plaintext) as http:
+        for method, path in (("POST", "rebuild"), ("POST", "verify"), ("GET", "broker")):
+            assert (await http.request(method, f"/v1/admin/{path}")).status_code == 403
+        assert (await http.get("/v1/admin/dlq")).status_code == 200
+        assert (await http.get("/v1/admin/dlq", params={"workspace_id": "other"})).status_code == 403
+
+
+async def test_every_answer_bears_the_security_headers_and_a_trace_id(stack: Stack) -> None:
+    async with stack.http() as http:
+        for path in ("/healthz", "/v1/journal", "/nowhere", "/docs", "/v1/journal?limit=0"):
+            answer = await http.get(path)
+            for name, value in SECURITY_HEADERS.items():
+                assert answer.headers[name] == value, (path, name)
+            assert len(answer.headers["x-trace-id"]) == 32
+        trace = "0af7651916cd43dd8448eb211c80319c"
+        given = await http.get("/healthz", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"})
+        assert given.headers["x-trace-id"] == trace
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::2]:1"])
+async def test_another_host_name_is_refused_before_any_route(stack: Stack, host: str) -> None:
+    async with stack.http() as http:
+        answer = await http.get("/healthz", headers={"Host": host})
+        assert answer.status_code == 421
+        assert answer.json()["title"] == "Wrong host"
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9119", "127.0.0.1", "[::1]:9119"])
+async def test_loopback_names_are_accepted_with_any_port(stack: Stack, host: str) -> None:
+    async with stack.http() as http:
+        assert (await http.get("/healthz", headers={"Host": host})).status_code == 200
+
+
+async def test_an_unknown_route_and_a_wrong_method_are_problems(stack: Stack) -> None:
+    async with stack.http() as http:
+        missing = await http.get("/v2/anything")
+        assert missing.status_code == 404
+        assert missing.headers["content-type"] == "application/problem+json"
+        wrong = await http.delete("/v1/journal")
+        assert wrong.status_code == 405
+        assert wrong.headers["content-type"] == "application/problem+json"
+        assert "trace_id" in wrong.json()
+        assert wrong.headers["allow"]
+
+
+async def test_an_unexpected_fault_says_nothing_of_the_inside(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def explode(*_args: object, **_kwargs: object) -> None:
+        raise RuntimeError("secret /home/path SELECT *")
+
+    monkeypatch.setattr(stack.node, "embedder", explode)
+    async with stack.http() as http:
+        answer = await http.get("/v1/admin/embedder")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "secret" not in answer.text
+    assert answer.json()["trace_id"] in answer.json()["hint"]
+
+
+async def test_readiness_tells_every_reason(stack: Stack) -> None:
+    async with httpx.AsyncClient(base_url=stack.url) as http:
+        assert (await http.get("/readyz")).json() == {"ready": True, "reasons": []}
+        stack.node.reasons = ["the broker is away", "the disk is full"]
+        try:
+            answer = await http.get("/readyz")
+        finally:
+            stack.node.reasons = []
+        assert answer.status_code == 503
+        assert answer.json()["reasons"] == ["the broker is away", "the disk is full"]
+        assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_metrics_name_routes_but_no_ids(stack: Stack) -> None:
+    async with stack.http() as http:
+        await http.get("/v1/journal/some-very-special-id", params={"workspace_id": "special-workspace"})
+        text = (await http.get("/metrics")).text
+    assert 'route="/v1/journal/{entry_id}"' in text
+    assert "special" not in text
+    assert "crew_journal_stream_head 7.0" in text
+    assert "crew_journal_http_tails 0.0" in text
+
+
+async def test_status_shows_a_bound_token_its_workspace_only(stack: Stack) -> None:
+    agent = await stack.token(Role.AGENT, "acme", agent="ada", crew="core")
+    async with stack.http(agent.plaintext) as http:
+        assert (await http.get("/v1/status")).json() == {"workspace_id": "acme", "node": False}
+        assert (await http.get("/v1/status", params={"workspace_id": "other"})).status_code == 403
+    async with stack.http() as http:
+        assert (await http.get("/v1/status")).json() == {"workspace_id": None, "node": True}
+        assert (await http.get("/v1/status", params={"workspace_id": "w"})).json()["workspace_id"] == "w"
+
+
+async def test_the_docs_page_names_every_route_and_loads_nothing(stack: Stack) -> None:
+    app = create_app(stack.services)
+    page = render_docs(app.openapi())
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            assert route.path in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "<script" not in page
+
+
+async def test_a_connection_that_sends_no_http_is_closed(stack: Stack) -> None:
+    host, port = stack.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"\x00\x01\x02 nonsense\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert (await reader.read(100)).startswith(b"HTTP/1.1 400")
+    writer.close()

@@ -14,7 +14,7 @@ from crew_journal.consumers.admission import ADMISSION_VERSION, IdentityIndex
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded, Event
+from crew_journal.schemas.events.envelope import EntryRecorded, Event, VectorDerived
 from crew_journal.schemas.views import ADMISSION_PROJECTION
 
 DECODE_NAME: Final = "decode"
@@ -98,5 +98,16 @@ def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int
         if first_content != entry.content:
             reason = f"the id {entry.entry.id} belongs to the entry at {first_at}, which has other content"
             parked.append(Parked(ADMISSION_PROJECTION, ADMISSION_VERSION, by_seq[entry.seq], reason))
-    events = [event for event in decoded if event.seq not in refused] if refused else decoded
+    events = [e for e in decoded if e.seq not in refused and not _is_of_a_repeat(e, index)]
     return Prepared(first_seq, last_seq, events, parked, by_seq)
+
+
+def _is_of_a_repeat(event: Event, index: IdentityIndex) -> bool:
+    """Whether it is the vector of an entry that does not count, because another was the first with its id.
+
+    Decided by entries before the fact alone, so an index that is ahead changes nothing.
+    """
+    if not isinstance(event, VectorDerived):
+        return False
+    first = index.find(event.workspace_id, event.entry_id)
+    return first is not None and first.seq < event.seq and first.seq != event.entry_seq

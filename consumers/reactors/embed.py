@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import ClassVar, Final
 
 import structlog
@@ -37,7 +39,14 @@ from crew_journal.consumers.reactors.embed_batch import (
     embed_in_pieces,
 )
 from crew_journal.consumers.reactors.embed_limits import EmbedLimits, durable_name
-from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError, EmbedderInputRejected, FoldError
+from crew_journal.schemas.errors import (
+    BrokerError,
+    CrewJournalError,
+    EmbedderError,
+    EmbedderInputRejected,
+    EmbedderUnavailable,
+    FoldError,
+)
 from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.ports import Embedder, Publisher
 
@@ -152,30 +161,55 @@ class EmbedReactor:
                         self._recovered()
                 except (EmbedderError, BrokerError, NatsError) as error:
                     await self._fall_back(error)
-                except Exception as error:  # a fault of ours: said aloud and tried again, never a silent end
-                    _log.exception("embed.fault", durable=self._durable)
+                except (
+                    Exception
+                ) as error:  # a fault of ours: said aloud (no locals, they hold memory text) and tried again
+                    places = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)]
+                    _log.error("embed.fault", durable=self._durable, error=type(error).__name__, at=places)
                     await self._fall_back(error)
         finally:
             await self._give_back()
             await self._source.close()
 
     async def _turn(self) -> None:
-        limits = self._limits
-        messages = await self._source.take(self._batch, wait_s=limits.wait_s, window_s=limits.window_s)
-        candidates = await self._sort(messages)
-        if not candidates:
-            return
-        fresh = [candidate for candidate in candidates if candidate.seq not in self._troubles]
-        troubled = [[candidate] for candidate in candidates if candidate.seq in self._troubles]
+        fresh, suspects = await self._gather()
         renewing = asyncio.create_task(self._renew(), name=f"{self._durable} renewing")
         try:
-            for group in [fresh, *troubled]:
-                if group:
-                    await self._embed(group)
+            while fresh:
+                now, fresh = fresh[: self._batch], fresh[self._batch :]
+                await self._embed(now)
+            for suspect in suspects:
+                await self._embed([suspect])
         finally:
             renewing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await renewing
+
+    async def _gather(self) -> tuple[list[Candidate], list[Candidate]]:
+        """A batch of fresh entries, and the few suspects that are tried this time.
+
+        The broker delivers what was put off before anything new, so what is too much of it is put off once more until
+        something new appears: else many texts that fail would take all our time.
+        """
+        limits = self._limits
+        fresh: list[Candidate] = []
+        suspects: list[Candidate] = []
+        for _ in range(limits.takes_a_turn):
+            messages = await self._source.take(limits.batch, wait_s=limits.wait_s, window_s=limits.window_s)
+            for candidate in await self._sort(messages):
+                if not self._is_suspect(candidate):
+                    fresh.append(candidate)
+                elif len(suspects) < limits.suspects_a_turn:
+                    suspects.append(candidate)
+                else:
+                    await self._delay(candidate)
+            if fresh or len(messages) < limits.batch or self._stopping.is_set():
+                break
+        return fresh, suspects
+
+    def _is_suspect(self, candidate: Candidate) -> bool:
+        """Whether it is asked for alone: it failed here, or came so often that it may have failed elsewhere."""
+        return candidate.seq in self._troubles or candidate.deliveries >= self._limits.suspect_deliveries
 
     async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
         """Ack what is not to be embedded; the rest is in our hands."""
@@ -198,20 +232,17 @@ class EmbedReactor:
         return candidates
 
     async def _embed(self, candidates: Sequence[Candidate]) -> None:
-        split = False
+        size = min(self._limits.batch, self._batch * 2)
         async for piece in embed_in_pieces(self._embedder, candidates, self._dim):
             if isinstance(piece, Embedded):
-                split = split or len(piece.candidates) < len(candidates)
                 if self._dim is None:
                     self._dim = self._embedder.dim
                 await self._write(piece.candidates, piece.vectors)
-            else:
-                split = True
+            elif isinstance(piece, Failed):
                 await self._put_off(piece)
-        if not split:
-            self._batch = min(self._limits.batch, self._batch * 2)
-        elif len(candidates) > 1:  # a slow model times out on a full batch: ask for less, then again for more
-            self._batch = max(1, self._batch // 2)
+            elif isinstance(piece.error, EmbedderUnavailable):  # too slow for so many: ask for less, later for more
+                size = max(1, self._batch // 2)
+        self._batch = size
 
     async def _write(self, candidates: Sequence[Candidate], vectors: Sequence[bytes]) -> None:
         """Publish facts, then ack their causes; those whose fact was not acked stay in hand."""
@@ -257,7 +288,10 @@ class EmbedReactor:
         if give_up:
             await self._write([candidate], [b""])
             return
-        delay_s = doubled(limits.retry_first_s, limits.retry_last_s, candidate.deliveries - 1)
+        await self._delay(candidate)
+
+    async def _delay(self, candidate: Candidate) -> None:
+        delay_s = doubled(self._limits.retry_first_s, self._limits.retry_last_s, candidate.deliveries - 1)
         await candidate.message.nak(delay=delay_s)
         self._in_hand.pop(candidate.seq, None)
 

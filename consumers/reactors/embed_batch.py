@@ -95,6 +95,13 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """A call that failed while the model works, and is made again in halves."""
+
+    error: EmbedderError
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """One text that failed while the model works; says whether the model refuses it or breaks on it."""
 
@@ -147,7 +154,7 @@ def _may_be_embedded(message: Msg) -> bool:
 
 async def embed_in_pieces(
     embedder: Embedder, candidates: Sequence[Candidate], dim: int | None
-) -> AsyncIterator[Embedded | Failed]:
+) -> AsyncIterator[Embedded | Split | Failed]:
     """Embed in one call; where it fails although the model works, halve until the texts at fault stand alone.
 
     Args:
@@ -162,15 +169,19 @@ async def embed_in_pieces(
         EmbedderError: The model itself is out of order; what was not yielded is untouched.
     """
     waiting = [candidates]
+    probed = False
     while waiting:
         part = waiting.pop()
         try:
             vectors = await _vectors(embedder, part)
         except EmbedderError as error:
-            await embedder.probe()
+            if len(part) == 1 or not probed:  # once for a batch, and before any single text is blamed
+                await embedder.probe()
+                probed = True
             if len(part) == 1:
                 yield Failed(part[0], error)
             else:
+                yield Split(error)
                 middle = len(part) // 2
                 waiting += [part[middle:], part[:middle]]
             continue

@@ -32,6 +32,10 @@ class EmbedLimits:
         backoff_last_s: Seconds of the longest such pause.
         retry_first_s: Seconds until a text that failed alone comes again; doubled with each delivery.
         retry_last_s: Seconds of the longest such delay.
+        suspect_deliveries: Deliveries from which a text is asked for alone. A text without fault comes again only when
+            the model or a process went away with it in hand, which is rarely twice.
+        suspects_a_turn: Texts asked for alone between two batches; the others are put off once more.
+        takes_a_turn: Full takes without anything new after which the suspects at hand are tried all the same.
         give_up_after: Failures of one text alone, seen by this process, before it is given up.
         give_up_refused_s: Seconds since the first of them, where the model refuses the text.
         give_up_broken_s: The same where the model breaks on it or gives no vector: that may be mended with the server.
@@ -47,6 +51,9 @@ class EmbedLimits:
     backoff_last_s: float = 60.0
     retry_first_s: float = 5.0
     retry_last_s: float = 600.0
+    suspect_deliveries: int = 4
+    suspects_a_turn: int = 4
+    takes_a_turn: int = 32
     give_up_after: int = 5
     give_up_refused_s: float = 600.0
     give_up_broken_s: float = 86_400.0

@@ -30,7 +30,8 @@ async def embedder(server: OllamaServer) -> AsyncIterator[OllamaEmbedder]:
 
 
 @pytest.fixture
-async def bench(broker: ManagedBroker) -> AsyncIterator[Bench]:
+async def bench(broker: ManagedBroker, embedder: OllamaEmbedder) -> AsyncIterator[Bench]:
+    # after the embedder, so that the reactors are stopped before it is closed
     async with embedding_bench(broker) as made:
         yield made
 

@@ -152,7 +152,7 @@ class Bench:
 
 async def _connect(broker: ManagedBroker) -> tuple[Connection, Writer]:
     client = await connect(broker.url, broker.user, broker.password, "test")
-    writer = Writer(client)
+    writer = Writer(client, ack_timeout_s=0.5, deadline_s=2.0)
     await writer.open()
     return client, writer
 

@@ -1,0 +1,30 @@
+"""An embed reactor in a process of its own, for tests that kill it: ``python -m support.embed_process URL USER OLLAMA``.
+
+The password comes on stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+
+from support.embedding import QUICK
+
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
+from crew_journal.consumers.reactors.embed import EmbedReactor
+from crew_journal.services.journal.connection import connect
+from crew_journal.services.journal.writer import Writer
+
+
+async def _main(url: str, user: str, ollama: str, password: str) -> None:
+    client = await connect(url, user, password, "embed process")
+    writer = Writer(client)
+    await writer.open()
+    reactor = EmbedReactor(client, writer, OllamaEmbedder(ollama), clock=lambda: datetime.now(UTC), limits=QUICK)
+    await reactor.start()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:], sys.stdin.readline().strip()))

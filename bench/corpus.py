@@ -40,24 +40,24 @@ RARE: Final = 12_000
 MIX: Final[Sequence[tuple[int, str, str, str]]] = (
     (14, "chat.user_message", "info", "user"),
     (14, "chat.agent_response", "info", "agent"),
-    (12, "exec.command", "info", "sidecar"),
+    (16, "exec.command", "info", "sidecar"),
     (8, "exec.output_chunk", "info", "sidecar"),
     (10, "llm.call", "info", "system"),
     (8, "file.written", "info", "agent"),
     (5, "network.egress", "notice", "sidecar"),
     (5, "run.completed", "info", "system"),
     (6, "assignment.completed", "notice", "agent"),
-    (6, "keeper.decision", "warn", "keeper"),
+    (4, "keeper.decision", "warn", "keeper"),
     (4, "peer.conversation", "info", "agent"),
-    (3, "peer.escalation", "warn", "agent"),
+    (2, "peer.escalation", "warn", "agent"),
     (2, "summary.generated", "info", "agent"),
-    (2, "mission.status_change", "error", "orchestrator"),
+    (1, "mission.status_change", "error", "orchestrator"),
     (1, "approval.denied", "warn", "user"),
 )
 EMBEDDED: Final = frozenset(
     {"peer.escalation", "summary.generated", "approval.denied", "keeper.decision", "mission.status_change"}
 )
-"""Types of the mix that the embed policy takes, 14 % of all entries."""
+"""Types of the mix that the embed policy takes, 10 % of all entries."""
 
 _ONSETS: Final = (
     "b",

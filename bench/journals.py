@@ -1,7 +1,7 @@
 """Ready-made messages, and data directories that hold a journal before anything of ours reads it.
 
-Invariant: what is written here is byte for byte what the service writes (``submission.accept``, ``encode_vector``); only
-the way to the broker is the raw one, because filling a journal is not what is measured.
+Invariant: what is written here is in the event format, as the service writes it; only the way to the broker is the raw
+one, because filling a journal is not what is measured.
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import orjson
 from nats.aio.client import Client
 from support.nats import connected, running_broker
 
 from bench.corpus import Corpus, random_units
 from bench.figures import say
 from bench.raw_nats import RawWriter
+from crew_journal.consumers.prepare import Parked
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
 from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.ids import message_id
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import parse_ts, to_ms
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.broker_config import Durability
 from crew_journal.services.journal.streams import DeclaredStreams, declare_streams
-from crew_journal.services.journal.submission import accept
 
 OWNER: Final = Principal(token_id="bench", role=Role.OWNER, workspace_id=None)
 FILL_WINDOW: Final = 1_024
@@ -38,13 +42,29 @@ DIM: Final = 384
 MODEL: Final = "bench-vectors"
 
 
+def entry_message(entry: JournalEntry, content: str, *, control: bool = False) -> OutgoingMessage:
+    """The message of an entry, in the event format: what the service would publish."""
+    workspace, kind = entry.workspace_id, entry.entry_type
+    subject = (
+        control_subject(workspace, kind) if control else journal_subject(workspace, entry.crew_id, entry.agent_id, kind)
+    )
+    headers = {
+        h.MSG_ID: message_id(workspace, entry.id),
+        h.ENTRY_ID: entry.id,
+        h.CONTENT_HASH: content,
+        h.FORMAT: h.FORMAT_VERSION,
+    }
+    return OutgoingMessage(subject, orjson.dumps(entry.to_record()), headers)
+
+
 def ready_made(corpus: Corpus, first: int, last: int) -> list[OutgoingMessage]:
     """Entries ``first`` to before ``last`` as messages."""
-    now = datetime(2026, 6, 1, tzinfo=UTC)
-    return [
-        accept(OWNER, {**corpus.submission(n), "workspace_id": corpus.workspace(n)}, now).message
-        for n in range(first, last)
-    ]
+    made = []
+    for n in range(first, last):
+        submission = {**corpus.submission(n), "workspace_id": corpus.workspace(n)}
+        content = hashlib.blake2b(orjson.dumps(submission, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+        made.append(entry_message(JournalEntry.model_validate(submission), content))
+    return made
 
 
 def vector_messages(
@@ -139,3 +159,12 @@ async def prepare(data_dir: Path, corpus: Corpus, vectors: int, *, model: str = 
     """A data directory whose broker holds the corpus, ready for ``up``; the ``interval`` profile fills it."""
     async with open_broker(data_dir, "interval") as (_, client, _):
         return await fill(client, corpus, vectors, model=model, dim=dim)
+
+
+async def never_park(parked: Parked) -> None:
+    """The corpus holds nothing that cannot be folded.
+
+    Raises:
+        RuntimeError: Always.
+    """
+    raise RuntimeError(f"{parked.projection} parked {parked.message.seq}: {parked.reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,11 +12,11 @@ from nats.aio.client import Client
 
 from bench.corpus import Corpus
 from bench.figures import MIB, Report, at_least, median
-from bench.journals import fill, open_broker
+from bench.journals import fill, never_park, open_broker
 from bench.raw_nats import pull_all
 from crew_journal.consumers.bulk import fold_range
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host import Host, Parked
+from crew_journal.consumers.host import Host
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.rebuild import rebuild
 from crew_journal.consumers.replay import replay
@@ -26,15 +27,6 @@ TARGET: Final = 12_000
 MEMORY_MB: Final = 512
 DRAIN: Final = 3
 """Raw pulls, of which the median counts."""
-
-
-async def never_park(parked: Parked) -> None:
-    """The corpus holds nothing that cannot be folded.
-
-    Raises:
-        RuntimeError: Always.
-    """
-    raise RuntimeError(f"{parked.projection} parked {parked.message.seq}: {parked.reason}")
 
 
 async def run(quick: bool, folder: Path) -> Report:
@@ -73,6 +65,6 @@ async def _views(report: Report, client: Client, path: Path, last: int, raw: flo
     report.figure("rebuild of all projections", rate, "messages/s", at_least(TARGET), note)
     report.figure("rebuild / raw pull", rate / raw, "ratio")
     report.figure("CPU of the rebuilding process", cpu / last * 1e6, "µs/message")
-    report.figure("size of the views", path.stat().st_size / MIB, "MiB")
+    report.figure("size of the views", (await asyncio.to_thread(path.stat)).st_size / MIB, "MiB")
     await live.close()
     store.close()

@@ -16,7 +16,7 @@ from support.crash_import import Publisher, check_nothing_lost, small_entry
 from support.processes import Stack, wait_for
 from support.schedule import KillSchedule
 
-FILE_ENTRIES = 6_000
+FILE_ENTRIES = 3_000
 FILE_ENTRIES_NIGHTLY = 60_000
 
 
@@ -35,6 +35,9 @@ def kill_service_during_imports(tmp_path: Path, kills: int, file_entries: int, s
         stack.up()
         with Publisher(stack, "batch", 50) as batches, Publisher(stack, "single", 1) as singles:
             importing = stack.spawn("import", str(file), "--json")
+            wait_for(
+                lambda: is_stored(stack, ids[0]), "the import to begin"
+            )  # earlier it would open the journal itself
             for instant in KillSchedule(seed, kills):
                 batches.wait_for_acks(len(batches.account) + instant.acks)
                 instant.elapse()
@@ -66,6 +69,11 @@ def test_kill_9_of_the_service_in_the_middle_of_an_import_loses_and_doubles_noth
 @pytest.mark.timeout(900)
 def test_kill_9_of_the_service_twenty_times_in_the_middle_of_an_import(tmp_path: Path) -> None:
     kill_service_during_imports(tmp_path, kills=20, file_entries=FILE_ENTRIES_NIGHTLY, seed=12)
+
+
+def is_stored(stack: Stack, entry_id: str) -> bool:
+    headers = {"Authorization": f"Bearer {stack.token}"}
+    return httpx.get(f"{stack.url}/v1/journal/{entry_id}", headers=headers, trust_env=False).status_code == 200
 
 
 def is_visible(client: httpx.Client, entry_id: str) -> bool:

@@ -1,0 +1,326 @@
+"""Recall: in process and over HTTP while 1,000 entries a second are written, and over many workspaces at rest.
+
+The embedding call is excluded in process (a fake embedder whose vectors are ready) and is a call to a stand-in that
+computes nothing over HTTP (``standin``), so our side of that call is included there. Queries differ; none is cached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import Stemmer
+from support.processes import Stack
+
+from bench.corpus import Corpus, random_units
+from bench.figures import MIB, MS, Report, at_most, latencies, percentile, say
+from bench.journals import DIM, MODEL, OWNER, entry_message, never_park, prepare, ready_made, vector_messages
+from bench.sql_baseline import numpy_cosine, sql_bm25
+from bench.standin import stand_in
+from bench.watching import async_client_of, client_of, memory_of, wait_folded, wait_idle
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.host import Host
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.store import ViewStore
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.requests import RecallRequest
+
+WRITES_PER_S: Final = 1_000
+WRITE_BATCH: Final = 50
+ASKED_PER_S: Final = 20.0
+"""Recalls a second beside the writing: an agent or two at work, not a load test of recall."""
+IN_PROCESS_P50_MS: Final = 4.0
+IN_PROCESS_P99_MS: Final = 25.0
+HTTP_P50_MS: Final = 10.0
+HTTP_P99_MS: Final = 50.0
+COLD_MS: Final = 500.0
+LOAD_BATCH: Final = 5_000
+K: Final = 10
+
+
+class ReadyEmbedder:
+    """An embedder whose vectors cost nothing: a random direction for each query in turn."""
+
+    model_id: Final = MODEL
+    dim: Final = DIM
+
+    def __init__(self) -> None:
+        self._vectors = [unit.tobytes() for unit in random_units(997, DIM, 9)]
+        self._asked = 0
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """One vector per text."""
+        return [await self.embed_query(text) for text in texts]
+
+    async def embed_query(self, text: str) -> bytes:
+        """The next vector."""
+        self._asked += 1
+        return self._vectors[self._asked % len(self._vectors)]
+
+    async def probe(self) -> None:
+        """It works."""
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _activation() -> OutgoingMessage:
+    payload = EmbeddingsActivated(model=MODEL, embedder="ollama", dim=DIM, reason="bench")
+    entry = JournalEntry(
+        id="bench-activation",
+        workspace_id=SYSTEM_WORKSPACE,
+        ts=datetime(2026, 1, 1, tzinfo=UTC),
+        entry_type=EmbeddingsActivated.ENTRY_TYPE,
+        summary="the bench's vectors are active",
+        payload=payload.model_dump(mode="json"),
+    )
+    return entry_message(entry, "0" * 32, control=True)
+
+
+def _raw(messages: Sequence[OutgoingMessage], first_seq: int) -> list[RawMessage]:
+    now = int(time.time() * 1_000)
+    return [RawMessage(first_seq + i, m.subject, m.headers, m.body, now) for i, m in enumerate(messages)]
+
+
+@asynccontextmanager
+async def _views(path: Path, corpus: Corpus, vectors: int) -> AsyncIterator[tuple[ViewStore, Host]]:
+    """Views of the corpus, folded in this process without a broker."""
+    defaults = Settings()
+    store = ViewStore.open(path, memory_mb=defaults.duckdb_memory_mb)
+    host = Host(store, discover_projections(), park=never_park)
+    await host.open()
+    await host.fold(_raw([_activation()], 1))
+    chosen: dict[int, int] = {}
+    for first in range(0, corpus.entries, LOAD_BATCH):
+        last = min(corpus.entries, first + LOAD_BATCH)
+        seq = host.checkpoint + 1
+        await host.fold(_raw(ready_made(corpus, first, last), seq))
+        for n in range(first, last):
+            if corpus.is_embedded(n) and len(chosen) < vectors:
+                chosen[n] = seq + n - first
+    facts = list(vector_messages(corpus, chosen, MODEL, DIM))
+    for first in range(0, len(facts), LOAD_BATCH):
+        await host.fold(_raw(facts[first : first + LOAD_BATCH], host.checkpoint + 1))
+    try:
+        yield store, host
+    finally:
+        await host.close()
+        store.close()
+
+
+async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) -> tuple[int, float]:
+    """Fold a batch every 50 ms; returns entries written and seconds it took."""
+    loop = asyncio.get_running_loop()
+    began, written = loop.time(), 0
+    with contextlib.suppress(asyncio.CancelledError):
+        for number, batch in enumerate(batches):
+            await asyncio.sleep(max(0.0, began + number * WRITE_BATCH / WRITES_PER_S - loop.time()))
+            await host.fold(_raw(batch, host.checkpoint + 1))
+            written += len(batch)
+    return written, loop.time() - began
+
+
+def _batches(entries: int, prefix: str) -> list[list[OutgoingMessage]]:
+    more = Corpus(entries, seed=8, prefix=prefix)
+    return [ready_made(more, first, first + WRITE_BATCH) for first in range(0, entries, WRITE_BATCH)]
+
+
+async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int, asked: int) -> None:
+    async with _views(folder / "views.duckdb", corpus, vectors) as (store, host):
+        analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+        some = corpus.queries(min(asked, 100), seed=5)
+        sql = await asyncio.to_thread(sql_bm25, store, analyzer, corpus.workspace(0), some)
+        report.baseline("BM25 as SQL over the postings in DuckDB, best 100, idle, p50", percentile(sql, 0.5) * MS, "ms")
+        matrix = random_units(vectors, DIM, 3)
+        dense = numpy_cosine(matrix, random_units(100, DIM, 4))
+        report.baseline(f"cosine over {vectors:,} vectors in numpy, best 100, p50", percentile(dense, 0.5) * MS, "ms")
+
+        embedder = ReadyEmbedder()
+        service = RecallService(
+            store,
+            lambda: embedder,
+            analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
+            budget_bytes=Settings().hot_index_mb << 20,
+            clock=lambda: datetime.now(UTC),
+        )
+
+        async def ask(query: str) -> float:
+            request = RecallRequest(query=query, k=K, workspace_id=corpus.workspace(0))
+            began = time.perf_counter()
+            answer = await service.recall(OWNER, request)
+            took = time.perf_counter() - began
+            if answer.degraded is not None or not answer.hits:
+                raise RuntimeError(f"recall is degraded ({answer.degraded}) or finds nothing")
+            return took
+
+        began = time.perf_counter()
+        await service.warm(corpus.workspace(0))
+        report.figure("loading the hot index, in process", (time.perf_counter() - began) * MS, "ms")
+        queries = corpus.queries(asked, seed=6)
+        for query in queries[:20]:
+            await ask(query)
+        idle = [await ask(query) for query in queries]
+        latencies(report, "in process, idle", idle, None, None)
+        writing = asyncio.create_task(_write_into(host, _batches(int(asked / ASKED_PER_S * WRITES_PER_S) + 1_000, "w")))
+        busy = []
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        for number, query in enumerate(corpus.queries(asked, seed=7)):
+            await asyncio.sleep(max(0.0, start + number / ASKED_PER_S - loop.time()))
+            busy.append(await ask(query))
+        writing.cancel()
+        written, seconds = await writing
+        report.figure("in process, entries written beside it", written / seconds, "entries/s")
+        note = "embedding excluded; folds in the same process without broker and HTTP"
+        latencies(report, "in process, 1,000 entries/s written", busy, IN_PROCESS_P50_MS, IN_PROCESS_P99_MS, note)
+        service.close()
+
+
+@contextlib.contextmanager
+def _writer_process(stack: Stack, seconds: float) -> Iterator[None]:
+    """1,000 entries a second over HTTP from a process of its own."""
+    arguments = [sys.executable, "-m", "bench.load", stack.url, str(WRITES_PER_S), str(seconds)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(stack.token + "\n")
+        process.stdin.flush()
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+async def _ask_http(client: httpx.AsyncClient, workspace: str, query: str, *, degraded: bool = False) -> float:
+    began = time.perf_counter()
+    answer = await client.post("/v1/recall", json={"query": query, "k": K, "workspace_id": workspace})
+    took = time.perf_counter() - began
+    answer.raise_for_status()
+    said = answer.json()
+    if not said["hits"] or (said["degraded"] is not None and not degraded):
+        raise RuntimeError(f"recall is degraded ({said['degraded']}) or finds nothing")
+    return took
+
+
+async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> None:
+    await prepare(folder, corpus, 0)
+    with stand_in(DIM) as ollama:
+        options = ("--embedder", "ollama", "--durability", "interval")
+        with Stack(folder, options, {"OLLAMA_HOST": ollama}) as stack:
+            await asyncio.to_thread(stack.up)
+            await asyncio.to_thread(_wait_vectors, stack, corpus)
+            async with async_client_of(stack) as client:
+                queries = corpus.queries(asked, seed=6)
+                for query in queries[:20]:
+                    await _ask_http(client, corpus.workspace(0), query)
+                idle = [await _ask_http(client, corpus.workspace(0), query) for query in queries]
+                latencies(report, "HTTP, idle, one workspace", idle, None, None)
+                before = await _entries(client)
+                began = time.perf_counter()
+                with _writer_process(stack, asked / ASKED_PER_S + 30):
+                    await asyncio.to_thread(_wait_more, stack, before + 2 * WRITES_PER_S)
+                    began, before, busy = time.perf_counter(), await _entries(client), []
+                    for number, query in enumerate(corpus.queries(asked, seed=7)):
+                        await asyncio.sleep(max(0.0, began + number / ASKED_PER_S - time.perf_counter()))
+                        busy.append(await _ask_http(client, corpus.workspace(0), query))
+                    rate = (await _entries(client) - before) / (time.perf_counter() - began)
+                memory = memory_of(stack)
+    report.figure("HTTP, entries written and folded beside it", rate, "entries/s")
+    note = "the query's embedding is a call to a stand-in that computes nothing; its HTTP is included"
+    latencies(report, "HTTP, 1,000 entries/s written", busy, HTTP_P50_MS, HTTP_P99_MS, note)
+    report.figure("memory of the stack then", memory.rss / MIB, "MiB RSS", None, memory.described)
+
+
+async def _entries(client: httpx.AsyncClient) -> int:
+    answer = await client.get("/v1/status")
+    answer.raise_for_status()
+    return int(answer.json()["entries"]["count"])
+
+
+def _wait_vectors(stack: Stack, corpus: Corpus) -> None:
+    """Until the embed reactor has made every vector: the stand-in is fast."""
+    wanted = sum(corpus.is_embedded(n) for n in range(corpus.entries))
+    _wait_status(stack, lambda said: int(said["embeddings"]["count"]) >= wanted, f"{wanted} vectors")
+
+
+def _wait_more(stack: Stack, entries: int) -> None:
+    _wait_status(stack, lambda said: int(said["entries"]["count"]) >= entries, f"{entries} entries")
+
+
+def _wait_status(stack: Stack, enough: Callable[[dict[str, Any]], bool], what: str, deadline_s: float = 300.0) -> None:
+    until = time.monotonic() + deadline_s
+    with client_of(stack) as client:
+        while time.monotonic() < until:
+            if enough(client.get("/v1/status").raise_for_status().json()):
+                return
+            time.sleep(0.2)
+    raise TimeoutError(f"{what} were not there after {deadline_s:g} s")
+
+
+async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, asked: int) -> None:
+    filled = await prepare(folder, corpus, 0)
+    defaults = Settings()
+    budget = defaults.hot_index_mb + defaults.duckdb_memory_mb
+    with Stack(folder, ("--embedder", "none", "--durability", "interval")) as stack:
+        began = time.monotonic()
+        await asyncio.to_thread(stack.start)
+        await asyncio.to_thread(stack.wait_ready, 1_200.0)
+        await asyncio.to_thread(wait_folded, stack, filled.last_seq)
+        report.figure(f"{corpus.entries:,} entries from the stream to ready", time.monotonic() - began, "s")
+        await asyncio.to_thread(stack.terminate)
+        await asyncio.to_thread(stack.up)
+        await asyncio.to_thread(wait_idle, stack)
+        memory = memory_of(stack)
+        report.figure("memory before any query", memory.rss / MIB, "MiB RSS", None, memory.described)
+        # each query is asked in the workspace it was taken from, so that it has something to find
+        queries = corpus.queries(asked, seed=6)
+        async with async_client_of(stack) as client:
+            cold = [
+                await _ask_http(client, f"bench-{number:02d}", queries[number % len(queries)], degraded=True)
+                for number in range(corpus.workspaces)
+            ]
+            warm = [await _ask_http(client, "bench-00", query, degraded=True) for query in queries]
+        memory = memory_of(stack)
+    name = f"{corpus.entries:,} entries in {corpus.workspaces} workspaces, HTTP"
+    latencies(report, f"{name}, warm", warm, HTTP_P50_MS, None, "lexical arm only: no embedder")
+    report.figure(f"{name}, first query of a cold workspace, p50", percentile(cold, 0.5) * MS, "ms")
+    report.figure(f"{name}, first query of a cold workspace, worst", max(cold) * MS, "ms", at_most(COLD_MS))
+    report.figure(
+        f"{name}, memory after all were asked",
+        memory.rss / MIB,
+        "MiB RSS",
+        None,
+        f"budget: hot indexes {defaults.hot_index_mb} + DuckDB {defaults.duckdb_memory_mb} = {budget} MiB, beside "
+        f"libraries and broker; {memory.described}",
+    )
+
+
+async def run(quick: bool, folder: Path) -> Report:
+    """All of it."""
+    entries, vectors, asked, many, workspaces = (
+        (10_000, 1_000, 60, 20_000, 10) if quick else (100_000, 10_000, 1_000, 1_000_000, 50)
+    )
+    sizes = {"entries": entries, "vectors": vectors, "queries": asked, "many": many, "workspaces": workspaces}
+    report = Report("recall", quick, dict(sizes))
+    say("recall: in process")
+    await _in_process(report, folder / "in-process", Corpus(entries), vectors, asked)
+    say("recall: over HTTP")
+    await _http(report, folder / "http", Corpus(entries), asked)
+    say("recall: many workspaces")
+    await _many_workspaces(report, folder / "many", Corpus(many, workspaces), asked)
+    return report

@@ -1,0 +1,223 @@
+"""The client against a real service: both flavours, retries, resuming tails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.flaky import flaky_proxy
+from support.stack import Stack, running_stack, until
+
+from crew_journal.schemas.api import TailGap
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.errors import (
+    EntryConflict,
+    InvalidEntry,
+    InvalidQuery,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    Unavailable,
+)
+from crew_journal.schemas.principal import Role
+from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+
+ENTRY = {"entry_type": "run.completed", "summary": "Built the report"}
+DEADLINE_S = 20
+
+
+@pytest.fixture(scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with running_stack(tmp_path_factory.mktemp("client")) as running:
+        yield running
+
+
+async def test_the_sync_client_does_what_the_async_one_does(stack: Stack) -> None:
+    def use() -> list[str]:
+        with stack.sync_client() as client:
+            first = client.append(ENTRY | {"workspace_id": "sync", "summary": "one"})
+            more = client.append_batch([ENTRY | {"workspace_id": "sync", "summary": f"b{n}"} for n in range(3)])
+            many = list(
+                client.append_many((ENTRY | {"workspace_id": "sync", "summary": f"m{n}"} for n in range(5)), batch=2)
+            )
+            last = many[-1].seq
+            assert client.get(first.id, min_seq=last, workspace_id="sync").summary == "one"
+            assert client.count(workspace_id="sync", q="b1").count == 1
+            page = client.list(workspace_id="sync", limit=4)
+            assert len(page.entries) == 4
+            rest = client.list(workspace_id="sync", limit=500, cursor=page.next_cursor)
+            assert len(rest.entries) == 1 + len(more) + len(many) - 4
+            assert client.recall("report", workspace_id="sync", k=3).recipe == "robust"
+            assert client.status(workspace_id="sync")["workspace_id"] == "sync"
+            tail = client.tail(workspace_id="sync", after=first.seq)
+            seen = [next(tail).summary for _ in range(3)]
+            tail.close()  # type: ignore[attr-defined]  # it is a generator
+            made = client.create_token(role="AGENT", workspace_id="sync", agent_id="ada")
+            assert made.token_id in {token.token_id for token in client.tokens(workspace_id="sync")}
+            client.revoke_token(made.token_id)
+            assert list(client.verify())[-1] == {"result": {"same": True}}
+            assert client.broker().user == "crew-journal"
+            assert client.embedder_status() == {"mode": "sparse-only"}
+            return seen + [entry.summary for entry in client.entries(workspace_id="sync", types=["run.completed"])]
+
+    summaries = await asyncio.to_thread(use)
+    assert summaries[:3] == ["b0", "b1", "b2"]
+    assert set(summaries[3:]) == {"one", "b0", "b1", "b2", "m0", "m1", "m2", "m3", "m4"}
+
+
+async def test_the_async_client_appends_pages_and_counts(stack: Stack) -> None:
+    async with stack.client() as client:
+        records = [ENTRY | {"workspace_id": "pages", "ts": "2026-11-20T10:00:00Z"} for _ in range(7)]
+        receipts = [receipt async for receipt in client.append_many(records, batch=3)]
+        last = receipts[-1].seq
+        found = [entry.id async for entry in client.entries(workspace_id="pages", min_seq=last)]
+        assert found == sorted((receipt.id for receipt in receipts), reverse=True)
+        assert (await client.count(workspace_id="pages", types=["run.completed", "x.y"])).count == 7
+        assert await client.append_batch([]) == ()
+
+
+async def test_an_entry_that_was_read_back_can_be_appended_elsewhere(stack: Stack) -> None:
+    async with stack.client() as client:
+        receipt = await client.append(ENTRY | {"workspace_id": "from", "payload": {"text": "\u2028"}})
+        entry = await client.get(receipt.id, min_seq=receipt.seq, workspace_id="from")
+        assert isinstance(entry, JournalEntry)
+        copied = await client.append(entry.model_copy(update={"workspace_id": "to"}))
+        assert copied.id == receipt.id
+        assert (await client.get(copied.id, min_seq=copied.seq, workspace_id="to")).payload == {"text": "\u2028"}
+
+
+async def test_an_append_whose_answer_is_lost_counts_once(stack: Stack) -> None:
+    async with flaky_proxy(stack.url) as proxy, AsyncCrewJournal(proxy.url, stack.owner) as client:
+        proxy.lose_answers = 2
+        receipt = await client.append(ENTRY | {"workspace_id": "lost"})
+        assert receipt.duplicate
+        assert proxy.lose_answers == 0
+        proxy.lose_answers = 1
+        batch = await client.append_batch([ENTRY | {"workspace_id": "lost"}] * 3)
+        assert (await client.count(workspace_id="lost", min_seq=batch[-1].seq)).count == 4
+
+
+async def test_the_sync_client_retries_too(stack: Stack) -> None:
+    async with flaky_proxy(stack.url) as proxy:
+        proxy.lose_answers = 2
+
+        def use() -> int:
+            with CrewJournal(proxy.url, stack.owner) as client:
+                receipt = client.append(ENTRY | {"workspace_id": "lost-sync"})
+                return client.count(workspace_id="lost-sync", min_seq=receipt.seq).count
+
+        assert await asyncio.to_thread(use) == 1
+
+
+async def test_what_may_not_be_done_twice_is_not_retried(stack: Stack) -> None:
+    async with flaky_proxy(stack.url) as proxy, AsyncCrewJournal(proxy.url, stack.owner) as client:
+        proxy.lose_answers = 1
+        with pytest.raises(Unavailable, match="does not answer"):
+            await client.create_token(role="ADMIN", workspace_id="once")
+        assert len(await client.tokens(workspace_id="once")) == 1
+
+
+async def test_a_tail_comes_back_by_itself_without_loss_or_repetition(stack: Stack) -> None:
+    async with (
+        flaky_proxy(stack.url) as proxy,
+        AsyncCrewJournal(proxy.url, stack.owner) as client,
+        stack.client() as other,
+    ):
+        seen: list[str] = []
+
+        async def watch() -> None:
+            async for entry in client.tail(workspace_id="broken"):
+                seen.append(entry.summary)  # noqa: PERF401  # the list grows while the test looks at it
+
+        watching = asyncio.create_task(watch())
+        try:
+            await until(lambda: stack.services.tail.watchers > 0)
+            for n in range(4):
+                await other.append(ENTRY | {"workspace_id": "broken", "summary": f"n{n} \u00e9"})
+                await until(lambda n=n: len(seen) == n + 1)
+                proxy.break_connections()
+            assert seen == [f"n{n} \u00e9" for n in range(4)]
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_tail_tells_of_a_gap(stack: Stack) -> None:
+    gaps: list[TailGap] = []
+    async with stack.client() as client:
+        receipts = await client.append_batch([ENTRY | {"workspace_id": "gaps"}] * 510)
+        await client.count(workspace_id="gaps", min_seq=receipts[-1].seq)
+        async with asyncio.timeout(DEADLINE_S):
+            async for entry in client.tail(workspace_id="gaps", after=receipts[0].seq, on_gap=gaps.append):
+                assert entry.seq == receipts[10].seq
+                break
+    assert [gap.missed for gap in gaps] == [9]
+
+
+async def test_problems_become_the_errors_of_the_tree(stack: Stack) -> None:
+    async with stack.client() as client:
+        with pytest.raises(InvalidEntry) as invalid:
+            await client.append_batch([ENTRY, {"entry_type": "X"}])
+        assert {problem.field for problem in invalid.value.problems} == {"entries[1].entry_type", "entries[1].summary"}
+        assert "trace_id" in invalid.value.__notes__[0]
+        await client.append(ENTRY | {"id": "taken"})
+        with pytest.raises(EntryConflict):
+            await client.append(ENTRY | {"id": "taken", "summary": "Other"})
+        with pytest.raises(NotFound):
+            await client.get("nothing/../here?x=1")
+        with pytest.raises(InvalidQuery):
+            await client.list(limit=501)
+        with pytest.raises(InvalidQuery):
+            await client.list(colour="red")
+        with pytest.raises(NotAllowed):
+            await client.append(ENTRY | {"entry_type": "token.created"})
+    async with stack.client("cj_" + "A" * 43) as stranger:
+        with pytest.raises(NotAuthenticated):
+            await stranger.count()
+        with pytest.raises(NotAuthenticated):
+            _ = [entry async for entry in stranger.tail()]
+
+
+async def test_a_service_that_is_not_there_is_unavailable() -> None:
+    async with AsyncCrewJournal("http://127.0.0.1:9", "cj_" + "A" * 43) as client:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await client.count()
+
+
+@pytest.fixture
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("CREW_JOURNAL_URL", "CREW_JOURNAL_TOKEN", "CREW_JOURNAL_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+async def test_the_service_is_found_by_arguments_environment_or_data_directory(
+    stack: Stack, tmp_path: Path, no_environment: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runtime.json").write_text(json.dumps({"http": stack.url, "nats": "nats://x", "pid": 1}))
+    (tmp_path / "admin.token").write_text(stack.owner + "\n")
+    async with AsyncCrewJournal(data_dir=tmp_path) as client:
+        assert (await client.count(workspace_id="found")).count == 0
+    no_environment.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path))
+    async with AsyncCrewJournal() as client:
+        assert (await client.count(workspace_id="found")).count == 0
+    agent = await stack.token(Role.AGENT, "found", agent="ada")
+    no_environment.setenv("CREW_JOURNAL_URL", stack.url)
+    no_environment.setenv("CREW_JOURNAL_TOKEN", agent.plaintext)
+    async with AsyncCrewJournal() as client:
+        assert (await client.status())["workspace_id"] == "found"
+
+
+def test_nothing_to_talk_to_is_said_with_what_to_do(tmp_path: Path, no_environment: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotFound, match="crew-journal up"):
+        CrewJournal(data_dir=tmp_path)
+    with pytest.raises(NotAuthenticated, match="CREW_JOURNAL_TOKEN"):
+        CrewJournal("http://127.0.0.1:1")
+    with pytest.raises(InvalidQuery):
+        CrewJournal("127.0.0.1:1", "cj_x")
+    (tmp_path / "admin.token").write_text("cj_" + "A" * 43)
+    with pytest.raises(NotAuthenticated):  # the owner's token is not sent to a service that was named
+        CrewJournal("http://127.0.0.1:1", data_dir=tmp_path)

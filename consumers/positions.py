@@ -46,5 +46,14 @@ def position_of(reply: str) -> Position:
 
 
 def raw_message(position: Position, subject: str, headers: Mapping[str, str] | None, data: bytes) -> RawMessage:
-    """A delivered message as folds and reactors take it."""
+    """A delivered message as folds and reactors take it.
+
+    nats-py hands out values that are not ASCII, which only a stranger can have sent, as objects of ``email``: they are
+    made text here, so that no fold stumbles over them.
+    """
+    if headers:
+        for value in headers.values():
+            if type(value) is not str:
+                headers = {name: str(value) for name, value in headers.items()}
+                break
     return RawMessage(position.seq, subject, headers or None, data, position.published_ms)

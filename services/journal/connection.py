@@ -46,12 +46,15 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
     """The header block of a message.
 
     Raises:
-        BrokerError: If a name or value holds a line break, which would let text write headers of its own.
+        BrokerError: If a name or value holds a line break, which would let text write headers of its own, or is not
+            ASCII, which nats-py does not read back as text.
     """
     text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + "\r\n"
     lines = len(headers) + 2
-    if text.count("\n") != lines or text.count("\r") != lines:
-        raise BrokerError("a message header holds a line break", hint="this is a defect of the caller")
+    if text.count("\n") != lines or text.count("\r") != lines or not text.isascii():
+        raise BrokerError(
+            "a message header holds a line break or other characters than ASCII", hint="this is a defect of the caller"
+        )
     return text.encode()
 
 

@@ -39,7 +39,9 @@ async def test_a_replay_yields_every_message_once_in_order_with_headers_and_time
         assert found.published_ms == int(stored.time.timestamp() * 1_000)
 
 
-@pytest.mark.parametrize(("first", "last", "expected"), [(5, 9, [5, 6, 7, 8, 9]), (9, 9, [9]), (11, 20, []), (7, 3, [])])
+@pytest.mark.parametrize(
+    ("first", "last", "expected"), [(5, 9, [5, 6, 7, 8, 9]), (9, 9, [9]), (11, 20, []), (7, 3, [])]
+)
 async def test_a_replay_keeps_to_its_bounds(broker: ManagedBroker, first: int, last: int, expected: list[int]) -> None:
     async with journal_rig(broker) as rig:
         await fill(rig, 10)
@@ -104,3 +106,13 @@ async def test_two_replays_at_once_do_not_disturb_each_other(broker: ManagedBrok
         one, two = await asyncio.gather(collect(rig, 1, 5_000), collect(rig, 1_000, 4_000, batch=5_000))
         assert [m.seq for m in one] == list(range(1, 5_001))
         assert [m.seq for m in two] == list(range(1_000, 4_001))
+
+
+async def test_headers_that_are_not_ascii_are_text_all_the_same(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        js = rig.client.jetstream()
+        await js.publish("journal.acme._.scout.note", b"{}", headers={h.CONTENT_HASH: "äöü", "X-Other": "plain"})
+        [message] = await collect(rig, 1, 1)
+        assert message.headers is not None
+        assert all(type(value) is str for value in message.headers.values())
+        assert message.headers["X-Other"] == "plain"

@@ -1,0 +1,336 @@
+"""The live feed: new messages of JOURNAL, in order, to one handler, on FastStream.
+
+Ack policy ALL and MANUAL (the last message of a batch is acked after the handler returned), ack wait 30 s, deliveries
+without limit, at most 4,000 unacked. Invariant: the handler gets every message after ``start_seq`` at least once and
+never one before an earlier one that it has not finished: a batch that fails is kept and tried again, nothing overtakes
+it; deliveries are counted, and where the count has a gap, or the durable is gone or disagrees, the consumer is created
+anew after the last message that was handled. That one, not the ack, is the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+from faststream import AckPolicy
+from faststream.nats import JStream, NatsBroker, PullSub
+from faststream.security import SASLPlaintext
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy as ConsumerAck
+from nats.js.api import ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.positions import Position, position_of, raw_message
+from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+
+ACK_WAIT_S: Final = 30.0
+"""Seconds until the broker delivers an unacked message again; a commit takes under one."""
+MAX_ACK_PENDING: Final = 4 * BATCH_MESSAGES
+"""Unacked messages at most."""
+WATCH_S: Final = 1.0
+"""Seconds between looks at the durable: FastStream hangs silently when it is deleted (facts/nats.md)."""
+LOST_AFTER_S: Final = 2.0
+"""Seconds that a delivery may be on its way until it counts as lost; a full batch takes 0.1 on a busy machine."""
+BACKOFF_FIRST_S: Final = 0.1
+"""Seconds before a failed batch is tried again; doubled up to BACKOFF_LAST_S."""
+BACKOFF_LAST_S: Final = 5.0
+RECONNECT_WAIT_S: Final = 0.25
+STOP_S: Final = 10.0
+"""Seconds that a running handler gets to finish at the end."""
+
+Handler = Callable[[list[RawMessage]], Awaitable[None]]
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatus:
+    """How the feed is doing.
+
+    Attributes:
+        state: ``running``, ``waiting`` (the handler or the broker fails, it is tried again) or ``stopped``.
+        seq: Last sequence that the handler has finished.
+        lag: Messages of the stream after it, as last told by the broker.
+        recreated: Times the durable was created anew since the start.
+        last_error: What fails, None if nothing does.
+        since: UTC time since when it fails.
+    """
+
+    state: str
+    seq: int
+    lag: int
+    recreated: int
+    last_error: str | None
+    since: datetime | None
+
+
+class LiveFeed:
+    """Feeds one handler from a durable consumer.
+
+    Args:
+        nats_url: ``nats://HOST:PORT``.
+        user: User at the broker, None if it asks for none.
+        password: Its password.
+        handler: Takes a batch; returns after its commit. What it raises is taken for a fault of the environment: the
+            batch is tried again.
+        start_seq: First sequence wanted, the checkpoint + 1.
+        durable: Name of the consumer.
+        batch: Messages of one batch at most.
+        batch_wait_s: Seconds that a batch may take to fill.
+        stream: Name of the stream.
+        watch_s: Seconds between looks at the durable.
+    """
+
+    def __init__(
+        self,
+        nats_url: str,
+        user: str | None,
+        password: str | None,
+        *,
+        handler: Handler,
+        start_seq: int,
+        durable: str,
+        batch: int = BATCH_MESSAGES,
+        batch_wait_s: float = BATCH_WAIT_S,
+        stream: str = JOURNAL_STREAM,
+        watch_s: float = WATCH_S,
+    ) -> None:
+        self._handler = handler
+        self._next = start_seq
+        self._durable = durable
+        self._stream = stream
+        self._watch_s = watch_s
+        self._batch = batch
+        self._broker = NatsBroker(
+            nats_url,
+            security=None if user is None else SASLPlaintext(username=user, password=password or ""),
+            name=f"feed {durable}",
+            max_reconnect_attempts=-1,  # when nats-py gives up, FastStream's loop spins
+            reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect,
+            graceful_timeout=STOP_S,
+            apply_types=False,
+            logger=None,
+        )
+        self._broker.subscriber(
+            ">",
+            durable=durable,
+            stream=JStream(stream, declare=False),
+            pull_sub=PullSub(batch_size=batch, timeout=batch_wait_s, batch=True),
+            config=self._consumer_config(start_seq),
+            ack_policy=AckPolicy.MANUAL,
+            decoder=_undecoded,
+            no_reply=True,
+        )(self._on_batch)
+        self._lock = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._delivery = 0  # deliveries of the durable that were seen
+        self._lag = 0
+        self._recreated = 0
+        self._running = False
+        self._error: str | None = None
+        self._since: datetime | None = None
+
+    def status(self) -> FeedStatus:
+        """How the feed is doing; touches no network."""
+        state = ("waiting" if self._error else "running") if self._running else "stopped"
+        return FeedStatus(state, self._next - 1, self._lag, self._recreated, self._error, self._since)
+
+    async def start(self) -> None:
+        """Connect, make the durable agree with ``start_seq``, begin.
+
+        Raises:
+            nats.errors.Error: If the broker cannot be reached or refuses.
+        """
+        self._stopping.clear()
+        client = await self._broker.connect()
+        self._client: Client = client
+        self._js: JetStreamContext = client.jetstream()
+        await self._agree()
+        self._running = True
+        await self._broker.start()
+        self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
+
+    async def stop(self) -> None:
+        """Let the batch in hand finish (bounded), then disconnect. A batch that keeps failing is left unacked."""
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+            self._watcher = None
+        await self._broker.stop()
+        self._running = False
+
+    def _consumer_config(self, start_seq: int) -> ConsumerConfig:
+        return ConsumerConfig(
+            name=self._durable,
+            durable_name=self._durable,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=start_seq,
+            ack_policy=ConsumerAck.ALL,
+            ack_wait=ACK_WAIT_S,
+            max_deliver=-1,
+            max_ack_pending=MAX_ACK_PENDING,
+        )
+
+    async def _agree(self) -> None:
+        """Keep the durable if it stands exactly where we do, else create it anew."""
+        info = await self._info()
+        if info is not None and self._agrees(info):
+            assert info.delivered is not None
+            self._delivery = info.delivered.consumer_seq
+            self._lag = info.num_pending or 0
+            return
+        await self._recreate("it is new" if info is None else "it disagrees with the checkpoint")
+        self._recreated = 0
+
+    def _agrees(self, info: ConsumerInfo) -> bool:
+        wanted, config = self._consumer_config(self._next), info.config
+        same = (
+            config.ack_policy == wanted.ack_policy
+            and config.max_ack_pending == wanted.max_ack_pending
+            and not config.filter_subject
+            and not config.filter_subjects
+        )
+        delivered, floor = info.delivered, info.ack_floor
+        return (
+            same
+            and delivered is not None
+            and floor is not None
+            and delivered.stream_seq == floor.stream_seq == self._next - 1
+            and not info.num_ack_pending
+        )
+
+    async def _recreate(self, why: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self._js.delete_consumer(self._stream, self._durable)
+        self._recreated += 1
+        info = await self._js.add_consumer(self._stream, self._consumer_config(self._next))
+        self._delivery = 0
+        self._lag = info.num_pending or 0
+        _log.info("feed.consumer_created", durable=self._durable, start_seq=self._next, why=why)
+
+    async def _info(self) -> ConsumerInfo | None:
+        try:
+            info: ConsumerInfo = await self._js.consumer_info(self._stream, self._durable)
+        except NotFoundError:
+            return None
+        return info
+
+    async def _on_batch(self, messages: Sequence[Msg]) -> None:
+        async with self._lock:
+            if self._stopping.is_set():
+                return
+            due, last = self._in_order(messages)
+            for start in range(0, len(due), self._batch):  # nats-py may hand out a message more than it was asked for
+                if not await self._handle(due[start : start + self._batch]):
+                    return
+            if last is not None:
+                try:
+                    await last.ack()
+                except NatsError as error:
+                    self._fails(f"ack: {error}")  # delivered again, and left out as handled
+                self._lag = position_of(last.reply).pending
+
+    def _in_order(self, messages: Sequence[Msg]) -> tuple[list[RawMessage], Msg | None]:
+        """What of a batch is new and follows without a gap, and its last message to be acked."""
+        due: list[RawMessage] = []
+        last: Msg | None = None
+        after = self._next - 1
+        for message in messages:
+            position: Position = position_of(message.reply)
+            if position.delivery != self._delivery + 1:
+                continue  # of a consumer before, or after a gap: then the watch starts the durable anew
+            self._delivery = position.delivery
+            last = message
+            if position.seq > after:
+                after = position.seq
+                due.append(raw_message(position, message.subject, message.headers, message.data))
+        return due, last
+
+    async def _handle(self, due: list[RawMessage]) -> bool:
+        """Give the batch to the handler until it takes it; False if the feed stops before."""
+        pause = BACKOFF_FIRST_S
+        while True:
+            try:
+                await self._handler(due)
+            except Exception as error:  # whatever it is: skipping the batch would lose it
+                self._fails(f"{type(error).__name__}: {error}")
+                _log.error(
+                    "feed.batch_failed",
+                    durable=self._durable,
+                    first_seq=due[0].seq,
+                    last_seq=due[-1].seq,
+                    error=type(error).__name__,
+                    retry_in_s=pause,
+                )
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
+                if self._stopping.is_set():
+                    return False
+                pause = min(2 * pause, BACKOFF_LAST_S)
+            else:
+                self._next = due[-1].seq + 1
+                self._works()
+                return True
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        seen, seen_at = self._delivery, loop.time()
+        while True:
+            await asyncio.sleep(self._watch_s)
+            try:
+                info = await self._info()
+                if self._lock.locked():  # the handler is at work, and tells of its own faults
+                    seen_at = loop.time()
+                    continue
+                async with self._lock:
+                    delivered = None if info is None else info.delivered
+                    if info is None:
+                        await self._recreate("it was deleted")
+                    elif delivered is None or delivered.consumer_seq == self._delivery:
+                        self._lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
+                        seen_at = loop.time()
+                    elif seen == self._delivery and loop.time() - seen_at > LOST_AFTER_S:
+                        await self._recreate("deliveries were lost")
+                if seen != self._delivery:
+                    seen, seen_at = self._delivery, loop.time()
+            except (NatsError, JetStreamError, TimeoutError) as error:
+                self._fails(f"broker: {error}")
+            else:
+                self._works()
+
+    def _fails(self, error: str) -> None:
+        self._error = error
+        self._since = self._since or datetime.now(UTC)
+
+    def _works(self) -> None:
+        self._error = self._since = None
+
+    async def _on_error(self, error: Exception) -> None:
+        self._fails(f"broker: {str(error) or type(error).__name__}")
+
+    async def _on_disconnect(self) -> None:
+        self._fails("broker: disconnected")
+
+    async def _on_reconnect(self) -> None:
+        self._works()
+
+
+async def _undecoded(message: Any) -> Any:
+    return message.raw_message

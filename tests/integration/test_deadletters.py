@@ -1,0 +1,166 @@
+"""Dead letters and the canary on a real nats-server."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from support.journal import ADMIN, AGENT, Rig, journal_rig, note
+
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.errors import InvalidQuery, NotFound
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ports import Identity
+from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.canary import Canary
+from crew_journal.services.journal.deadletters import DeadLetters, workspace_of
+
+
+async def raw(rig: Rig, seq: int) -> RawMessage:
+    stored = await rig.client.jetstream().get_msg("JOURNAL", seq=seq)
+    assert stored.time is not None
+    return RawMessage(
+        seq, stored.subject or "", stored.headers, stored.data or b"", int(stored.time.timestamp() * 1_000)
+    )
+
+
+async def entry_at(rig: Rig, seq: int) -> EntryRecorded:
+    message = await raw(rig, seq)
+    event = decode(seq, message.subject, message.headers, message.data, message.published_ms)
+    assert isinstance(event, EntryRecorded)
+    return event
+
+
+async def test_a_parked_event_is_kept_once_with_its_reason_and_recorded_once(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.journal.append(AGENT, note(id="e1"))
+        message = await raw(rig, 1)
+        for _ in range(2):  # the host crashed after parking and parks again
+            await letters.park("entries", 3, message, "too strange:\n für uns")
+        [letter] = await letters.list()
+        assert (letter.projection, letter.seq, letter.subject) == ("entries", 1, message.subject)
+        assert (letter.workspace_id, letter.entry_id) == ("acme", "e1")
+        assert letter.reason == r"too strange: f\xfcr uns"
+        assert await letters.count() == 1
+        assert await rig.count() == 2
+        parked = await entry_at(rig, 2)
+        assert (parked.workspace_id, parked.entry.entry_type) == ("acme", "projection.event_parked")
+        assert (parked.entry.payload["seq"], parked.entry.payload["version"]) == (1, 3)
+
+
+async def test_the_same_event_parked_by_two_projections_is_two_letters(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.journal.append(AGENT, note())
+        message = await raw(rig, 1)
+        await letters.park("entries", 1, message, "a")
+        await letters.park("postings", 1, message, "b")
+        assert [letter.projection for letter in await letters.list()] == ["entries", "postings"]
+        assert [letter.projection for letter in await letters.list(after=1)] == ["postings"]
+        assert len(await letters.list(limit=1)) == 1
+
+
+async def test_a_message_of_no_workspace_is_recorded_in_the_system_s(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.client.jetstream().publish("journal._x.y", b"\xff")
+        await letters.park("admission", 1, await raw(rig, 1), "breaks the grammar")
+        parked = await entry_at(rig, 2)
+        assert parked.workspace_id == "_system"
+        [letter] = await letters.list()
+        assert (letter.workspace_id, letter.entry_id, letter.size) == ("_system", None, 1)
+
+
+async def test_a_retried_event_is_a_new_one_with_its_id_if_nobody_holds_it(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.journal.append(AGENT, note(id="e1", payload={"k": 1}))
+        await letters.park("entries", 1, await raw(rig, 1), "why")
+        new_seq = await letters.retry(1, actor_id="ops")
+        assert new_seq == 3
+        first, again = await entry_at(rig, 1), await entry_at(rig, 3)
+        assert (again.entry, again.content) == (first.entry, first.content)
+        recorded = await entry_at(rig, 4)
+        assert recorded.entry.entry_type == "projection.dead_letter_retried"
+        assert recorded.entry.payload == {"projection": "entries", "seq": 1, "new_seq": 3}
+        assert await letters.list() == []
+        with pytest.raises(NotFound, match="dead letter 1"):
+            await letters.retry(1)
+
+
+async def test_a_retried_event_whose_id_is_held_gets_a_new_one_that_names_the_old(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.journal.append(AGENT, note("late and other", id="e1", refs={"mission": "m"}))
+        rig.ids.known["acme", "e1"] = Identity(40, b"x" * 16)
+        await letters.park("admission", 1, await raw(rig, 1), "the id is taken")
+        again = await entry_at(rig, await letters.retry(1))
+        assert again.entry.id not in ("", "e1")
+        assert again.entry.refs == {"mission": "m", "retried_from": "e1"}
+        assert again.entry.summary == "late and other"
+
+
+async def test_an_event_that_is_not_valid_in_itself_is_not_published_again(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.client.jetstream().publish("journal.acme._.scout.note", b"no json")
+        await letters.park("admission", 1, await raw(rig, 1), "no JSON")
+        with pytest.raises(InvalidQuery, match="would be parked again"):
+            await letters.retry(1)
+        assert await letters.count() == 1
+        await letters.discard(1, reason="a stray", actor_id="ops")
+        assert await letters.count() == 0
+        discarded = await entry_at(rig, 3)
+        assert discarded.entry.payload == {"projection": "admission", "seq": 1, "reason": "a stray"}
+
+
+async def test_an_entry_without_id_and_time_keeps_those_it_got_when_it_was_first_published(
+    broker: ManagedBroker,
+) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.client.jetstream().publish("journal.acme._.scout.note", orjson.dumps({"summary": "bare"}))
+        first = await entry_at(rig, 1)
+        await letters.park("entries", 1, await raw(rig, 1), "why")
+        again = await entry_at(rig, await letters.retry(1))
+        assert (again.entry.id, again.entry.ts) == (first.entry.id, first.entry.ts)
+
+
+async def test_a_control_entry_is_retried_as_one(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        await rig.journal.append(ADMIN, note(priority="pin"))
+        await letters.park("entries", 1, await raw(rig, 1), "why")
+        again = await entry_at(rig, await letters.retry(1))
+        assert again.control
+        assert again.entry.priority == "pin"
+
+
+def test_only_subjects_of_our_families_name_a_workspace() -> None:
+    assert workspace_of("journal.acme._._.note") == "acme"
+    assert workspace_of("control._system.token.created") == "_system"
+    assert workspace_of("other.acme.x") == workspace_of("journal") == workspace_of("") == "_system"
+
+
+async def test_the_canary_tells_since_when_writes_fail_and_that_they_work_again(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        canary = Canary(rig.client, timeout_s=0.5)
+        assert canary.outcome.ok is None
+        await canary.start()
+        good = canary.outcome
+        assert good.ok
+        assert good.latency_ms is not None
+        assert (await canary.probe()).since == good.since
+        js = rig.client.jetstream()
+        assert (await js.stream_info("CANARY")).state.messages == 1
+        await js.delete_stream("CANARY")
+        bad = await canary.probe()
+        assert bad.ok is False
+        assert bad.error
+        assert (await canary.probe()).since == bad.since
+        await js.add_stream(name="CANARY", subjects=["canary.write"])
+        assert (await canary.probe()).ok
+        await broker.stop()
+        assert (await canary.probe()).ok is False
+        await canary.stop()

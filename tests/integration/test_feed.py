@@ -1,0 +1,228 @@
+"""The live feed on a real nats-server: order, redelivery, a deleted durable, a failing handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from nats.js.errors import NotFoundError
+from support.journal import AGENT, Rig, eventually, journal_rig, note
+
+from crew_journal.consumers.feed import LiveFeed
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.services.journal.broker import ManagedBroker
+
+
+class Views:
+    """A handler with a checkpoint, as the host is one."""
+
+    def __init__(self, checkpoint: int = 0) -> None:
+        self.checkpoint = checkpoint
+        self.folded: list[int] = []
+        self.batches: list[list[int]] = []
+        self.failing: set[int] = set()
+        self.failures = 0
+
+    async def handle(self, messages: list[RawMessage]) -> None:
+        seqs = [message.seq for message in messages]
+        self.batches.append(seqs)
+        if self.failing.intersection(seqs):
+            self.failures += 1
+            raise OSError("the disk is full")
+        self.folded += [seq for seq in seqs if seq > self.checkpoint]
+        self.checkpoint = max(self.checkpoint, seqs[-1])
+
+
+@asynccontextmanager
+async def feeding(rig: Rig, views: Views, start_seq: int | None = None) -> AsyncIterator[LiveFeed]:
+    feed = LiveFeed(
+        rig.broker.url,
+        rig.broker.user,
+        rig.broker.password,
+        handler=views.handle,
+        start_seq=views.checkpoint + 1 if start_seq is None else start_seq,
+        durable="views",
+        watch_s=0.1,
+    )
+    await feed.start()
+    try:
+        yield feed
+    finally:
+        await feed.stop()
+
+
+async def fill(rig: Rig, count: int) -> None:
+    for start in range(0, count, 1_000):
+        await rig.journal.append_batch(AGENT, [note(f"n {start + n}") for n in range(min(1_000, count - start))])
+
+
+async def ack_floor(rig: Rig) -> int:
+    floor = (await rig.client.jetstream().consumer_info("JOURNAL", "views")).ack_floor
+    assert floor is not None
+    return int(floor.stream_seq)
+
+
+async def floor_reaches(rig: Rig, seq: int) -> None:
+    async with asyncio.timeout(20):
+        while await ack_floor(rig) != seq:  # noqa: ASYNC110  # the broker has no event for it
+            await asyncio.sleep(0.01)
+
+
+async def test_every_message_reaches_the_handler_once_in_order_and_the_last_is_acked(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        await fill(rig, 1_500)
+        async with feeding(rig, views) as feed:
+            await fill(rig, 2_000)
+            await eventually(lambda: views.checkpoint == 3_500, "all is folded")
+            assert views.folded == list(range(1, 3_501))
+            assert max(len(batch) for batch in views.batches) <= 1_000
+            await floor_reaches(rig, 3_500)
+            await eventually(lambda: feed.status().lag == 0, "the lag is told")
+            assert (feed.status().state, feed.status().seq, feed.status().last_error) == ("running", 3_500, None)
+        assert feed.status().state == "stopped"
+
+
+async def test_a_feed_that_agrees_with_its_durable_goes_on_where_it_was(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        await fill(rig, 100)
+        async with feeding(rig, views):
+            await eventually(lambda: views.checkpoint == 100, "all is folded")
+            await floor_reaches(rig, 100)
+        created = (await rig.client.jetstream().consumer_info("JOURNAL", "views")).created
+        await fill(rig, 50)
+        async with feeding(rig, views):
+            await eventually(lambda: views.checkpoint == 150, "the rest is folded")
+        assert (await rig.client.jetstream().consumer_info("JOURNAL", "views")).created == created
+        assert views.folded == list(range(1, 151))
+
+
+async def test_where_durable_and_checkpoint_disagree_the_checkpoint_is_the_truth(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        await fill(rig, 100)
+        ahead = Views()
+        async with feeding(rig, ahead):
+            await eventually(lambda: ahead.checkpoint == 100, "all is folded")
+            await floor_reaches(rig, 100)
+        behind = Views(checkpoint=40)  # the crash came after the ack and before the commit, or a file was restored
+        async with feeding(rig, behind):
+            await eventually(lambda: behind.checkpoint == 100, "what the ack hid is folded")
+        assert behind.folded == list(range(41, 101))
+        further = Views(checkpoint=90)
+        async with feeding(rig, further, start_seq=91):
+            await eventually(lambda: further.checkpoint == 100, "and forwards too")
+        assert further.batches[0][0] == 91
+
+
+async def test_a_failed_batch_is_tried_again_before_anything_later_and_nothing_is_acked(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        await fill(rig, 10)
+        async with feeding(rig, views) as feed:
+            await eventually(lambda: views.checkpoint == 10, "the first ten are folded")
+            await floor_reaches(rig, 10)
+            views.failing = {13}
+            await fill(rig, 5)
+            await eventually(lambda: views.failures >= 2, "the handler fails twice")
+            await fill(rig, 500)
+            status = feed.status()
+            assert status.state == "waiting"
+            assert status.since is not None
+            assert "the disk is full" in (status.last_error or "")
+            assert views.checkpoint < 13
+            assert await ack_floor(rig) == views.checkpoint
+            views.failing = set()
+            await eventually(lambda: views.checkpoint == 515, "all is folded once the disk is free")
+            assert views.folded == list(range(1, 516))
+            await eventually(lambda: feed.status().state == "running", "the trouble is over")
+
+
+async def test_a_feed_with_a_failing_handler_stops_at_once_and_leaves_the_batch(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        views.failing = {1}
+        await fill(rig, 3)
+        async with feeding(rig, views):
+            await eventually(lambda: views.failures >= 1, "the handler fails")
+        views.failing = set()
+        async with feeding(rig, views):
+            await eventually(lambda: views.checkpoint == 3, "a later run folds it without waiting for the ack wait")
+        assert views.folded == [1, 2, 3]
+
+
+async def test_a_deleted_durable_is_made_anew_and_nothing_is_missed_or_repeated(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        await fill(rig, 50)
+        async with feeding(rig, views) as feed:
+            await eventually(lambda: views.checkpoint == 50, "the first are folded")
+            await rig.client.jetstream().delete_consumer("JOURNAL", "views")
+            await fill(rig, 70)
+            await eventually(lambda: views.checkpoint == 120, "it goes on after the deletion")
+            assert views.folded == list(range(1, 121))
+            assert feed.status().recreated == 1
+
+
+async def test_a_durable_deleted_under_load_loses_nothing(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views):
+            load = asyncio.create_task(fill(rig, 8_000))
+            for at in (500, 2_500, 4_500):
+                await eventually(lambda at=at: views.checkpoint >= at, f"{at} are folded")  # type: ignore[misc]
+                try:
+                    await rig.client.jetstream().delete_consumer("JOURNAL", "views")
+                except NotFoundError:
+                    continue
+            await load
+            await eventually(lambda: views.checkpoint == 8_000, "all is folded")
+        assert views.folded == list(range(1, 8_001))
+
+
+async def test_a_restarted_broker_loses_and_reorders_nothing(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views) as feed:
+            load = asyncio.create_task(fill(rig, 6_000))
+            await eventually(lambda: views.checkpoint >= 1_000, "some are folded")
+            await broker.stop()
+            await eventually(lambda: feed.status().state == "waiting", "the loss is visible")
+            await broker.start()
+            await load
+            await eventually(lambda: views.checkpoint == 6_000, "all is folded")
+            await eventually(lambda: feed.status().state == "running", "and the trouble is over")
+        assert views.folded == list(range(1, 6_001))
+
+
+async def test_deliveries_that_somebody_else_pulled_are_asked_for_again(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views) as feed:
+            await fill(rig, 10)
+            await eventually(lambda: views.checkpoint == 10, "the first are folded")
+            thief = await rig.client.jetstream().pull_subscribe_bind(consumer="views", stream="JOURNAL")
+            stolen: list[int] = []
+            while not stolen:
+                await fill(rig, 20)
+                try:
+                    stolen = [m.metadata.sequence.stream for m in await thief.fetch(5, timeout=0.2)]
+                except TimeoutError:
+                    continue
+            total = await rig.count()
+            await eventually(lambda: views.checkpoint == total, "what was stolen came again")
+            assert views.folded == list(range(1, total + 1))
+            assert feed.status().recreated >= 1
+
+
+async def test_a_poison_message_is_handed_to_the_handler_like_any_other(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        js = rig.client.jetstream()
+        await js.publish("journal.acme._.scout.note", b"\xff no json")
+        await js.publish("journal.acme._.scout.note", b"")
+        await fill(rig, 3)
+        async with feeding(rig, views):
+            await eventually(lambda: views.checkpoint == 5, "it is the host that judges")
+        assert views.folded == [1, 2, 3, 4, 5]

@@ -1,0 +1,222 @@
+"""The pipelined writer against a real nats-server: acks, retries, refusals, restarts, batches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import pytest
+from nats.js.api import StreamConfig
+from support.journal import eventually, journal_rig
+
+from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ports import Published
+from crew_journal.services.journal.broker import ManagedBroker
+
+SUBJECT = "journal.acme.red.scout.note"
+
+
+def message(name: str, body: bytes = b"{}") -> OutgoingMessage:
+    return OutgoingMessage(SUBJECT, body, {h.MSG_ID: f"acme/{name}", h.ENTRY_ID: name})
+
+
+async def test_a_publish_returns_its_own_sequence_and_a_repeat_the_first_one(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        published = await asyncio.gather(
+            *(rig.writer.publish(SUBJECT, str(n).encode(), {h.MSG_ID: f"acme/{n}"}) for n in range(3_000))
+        )
+        stored = await rig.stored()
+        for n, ack in enumerate(published):
+            assert not ack.duplicate
+            assert stored[ack.seq - 1].data == str(n).encode()
+        again = await rig.writer.publish(SUBJECT, b"7", {h.MSG_ID: "acme/7"})
+        assert again == Published(published[7].seq, duplicate=True)
+        assert rig.writer.in_flight == 0
+
+
+async def test_headers_arrive_as_given(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        headers = {h.MSG_ID: "acme/x", h.MODEL: "nomic-embed-text:v1.5", h.TEXT_HASH: "a: b"}
+        ack = await rig.writer.publish(SUBJECT, b"\x00\xff", headers)
+        stored = await rig.client.jetstream().get_msg("JOURNAL", seq=ack.seq)
+        assert (stored.headers, stored.data) == (headers, b"\x00\xff")
+
+
+@pytest.mark.parametrize("value", ["a\r\nNats-Rollup: all", "a\nb", "ä"])
+async def test_text_in_a_header_cannot_write_headers_of_its_own(broker: ManagedBroker, value: str) -> None:
+    async with journal_rig(broker) as rig:
+        with pytest.raises(BrokerError, match="line break"):
+            await rig.writer.publish(SUBJECT, b"", {h.MSG_ID: value})
+        with pytest.raises(BrokerError, match="subject"):
+            await rig.writer.publish(f"journal.{value}", b"", {h.MSG_ID: "a"})
+        assert rig.writer.in_flight == 0
+        assert await rig.count() == 0
+
+
+async def test_a_message_above_the_broker_s_limit_is_refused_and_the_connection_lives(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        body = b"x" * rig.client.max_payload
+        with pytest.raises(EntryTooLarge):
+            await rig.writer.publish(SUBJECT, body, {h.MSG_ID: "acme/a"})
+        with pytest.raises(EntryTooLarge):
+            await rig.writer.publish_atomic([message("b"), message("c", body)])
+        assert (await rig.writer.publish(SUBJECT, b"y", {h.MSG_ID: "acme/d"})).seq == 1
+        assert rig.client.state.reconnects == 0
+
+
+async def test_a_subject_no_stream_takes_is_unavailable_after_the_deadline(broker: ManagedBroker) -> None:
+    async with journal_rig(broker, deadline_s=0.5) as rig:
+        with pytest.raises(BrokerUnavailable, match="no stream takes"):
+            await rig.writer.publish("nowhere.x", b"", {h.MSG_ID: "a"})
+
+
+async def test_a_stream_that_appears_within_the_deadline_takes_the_message(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        waiting = asyncio.create_task(rig.writer.publish("later.x", b"", {h.MSG_ID: "a"}))
+        await eventually(lambda: rig.writer.in_flight == 1, "it is in flight")
+        await rig.client.jetstream().add_stream(StreamConfig(name="LATER", subjects=["later.>"]))
+        assert (await waiting).seq == 1
+
+
+async def test_a_full_stream_is_told_as_an_error_of_the_broker(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        js = rig.client.jetstream()
+        await js.add_stream(name="SMALL", subjects=["small.>"], max_msgs=1, discard="new")
+        await rig.writer.publish("small.x", b"1", {h.MSG_ID: "1"})
+        with pytest.raises(BrokerError, match="maximum messages exceeded"):
+            await rig.writer.publish("small.x", b"2", {h.MSG_ID: "2"})
+
+
+async def test_the_window_holds_callers_back_and_cancelled_ones_leave_no_trace(broker: ManagedBroker) -> None:
+    async with journal_rig(broker, window=4) as rig:
+        await broker.stop()
+        tasks = [asyncio.create_task(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/{n}"})) for n in range(12)]
+        await eventually(lambda: rig.writer.in_flight == 4, "the window is full")
+        for task in [*tasks[:3], *tasks[6:9]]:  # some in flight, some waiting for a place
+            task.cancel()
+        await asyncio.wait([*tasks[:3], *tasks[6:9]])
+        await broker.start()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(isinstance(outcome, Published) for outcome in done) == 6
+        assert rig.writer.in_flight == 0
+        await asyncio.gather(*(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/b{n}"}) for n in range(20)))
+        assert rig.writer.in_flight == 0
+
+
+async def test_a_broker_that_stays_away_makes_appends_unavailable_after_the_deadline(broker: ManagedBroker) -> None:
+    async with journal_rig(broker, deadline_s=0.6, window=2) as rig:
+        await broker.stop()
+        started = asyncio.get_running_loop().time()
+        outcomes = await asyncio.gather(
+            *(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/{n}"}) for n in range(6)),
+            rig.writer.publish_atomic([message("x"), message("y")]),
+            return_exceptions=True,
+        )
+        assert all(isinstance(outcome, BrokerUnavailable) for outcome in outcomes)
+        assert asyncio.get_running_loop().time() - started < 3
+
+
+async def check_acked_are_stored(rig: Any, acks: list[tuple[str, Published]]) -> None:
+    stored = await rig.stored()
+    ids = [(m.headers or {})[h.MSG_ID] for m in stored]
+    assert len(set(ids)) == len(ids), "nothing is stored twice"
+    for name, ack in acks:
+        assert ids[ack.seq - 1] == name
+
+
+@pytest.mark.parametrize("group_commit", [False, True])
+async def test_a_killed_broker_loses_no_acked_message_and_doubles_none(
+    broker: ManagedBroker, group_commit: bool
+) -> None:
+    async with journal_rig(broker, group_commit=group_commit) as rig:
+        acks: list[tuple[str, Published]] = []
+        names = iter(range(5_000))
+
+        async def work() -> None:
+            for n in names:
+                name = f"acme/{n}"
+                acks.append((name, await rig.writer.publish(SUBJECT, b"x" * 300, {h.MSG_ID: name})))
+
+        load = asyncio.gather(*(work() for _ in range(256)))
+        for at in (800, 2_500):
+            await eventually(lambda at=at: len(acks) >= at, f"{at} are acked")  # type: ignore[misc]
+            restarts = broker.status().restarts
+            pid = broker.status().pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await eventually(lambda r=restarts: broker.status().restarts > r, "the supervisor restarts it")  # type: ignore[misc]
+        await load
+        assert len(acks) == 5_000
+        await check_acked_are_stored(rig, acks)
+        assert await rig.count() == 5_000
+
+
+@pytest.mark.parametrize("atomic", [None, False])
+async def test_batches_survive_a_killed_broker_whole(broker: ManagedBroker, atomic: bool | None) -> None:
+    async with journal_rig(broker, atomic=atomic) as rig:
+        acks: list[tuple[str, Published]] = []
+
+        async def work(worker: int) -> None:
+            for n in range(10):
+                batch = [message(f"{worker}-{n}-{i}", b"x" * 300) for i in range(100)]
+                published = await rig.writer.publish_atomic(batch)
+                acks.extend((m.headers[h.MSG_ID], p) for m, p in zip(batch, published, strict=True))
+
+        load = asyncio.gather(*(work(n) for n in range(4)))
+        await eventually(lambda: len(acks) >= 1_000, "some are acked")
+        await broker.stop()
+        await broker.start()
+        await load
+        await check_acked_are_stored(rig, acks)
+        assert await rig.count() == 4_000
+
+
+async def test_a_batch_is_stored_contiguously_in_its_order_with_its_sequences(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        assert rig.writer.atomic
+        published = await rig.writer.publish_atomic([message(f"m{n}") for n in range(1_000)])
+        assert [ack.seq for ack in published] == list(range(1, 1_001))
+        assert [(m.headers or {})[h.ENTRY_ID] for m in await rig.stored()] == [f"m{n}" for n in range(1_000)]
+
+
+async def test_a_batch_with_a_known_id_is_published_singly_and_tells_the_first_sequence(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        first = await rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/m1"})
+        published = await rig.writer.publish_atomic([message("m0"), message("m1"), message("m2")])
+        assert [ack.duplicate for ack in published] == [False, True, False]
+        assert published[1].seq == first.seq
+        assert await rig.count() == 3
+
+
+async def test_a_longer_list_than_a_batch_holds_is_several_batches(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        published = await rig.writer.publish_atomic([message(f"m{n}") for n in range(2_300)])
+        assert [ack.seq for ack in published] == list(range(1, 2_301))
+
+
+async def test_a_group_commit_gives_every_caller_its_own_sequence(broker: ManagedBroker) -> None:
+    async with journal_rig(broker, group_commit=True) as rig:
+        first = await asyncio.gather(
+            *(rig.writer.publish(SUBJECT, str(n).encode(), {h.MSG_ID: f"acme/{n}"}) for n in range(700))
+        )
+        stored = await rig.stored()
+        assert [stored[ack.seq - 1].data for ack in first] == [str(n).encode() for n in range(700)]
+        again = await asyncio.gather(
+            *(rig.writer.publish(SUBJECT, str(n).encode(), {h.MSG_ID: f"acme/{n}"}) for n in range(600, 800))
+        )
+        assert [ack.duplicate for ack in again] == [True] * 100 + [False] * 100
+        assert [ack.seq for ack in again[:100]] == [ack.seq for ack in first[600:]]
+
+
+async def test_close_waits_for_what_is_in_flight_and_takes_no_more(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        tasks = [asyncio.create_task(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/{n}"})) for n in range(500)]
+        await eventually(lambda: rig.writer.in_flight > 0, "they are in flight")
+        await rig.writer.close()
+        assert all(task.done() and task.exception() is None for task in tasks)
+        with pytest.raises(BrokerUnavailable, match="closed"):
+            await rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/late"})

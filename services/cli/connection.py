@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,11 +31,22 @@ ANY_PORT: Final = "127.0.0.1:0"
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What the options say: a data directory, or the address of a service."""
+    """What the options say: a data directory, or the address of a service.
+
+    Attributes:
+        data_dir: Used unless there is an address.
+        url: The address.
+        token: Whom to ask as; blanks around it (a file's line break) do not count.
+    """
 
     data_dir: Path
     url: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def bearer(self) -> str | None:
+        """The token, None if there is none."""
+        return (self.token or "").strip() or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,7 @@ class Target:
     """
 
     url: str
-    token: str
+    token: str = field(repr=False)
     data_dir: Path | None
     local: bool = False
 
@@ -129,13 +140,13 @@ def resolve(where: Where) -> Target | None:
         NotAuthenticated: If there is no token to ask with.
     """
     if where.url:
-        if not where.token:
+        if where.bearer is None:
             raise NotAuthenticated("--url needs a token", hint="give --token or set CREW_JOURNAL_TOKEN")
-        return Target(where.url.rstrip("/"), where.token, None)
+        return Target(where.url.rstrip("/"), where.bearer, None)
     running = find_running(where.data_dir)
     if running is None:
         return None
-    return Target(running.http, where.token or owner_token(where.data_dir), where.data_dir)
+    return Target(running.http, where.bearer or owner_token(where.data_dir), where.data_dir)
 
 
 def local_settings(data_dir: Path, embedder: EmbedderKind) -> Settings:
@@ -173,7 +184,7 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
     if sys.stderr.isatty():
         say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
     with LocalRuntime(local_settings(where.data_dir, embedder_kind(embedder or "none"))) as runtime:
-        yield Target(runtime.http_url, where.token or runtime.owner_token, where.data_dir, local=True)
+        yield Target(runtime.http_url, where.bearer or runtime.owner_token, where.data_dir, local=True)
 
 
 @contextmanager

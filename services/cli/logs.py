@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-NOISY: Final = ("httpx", "httpcore", "nats", "faststream", "uvicorn.access", "asyncio")
+NOISY: Final = ("httpx", "httpcore", "nats", "faststream", "uvicorn.access", "uvicorn.error", "asyncio")
 """Libraries whose INFO is about themselves; they are heard from WARNING on."""
 
 

@@ -97,7 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         answer = app(args=arguments, prog_name=NAME, standalone_mode=False)
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
-    except BrokenPipeError:
+    except SystemExit as exit_:  # typer's own answer to a closed pipe is 1
+        return _reader_left() if isinstance(exit_.__context__, BrokenPipeError) else _code(exit_)
+    except BrokenPipeError:  # when the rest is flushed
         return _reader_left()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -143,8 +145,13 @@ def _misused(error: Exception, as_json: bool) -> int:
 
 def _reader_left() -> int:
     """``| head`` took what it wanted: keep the interpreter from complaining at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.__stdout__ is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
     return 0
+
+
+def _code(exit_: SystemExit) -> int:
+    return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,13 @@ middle costs nothing), and by the same import as anybody's file.
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR
 
 if TYPE_CHECKING:
     from crew_journal.services.cli.connection import Target
@@ -69,19 +73,24 @@ def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = Fa
         answer = plain(journal.recall(question["query"], k=5))
     if quiet:
         return
-    say("")
-    say(f'crew-journal recall "{question["query"]}"')
+    command = _command()
+    say(f'\n{command} recall "{question["query"]}"')
     print_recall(answer)
-    place = f"--data-dir {there.data_dir} " if there.data_dir != Path(".crew-journal") else ""
-    say("")
-    say("try next, in another terminal:")
+    place = f"--data-dir {there.data_dir} " if there.data_dir != FALLBACK_DATA_DIR else ""
+    say("\ntry next, in another terminal:")
     for line in (
-        f'crew-journal recall {place}"on which day must we not release anything?" --explain',
-        f"crew-journal list {place}--type approval.denied",
-        f"crew-journal tail {place}",
-        f'crew-journal publish {place}--type peer.escalation --severity warn "the queue is stuck"',
-        f"crew-journal status {place}",
-        f"open {there.url}/docs",
+        f'{command} recall {place}"on which day must we not release anything?" --explain',
+        f"{command} list {place}--type approval.denied",
+        f"{command} tail {place}",
+        f'{command} publish {place}--type peer.escalation --severity warn "the queue is stuck"',
+        f"{command} status {place}",
+        f"{there.url}/docs in a browser",
     ):
         say(f"  {line.rstrip()}")
     say("Ctrl-C stops everything; the data stays.")
+
+
+def _command() -> str:
+    """How this command is called: by its name if it is on PATH, else by the path it was called with."""
+    called = Path(sys.argv[0])
+    return called.name if shutil.which(called.name) else str(called)

@@ -209,7 +209,6 @@ def test_a_stream_is_one_object_a_line(fake: FakeClient, capsys: pytest.CaptureF
         (ViewsBehind("x"), 5),
         (DataDirBusy("x"), 5),
         (VerificationFailed("x"), 6),
-        (BrokenPipeError(), 0),
         (KeyboardInterrupt(), 130),
     ],
 )

@@ -97,23 +97,26 @@ class FulltextProjection:
 
     def _count_terms(self, batch: Batch) -> Mapping[str, Any]:
         tokens = batch_tokens(batch)
-        keys = np.array(self._keys_of(tokens.words), dtype=np.uint64)[tokens.word]
-        entry = np.repeat(np.arange(len(batch.entries), dtype=np.int64), tokens.counts)
-        indexed = keys != 0
-        keys, entry = keys[indexed], entry[indexed]
-        lengths = np.bincount(entry, minlength=len(batch.entries))
+        n = len(batch.entries)
+        terms, term_of_word = np.unique(np.array(self._keys_of(tokens.words), np.uint64), return_inverse=True)
+        term = term_of_word[tokens.word]
+        entry = np.repeat(np.arange(n, dtype=np.int64), tokens.counts)
+        if len(terms) and terms[0] == 0:  # stop words
+            indexed = term != 0
+            term, entry = term[indexed], entry[indexed]
+        lengths = np.bincount(entry, minlength=n)
         if len(lengths) and lengths.max() > MAX_TOKENS:
             starts = np.cumsum(lengths) - lengths
             kept = np.arange(len(entry)) - starts[entry] < MAX_TOKENS
-            keys, entry = keys[kept], entry[kept]
+            term, entry = term[kept], entry[kept]
             lengths = np.minimum(lengths, MAX_TOKENS)
-        terms, term = np.unique(keys, return_inverse=True)
-        pairs = entry * max(len(terms), 1) + term
+        width = max(len(terms), 1)
+        pairs = entry * width + term
         pairs.sort()
         heads = np.flatnonzero(np.diff(pairs, prepend=-1))
-        entry, term = np.divmod(pairs[heads], max(len(terms), 1))
-        doc = np.fromiter((event.seq for event in batch.entries), np.uint64, len(batch.entries))
-        ws = np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, len(batch.entries))
+        entry, term = np.divmod(pairs[heads], width)
+        doc = np.fromiter((event.seq for event in batch.entries), np.uint64, n)
+        ws = np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, n)
         return {
             "ws": ws[entry],
             "term": terms[term],

@@ -1,0 +1,305 @@
+"""Journals to fold: hypothesis strategies biased towards the nasty cases, and plain builders for single messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from hypothesis import strategies as st
+
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.control import (
+    ControlPayload,
+    DeadLetterDiscarded,
+    DeadLetterRetried,
+    EmbeddingsActivated,
+    EventParked,
+    TokenCreated,
+    TokenRevoked,
+)
+from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.principal import Role
+from crew_journal.schemas.subjects import control_subject, journal_subject
+from crew_journal.schemas.timestamps import format_ms
+
+EPOCH_MS = 1_795_000_000_000
+"""Around the 18th of November 2026."""
+
+
+def at(seq: int, message: OutgoingMessage) -> RawMessage:
+    """The message as the stream keeps it at ``seq``."""
+    return RawMessage(seq, message.subject, message.headers or None, message.body, EPOCH_MS + 10 * seq)
+
+
+def entry(
+    entry_id: str | None = "e1",
+    *,
+    summary: str = "the build of the parser failed",
+    workspace: str = "w1",
+    crew: str | None = "c1",
+    agent: str | None = "a1",
+    entry_type: str = "run.completed",
+    ts_ms: int = EPOCH_MS,
+    control: bool = False,
+    **fields: Any,
+) -> OutgoingMessage:
+    """An entry as the journal service publishes it."""
+    record: dict[str, Any] = {
+        "workspace_id": workspace,
+        "ts": format_ms(ts_ms),
+        "entry_type": entry_type,
+        "summary": summary,
+        **fields,
+    }
+    if entry_id is not None:
+        record["id"] = entry_id
+    record |= {name: value for name, value in (("crew_id", crew), ("agent_id", agent)) if value is not None}
+    body = json.dumps(record, ensure_ascii=False).encode()
+    subject = control_subject(workspace, entry_type) if control else journal_subject(workspace, crew, agent, entry_type)
+    return OutgoingMessage(subject, body, {h.CONTENT_HASH: hashlib.blake2b(body, digest_size=16).hexdigest()})
+
+
+def control(
+    payload: ControlPayload | Mapping[str, Any], entry_id: str, *, entry_type: str = "", workspace: str = "_system"
+) -> OutgoingMessage:
+    """A control entry; a mapping instead of a model may be as wrong as a test likes."""
+    if isinstance(payload, ControlPayload):
+        entry_type, payload = payload.ENTRY_TYPE, payload.model_dump(mode="json")
+    return entry(
+        entry_id,
+        summary="the service decided",
+        workspace=workspace,
+        crew=None,
+        agent=None,
+        entry_type=entry_type,
+        control=True,
+        actor_type="system",
+        payload=dict(payload),
+    )
+
+
+def vector(
+    entry_id: str = "e1",
+    *,
+    entry_seq: int = 1,
+    model: str = "mini",
+    dim: int = 4,
+    seed: int = 0,
+    workspace: str = "w1",
+    seq: int = 1_000_000,
+) -> OutgoingMessage:
+    """A vector fact; ``dim`` 0 is a tombstone."""
+    values = np.random.default_rng(seed).standard_normal(dim).astype("<f4").tobytes()
+    fact = VectorDerived(
+        seq,
+        workspace,
+        entry_id,
+        entry_seq,
+        model,
+        dim,
+        values,
+        "ab",
+        "peer.escalation",
+        "warn",
+        "normal",
+        "c1",
+        "a1",
+        EPOCH_MS,
+        EPOCH_MS,
+        "embed@1",
+    )
+    return encode_vector(fact, 1)
+
+
+# strategies: few ids and workspaces, so that repeats and conflicts are common
+
+_IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
+_WORKSPACES = st.sampled_from(["w1", "w1", "w2", "W1"])
+_WORDS = st.sampled_from(
+    [
+        "deploy",
+        "deployed",
+        "the",
+        "Größe",
+        "ﬁnal",
+        "İstanbul",
+        "日本語",
+        "naïve",
+        "don't",
+        "a_b",
+        "x1",
+        "42",
+        "\x00",
+        "🦜",
+        "ß",
+        "Ⅷ",
+    ]
+)
+_TEXTS = st.one_of(
+    st.lists(_WORDS, min_size=1, max_size=12).map(" ".join),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60),
+    st.just("word " * 399 + "end"),
+    st.just("i"),
+)
+_JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), _TEXTS
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_TEXTS, inner, max_size=3)),
+    max_leaves=8,
+)
+_PAYLOADS = st.one_of(
+    st.just({}),
+    st.dictionaries(st.sampled_from(["run_id", "state", "question", "data", ""]), _JSON, max_size=3),
+    st.just({"run_id": "r1", "state": "escalated"}),
+    st.just({"deep": [[[[[[[["too deep"]]]]]]]]}),
+    st.just({"long": "lorem ipsum dolor " * 5_000}),
+)
+_TYPES = st.sampled_from(
+    ["run.completed", "peer.conversation", "peer.escalation", "exec.output_chunk", "keeper.decision", "x"]
+)
+_TIMES = st.one_of(
+    st.integers(EPOCH_MS, EPOCH_MS + 10**9), st.sampled_from([0, -1, -62_135_596_800_000, 253_402_300_799_999])
+)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> OutgoingMessage:
+    """An entry of an agent; its summary may be blank or too long, which ``decode`` refuses."""
+    return entry(
+        draw(st.one_of(_IDS, st.none())),
+        summary=draw(st.one_of(_TEXTS, _TEXTS, _TEXTS, st.sampled_from([" ", "x" * 2_001, "y" * 2_000]))),
+        workspace=draw(_WORKSPACES),
+        crew=draw(st.sampled_from(["c1", "c2", None])),
+        agent=draw(st.sampled_from(["a1", "a2", None])),
+        entry_type=draw(_TYPES),
+        ts_ms=draw(_TIMES),
+        severity=draw(st.sampled_from(["info", "warn", "error", "loud"])) if draw(st.booleans()) else "info",
+        payload=draw(_PAYLOADS),
+        refs=draw(st.sampled_from([{}, {"episodic": True}, {"parent_entry_id": "e1"}])),
+        trace_id=draw(st.sampled_from([None, "", "t1"])),
+    )
+
+
+_TOKENS = st.builds(
+    TokenCreated,
+    token_id=st.sampled_from(["k1", "k2"]),
+    sha256=st.sampled_from(["0" * 64, "1" * 64]),
+    role=st.sampled_from(list(Role)),
+    workspace_id=st.sampled_from([None, "w1", "w2"]),
+    crew_id=st.sampled_from([None, "c1"]),
+    agent_id=st.sampled_from([None, "a1"]),
+)
+_CONTROLS = st.one_of(
+    _TOKENS,
+    st.builds(TokenRevoked, token_id=st.sampled_from(["k1", "k2", "k3"])),
+    st.builds(
+        EmbeddingsActivated, model=st.sampled_from(["mini", "nomic"]), embedder=st.just("minilm"), dim=st.just(4)
+    ),
+    st.builds(
+        EventParked,
+        projection=st.sampled_from(["entries", "tokens"]),
+        version=st.integers(1, 2),
+        seq=st.integers(1, 3),
+        subject=st.just("journal.w1.c1.a1.x"),
+        reason=st.just("r"),
+    ),
+    st.builds(
+        DeadLetterRetried, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3), new_seq=st.just(9)
+    ),
+    st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
+)
+
+
+@st.composite
+def controls(draw: st.DrawFn) -> OutgoingMessage:
+    """A control entry, sometimes with a payload that is none."""
+    made = draw(_CONTROLS)
+    payload: ControlPayload | Mapping[str, Any] = made if draw(st.integers(0, 4)) else {"nonsense": 1}
+    name = draw(st.sampled_from(["n1", "n2", "n3", "n4", "n5", "n6", "n7"]))
+    return control(payload, name, entry_type=made.ENTRY_TYPE, workspace=draw(st.sampled_from(["_system", "w1", "w2"])))
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> OutgoingMessage:
+    """A vector fact, often for an entry that is not there, sometimes a tombstone or broken."""
+    made = vector(
+        draw(_IDS),
+        entry_seq=draw(st.integers(1, 3)),
+        model=draw(st.sampled_from(["mini", "nomic"])),
+        dim=draw(st.sampled_from([0, 1, 4])),
+        seed=draw(st.integers(0, 3)),
+        workspace=draw(_WORKSPACES),
+    )
+    if draw(st.integers(0, 9)) == 0:
+        made.headers.pop(draw(st.sampled_from([h.DIM, h.MODEL, h.TS])))
+    return made
+
+
+_BROKEN = st.sampled_from(
+    [
+        OutgoingMessage("journal.w1.c1.a1.x", b"", {}),
+        OutgoingMessage("journal.w1.c1.a1.x", b"\xff\xfe", {}),
+        OutgoingMessage("journal.w1.c1.a1.x", b'{"summary": "\\ud800", "id": "s1"}', {}),
+        OutgoingMessage("journal.w1.c1.a1.x", b'{"id": "no summary"}', {}),
+        OutgoingMessage("journal.w1.c1.a1.x", b'{"summary": "other workspace", "workspace_id": "w2"}', {}),
+        OutgoingMessage("journal.w1.c1.a1.token.created", b'{"summary": "not yours"}', {}),
+        OutgoingMessage("journal.w1", b"{}", {}),
+        OutgoingMessage("unknown.w1.x", b"{}", {}),
+        OutgoingMessage("derived.w1.link", b"[]", {}),
+        OutgoingMessage("derived.w1.of_the_future", b"anything", {}),
+        OutgoingMessage("document.w1.a1.AGENT._", b'{"content": "notes"}', {}),
+        OutgoingMessage("journal.w1.c1.a1.x", b"[" * 100_000, {}),
+    ]
+)
+
+
+@st.composite
+def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
+    """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
+    kinds = st.one_of(entries(), entries(), controls(), vectors(), _BROKEN)
+    made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
+    seq = 0
+    stream: list[RawMessage] = []
+    for message in made:
+        seq += draw(st.sampled_from([1, 1, 1, 1, 2, 7]))
+        repeated = bool(stream) and draw(st.integers(0, 5)) == 0
+        again = draw(st.sampled_from(stream)) if repeated else None
+        published = EPOCH_MS + 10 * seq
+        if again is not None:
+            stream.append(RawMessage(seq, again.subject, again.headers, again.data, published))
+        else:
+            stream.append(RawMessage(seq, message.subject, message.headers or None, message.body, published))
+    return stream
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One delivery of the feed."""
+
+    messages: Sequence[RawMessage]
+    crash: Literal["", "before commit", "after commit"] = ""
+
+
+@st.composite
+def deliveries(
+    draw: st.DrawFn, stream: Sequence[RawMessage], *, repeats: bool = False, crashes: bool = False
+) -> list[Cut]:
+    """The stream cut into batches, some delivered again from further back, some lost to a crash and delivered again."""
+    cuts: list[Cut] = []
+    start = 0
+    while start < len(stream):
+        end = min(len(stream), start + draw(st.integers(1, 12)))
+        if crashes and draw(st.integers(0, 2)) == 0:
+            cuts.append(Cut(stream[start:end], draw(st.sampled_from(["before commit", "after commit"]))))
+        cuts.append(Cut(stream[start:end]))
+        if repeats and draw(st.booleans()):
+            cuts.append(Cut(stream[max(0, end - draw(st.integers(1, 8))) : end]))
+        start = end
+    return cuts

@@ -1,0 +1,72 @@
+"""A store and a host for one test, and the digests that tests compare."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crew_journal.consumers.digest import digest
+from crew_journal.consumers.host import Host, Parked
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.projection import Projection
+from crew_journal.consumers.store import ViewStore
+
+MEMORY_MB = 256
+
+
+@dataclass
+class DeadLetters:
+    """Collects parkings; fails while ``down``."""
+
+    parked: list[Parked] = field(default_factory=list)
+    down: bool = False
+
+    async def __call__(self, parked: Parked) -> None:
+        if self.down:
+            raise ConnectionError("the broker is away")
+        self.parked.append(parked)
+
+    def names(self) -> set[tuple[str, int, int]]:
+        """(projection, version, sequence) of each parking, once."""
+        return {(p.projection, p.version, p.message.seq) for p in self.parked}
+
+
+@dataclass
+class Node:
+    """What a test folds into."""
+
+    store: ViewStore
+    host: Host
+    dead: DeadLetters
+
+    def digests(self) -> dict[str, str]:
+        """Projection → digest of its rows."""
+        with self.store.snapshot() as con:
+            return {p.name: digest(con, p).digest for p in self.host.projections}
+
+
+@asynccontextmanager
+async def node(path: Path, projections: Sequence[Projection], dead: DeadLetters | None = None) -> AsyncIterator[Node]:
+    """An opened host over the file at ``path``, closed at the end."""
+    letters = dead or DeadLetters()
+    store = ViewStore.open(path, memory_mb=MEMORY_MB)
+    host = Host(store, projections, park=letters, housekeeping=False)
+    try:
+        await host.open()
+        yield Node(store, host, letters)
+    finally:
+        await host.close()
+        store.close()
+
+
+def source_of(stream: Sequence[RawMessage], batch: int = 7):
+    """A ``ReplaySource`` over a list."""
+
+    async def replay(first: int, last: int) -> AsyncIterator[list[RawMessage]]:
+        chosen = [m for m in stream if first <= m.seq <= last]
+        for start in range(0, len(chosen), batch):
+            yield chosen[start : start + batch]
+
+    return replay

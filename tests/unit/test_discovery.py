@@ -1,0 +1,100 @@
+"""A file in ``consumers/views`` is all a new projection takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.events import at, entry
+from support.projection_contract import check
+from support.views import MEMORY_MB, node, source_of
+
+from crew_journal.consumers import views
+from crew_journal.consumers.discovery import DiscoveryError, discover_projections
+from crew_journal.consumers.rebuild import rebuild, verify
+
+NEW = '''
+"""Counts entries per workspace."""
+from typing import ClassVar
+
+class Counting:
+    name: ClassVar = "counting"
+    version: ClassVar = 1
+    ddl: ClassVar = ("CREATE TABLE IF NOT EXISTS entry_counts (workspace_id VARCHAR NOT NULL, n BIGINT NOT NULL)",)
+    tables: ClassVar = ("entry_counts",)
+    digest: ClassVar = {}
+
+    def apply(self, batch, tx):
+        for event in batch.entries:
+            known = tx.rows("SELECT n FROM entry_counts WHERE workspace_id = ?", [event.workspace_id])
+            tx.execute("DELETE FROM entry_counts WHERE workspace_id = ?", [event.workspace_id])
+            tx.execute("INSERT INTO entry_counts VALUES (?, ?)", [event.workspace_id, 1 + (known[0][0] if known else 0)])
+
+PROJECTION = Counting
+'''
+
+
+@pytest.fixture
+def dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory whose files count as files of ``consumers/views``."""
+    folder = tmp_path / "views"
+    folder.mkdir()
+    monkeypatch.setattr(views, "__path__", [*views.__path__, str(folder)])
+    before = set(sys.modules)
+    yield folder
+    for name in set(sys.modules) - before:
+        if name.startswith("crew_journal.consumers.views."):
+            del sys.modules[name]
+            monkeypatch.delattr(views, name.rpartition(".")[2], raising=False)
+
+
+async def test_a_new_file_is_discovered_and_rebuilt_without_another_line(dropped: Path, tmp_path: Path) -> None:
+    stream = [at(seq, entry(f"e{seq}", workspace=f"w{seq % 2}")) for seq in range(1, 12)]
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(stream)
+    (dropped / "counting.py").write_text(NEW)
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        assert live.host.laggards == ("counting",)
+        await rebuild(live.host, source_of(stream), memory_mb=MEMORY_MB, names=["counting"])
+        assert live.host.laggards == ()
+        assert live.store.rows("SELECT * FROM entry_counts ORDER BY 1") == [("w0", 5), ("w1", 6)]
+        results = await verify(live.host, source_of(stream), memory_mb=MEMORY_MB)
+        assert {result.projection: result.equal for result in results}["counting"]
+
+
+def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) -> None:
+    (dropped / "counting.py").write_text(NEW)
+    [found] = [type(p) for p in discover_projections() if p.name == "counting"]
+
+    @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(data=st.data())
+    def holds(data: st.DataObject) -> None:
+        check(found, data, max_messages=12)
+
+    holds()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (('"counting"', '"entries"'), "called entries"),
+        (('tables: ClassVar = ("entry_counts",)', 'tables: ClassVar = ("tokens",)'), "claim the table tokens"),
+        (("PROJECTION =", "SOMETHING ="), "exposes no PROJECTION"),
+    ],
+)
+def test_what_is_claimed_twice_or_exposes_nothing_is_refused(
+    dropped: Path, change: tuple[str, str], complaint: str
+) -> None:
+    (dropped / "counting.py").write_text(NEW.replace(*change))
+    with pytest.raises(DiscoveryError, match=complaint):
+        discover_projections()
+
+
+def test_the_order_is_the_same_every_time() -> None:
+    names = [projection.name for projection in discover_projections()]
+    assert names == [projection.name for projection in discover_projections()]
+    assert {"entries", "fulltext", "vectors", "activations", "dead_letters", "tokens"} <= set(names)

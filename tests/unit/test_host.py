@@ -1,0 +1,203 @@
+"""The host: one transaction a batch, poison parked before it is passed, the environment's faults lose nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import duckdb
+import pytest
+from support.events import at, control, entry, vector
+from support.views import DeadLetters, Node, node, source_of
+
+from crew_journal.consumers import host as host_module
+from crew_journal.consumers.catchup import catch_up
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.faults import FoldingStopped
+from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.control import TokenRevoked
+from crew_journal.schemas.ports import CommittedBatch
+
+STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 13)]
+
+
+class Seen:
+    """Remembers the sequences it folded; fails as told."""
+
+    name: ClassVar[str] = "seen"
+    version: ClassVar[int] = 1
+    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS seen (seq UBIGINT NOT NULL)",)
+    tables: ClassVar[tuple[str, ...]] = ("seen",)
+    digest: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, faults: Mapping[int, Exception] | None = None) -> None:
+        self.faults = dict(faults or {})
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        for event in batch.events:
+            if event.seq in self.faults:
+                raise self.faults[event.seq]
+        tx.insert("seen", {"seq": [event.seq for event in batch.events]})
+
+
+class Other(Seen):
+    """A second one beside it."""
+
+    name: ClassVar[str] = "other"
+    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS other (seq UBIGINT NOT NULL)",)
+    tables: ClassVar[tuple[str, ...]] = ("other",)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        tx.insert("other", {"seq": [event.seq for event in batch.events]})
+
+
+def seqs(live: Node, table: str = "seen") -> list[int]:
+    return [row[0] for row in live.store.rows(f"SELECT seq FROM {table} ORDER BY seq")]
+
+
+async def test_a_batch_is_folded_once_however_often_it_is_delivered(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", [Seen()]) as live:
+        await live.host.fold(STREAM[:5])
+        await live.host.fold([STREAM[4], STREAM[2], STREAM[6], STREAM[5], STREAM[6]])
+        assert seqs(live) == [1, 2, 3, 4, 5, 6, 7]
+        assert live.host.checkpoint == 7
+
+
+async def test_a_gap_at_the_end_moves_the_checkpoint(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", [Seen()]) as live:
+        await live.host.fold(STREAM[:2], last_seq=9)
+        assert live.host.checkpoint == 9
+        await live.host.fold([], last_seq=11)
+        assert live.store.view_seq("seen") == 11
+        assert seqs(live) == [1, 2]
+
+
+@pytest.mark.parametrize("fault", [FoldError("bad"), ValueError("bad"), duckdb.ConversionException("bad")])
+async def test_a_poison_event_is_parked_and_the_rest_is_folded(tmp_path: Path, fault: Exception) -> None:
+    async with node(tmp_path / "v.duckdb", [Seen({3: fault, 7: fault}), Other()]) as live:
+        await live.host.fold(STREAM[:9])
+        assert seqs(live) == [1, 2, 4, 5, 6, 8, 9]
+        assert seqs(live, "other") == list(range(1, 10))
+        assert live.dead.names() == {("seen", 1, 3), ("seen", 1, 7)}
+        assert live.host.checkpoint == 9
+        assert live.host.laggards == ()
+        await live.host.fold(STREAM)
+        assert seqs(live)[-1] == 12
+
+
+async def test_no_checkpoint_passes_a_poison_event_before_its_parking_is_acked(tmp_path: Path) -> None:
+    dead = DeadLetters(down=True)
+    async with node(tmp_path / "v.duckdb", [Seen({3: FoldError("bad")})], dead) as live:
+        with pytest.raises(FoldingStopped):
+            await live.host.fold(STREAM[:5])
+        assert live.store.view_seq("seen") == 2
+        assert live.host.checkpoint == 0
+        assert not live.host.status().ready
+        dead.down = False
+        await live.host.fold(STREAM[:5])
+        assert seqs(live) == [1, 2, 4, 5]
+        assert live.host.status().ready
+        assert live.host.checkpoint == 5
+
+
+async def test_the_environments_fault_stops_folding_and_later_messages_wait_for_the_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "FOLD_BACKOFF_S", 0.001)
+    seen = Seen({2: OSError(28, "No space left on device")})
+    async with node(tmp_path / "v.duckdb", [seen]) as live:
+        with pytest.raises(FoldingStopped):
+            await live.host.fold(STREAM[:4])
+        status = live.host.status()
+        assert status.stopped is not None
+        assert status.since is not None
+        assert live.dead.parked == []
+        with pytest.raises(FoldingStopped, match="must come first"):
+            await live.host.fold(STREAM[4:6])
+        seen.faults.clear()
+        with pytest.raises(FoldingStopped, match="must come first"):
+            await live.host.fold(STREAM[4:6])
+        await live.host.fold(STREAM[:6])
+        assert seqs(live) == [1, 2, 3, 4, 5, 6]
+        assert live.host.status().stopped is None
+
+
+async def test_a_projection_with_a_bug_leaves_the_group_and_catches_up(tmp_path: Path) -> None:
+    seen = Seen({3: RuntimeError("a bug of the fold")})
+    async with node(tmp_path / "v.duckdb", [seen, Other()]) as live:
+        await live.host.fold(STREAM[:6])
+        assert live.host.laggards == ("seen",)
+        assert seqs(live, "other") == list(range(1, 7))
+        assert live.dead.parked == []
+        assert live.host.lagging.is_set()
+        assert await catch_up(live.host, source_of(STREAM)) == ("seen",)
+        seen.faults.clear()
+        await live.host.fold(STREAM[6:9])
+        generation = live.store.generation
+        assert await catch_up(live.host, source_of(STREAM)) == ()
+        assert live.host.laggards == ()
+        assert live.store.generation > generation
+        assert seqs(live) == list(range(1, 10))
+        await live.host.fold(STREAM[9:])
+        assert seqs(live) == list(range(1, 13))
+
+
+async def test_a_new_version_starts_anew_and_rejoins(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", [Seen(), Other()]) as live:
+        await live.host.fold(STREAM[:8])
+
+    class Second(Seen):
+        version: ClassVar[int] = 2
+
+    async with node(tmp_path / "v.duckdb", [Second({5: FoldError("bad")}), Other()]) as live:
+        assert live.host.checkpoint == 8
+        assert live.host.laggards == ("seen",)
+        await live.host.fold(STREAM[8:10])
+        assert seqs(live) == []
+        assert await catch_up(live.host, source_of(STREAM)) == ()
+        assert seqs(live) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+        assert live.dead.names() == {("seen", 2, 5)}
+        assert seqs(live, "other") == list(range(1, 11))
+
+
+async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path: Path) -> None:
+    heard: list[CommittedBatch] = []
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        unsubscribe = live.store.subscribe(heard.append)
+        await live.host.fold([*STREAM[:3], at(4, vector("e1", entry_seq=1))])
+        await live.host.fold(STREAM[4:6])
+        unsubscribe()
+        await live.host.fold(STREAM[6:])
+        assert [(b.first_seq, b.last_seq, len(b.entries), len(b.vectors)) for b in heard] == [
+            (1, 4, 3, 1),
+            (5, 6, 2, 0),
+        ]
+        postings = heard[0].postings
+        assert postings is not None
+        assert set(postings) == {"ws", "term", "doc", "tf", "dl"}
+        written = live.store.rows("SELECT doc, term, tf FROM postings_tail WHERE doc <= 4 ORDER BY ALL")
+        columns = (postings[name].tolist() for name in ("doc", "term", "tf"))
+        assert sorted(zip(*columns, strict=True)) == written
+        assert await live.store.wait_for(12, 0.0, "entries") == 12
+
+
+async def test_a_failing_listener_voids_the_caches_and_stops_nobody(tmp_path: Path) -> None:
+    def fails(_: CommittedBatch) -> None:
+        raise RuntimeError("a bug of the cache")
+
+    async with node(tmp_path / "v.duckdb", [Seen()]) as live:
+        live.store.subscribe(fails)
+        await live.host.fold(STREAM[:2])
+        assert live.store.generation == 1
+        assert seqs(live) == [1, 2]
+
+
+async def test_what_decodes_to_nothing_is_parked_under_decode(tmp_path: Path) -> None:
+    broken = at(1, entry("e1", summary=" "))
+    revoked = at(2, control(TokenRevoked(token_id="nobody"), "n1"))
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold([broken, revoked, *STREAM[2:4]])
+        assert live.dead.names() == {("decode", 1, 1), ("tokens", 1, 2)}
+        assert live.store.rows("SELECT seq FROM journal_entries ORDER BY seq") == [(2,), (3,), (4,)]

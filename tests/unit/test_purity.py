@@ -1,0 +1,79 @@
+"""Folds and rules are pure: by their syntax tree, no clock, randomness, environment, I/O or logging."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PURE = sorted([*(ROOT / "consumers" / "views").glob("*.py"), *(ROOT / "schemas" / "rules").glob("*.py")])
+PURE.append(ROOT / "consumers" / "tokenise.py")
+FORBIDDEN_MODULES = frozenset(
+    {
+        *(
+            "asyncio",
+            "datetime",
+            "duckdb",
+            "httpx",
+            "io",
+            "logging",
+            "multiprocessing",
+            "nats",
+            "os",
+            "pathlib",
+            "random",
+        ),
+        *("requests", "secrets", "shutil", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time"),
+        *("urllib", "uuid", "uuid_utils"),
+    }
+)
+FORBIDDEN_SETTINGS = "crew_journal.schemas.settings"
+FORBIDDEN_CALLS = frozenset(
+    {"open", "print", "input", "eval", "exec", "globals", "breakpoint", "__import__", "hash", "id"}
+)
+FORBIDDEN_ATTRIBUTES = frozenset({"now", "utcnow", "today", "environ", "getenv", "default_rng", "urandom"})
+
+
+def _forbidden(module: str) -> bool:
+    return module.split(".")[0] in FORBIDDEN_MODULES or module in (FORBIDDEN_SETTINGS, "numpy.random")
+
+
+def impurities(source: str) -> list[str]:
+    """What a module does that a fold may not."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            found.append(f"line {node.lineno}: calls {node.func.id}")
+        elif isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
+            found.append(f"line {node.lineno}: uses {node.attr}")
+        found += [f"line {node.lineno}: imports {name}" for name in names if _forbidden(name)]
+    return found
+
+
+@pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
+def test_a_fold_or_rule_touches_nothing_but_its_events(path: Path) -> None:
+    assert impurities(path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\nx = time.time()",
+        "from datetime import datetime",
+        "import numpy as np\nr = np.random.default_rng()",
+        "import os",
+        "x = open('f')",
+        "import structlog",
+        "from crew_journal.schemas.settings import BATCH_MESSAGES",
+        "x = hash('a')",
+    ],
+)
+def test_the_lint_sees_what_it_forbids(source: str) -> None:
+    assert impurities(source)

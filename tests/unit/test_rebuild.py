@@ -1,0 +1,111 @@
+"""Rebuild and verify, while the live host goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.events import at, entry, vector
+from support.views import MEMORY_MB, node, source_of
+
+from crew_journal.consumers import rebuild as rebuild_module
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.rebuild import rebuild, verify
+from crew_journal.schemas.errors import NotFound
+
+STREAM = [
+    at(
+        seq,
+        vector(f"e{seq - 1}", entry_seq=seq - 1, seed=seq)
+        if seq % 3 == 0
+        else entry(f"e{seq}", summary=f"entry {seq}"),
+    )
+    for seq in range(1, 61)
+]
+STREAM[10] = at(11, entry("e1", summary="another content"))
+STREAM[12] = at(13, entry("e13", summary=" "))
+
+
+@pytest.mark.parametrize("names", [None, ["fulltext"], ["entries", "vectors"]])
+async def test_a_rebuild_mends_what_was_broken_and_parks_nothing_twice(tmp_path: Path, names: list[str] | None) -> None:
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM)
+        sound, parked = live.digests(), len(live.dead.parked)
+        generation = live.store.generation
+        for table in ("postings_tail", "journal_entries", "journal_embeddings"):
+            if names is None or table.startswith("journal") == ("entries" in names):
+                await live.store.write(lambda con, t=table: con.execute(f"DELETE FROM {t} WHERE rowid % 3 = 0"))
+        assert live.digests() != sound
+        found = await rebuild(live.host, source_of(STREAM), memory_mb=MEMORY_MB, names=names)
+        assert found.seq == 60
+        assert live.digests() == sound
+        assert len(live.dead.parked) == parked
+        assert live.store.generation > generation
+        assert live.host.identities.find("w1", "e1") is not None
+        await live.host.fold([at(61, entry("e61"))])
+        assert live.store.view_seq() == 61
+    assert [path.name for path in tmp_path.iterdir()] == ["v.duckdb"]
+
+
+async def test_writes_go_on_during_a_rebuild_and_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild_module, "REPLAY_BATCH_MESSAGES", 5)
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM[:30])
+        written = 30
+
+        async def source(first: int, last: int) -> AsyncIterator[list[RawMessage]]:
+            nonlocal written
+            async for batch in source_of(STREAM)(first, last):
+                if written < 60 and last < 60 and not live.host._lock.locked():
+                    await live.host.fold(STREAM[written : written + 10])
+                    written += 10
+                yield batch
+
+        found = await rebuild(live.host, source, memory_mb=MEMORY_MB)
+        assert written == found.seq == 60
+        results = await verify(live.host, source_of(STREAM), memory_mb=MEMORY_MB)
+        assert all(result.equal for result in results)
+        assert {result.projection for result in results} >= {"admission", "entries", "fulltext", "vectors"}
+
+
+async def test_verify_names_the_first_row_that_differs(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM)
+        await live.store.write(lambda con: con.execute("UPDATE journal_entries SET summary = 'forged' WHERE seq = 20"))
+        await live.store.write(lambda con: con.execute("DELETE FROM journal_embeddings WHERE seq = 9"))
+        await live.store.write(lambda con: con.execute("INSERT INTO postings SELECT * FROM postings_tail LIMIT 1"))
+        results = {r.projection: r for r in await verify(live.host, source_of(STREAM), memory_mb=MEMORY_MB)}
+        assert {name for name, result in results.items() if not result.equal} == {"entries", "vectors", "fulltext"}
+        entries = results["entries"].difference
+        assert entries is not None
+        assert (entries.key["seq"], entries.column, entries.kind) == ("20", "summary", "changed")
+        vectors, postings = results["vectors"].difference, results["fulltext"].difference
+        assert vectors is not None
+        assert postings is not None
+        assert vectors.kind == "only fresh"
+        assert postings.kind == "only live"
+
+
+async def test_a_failing_stream_leaves_the_live_views_as_they_were(tmp_path: Path) -> None:
+    async def failing(first: int, last: int) -> AsyncIterator[list[RawMessage]]:
+        yield [m for m in STREAM if m.seq < 20]
+        raise ConnectionError("the broker is away")
+
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM)
+        sound = live.digests()
+        with pytest.raises(ConnectionError):
+            await rebuild(live.host, failing, memory_mb=MEMORY_MB)
+        assert live.digests() == sound
+        await live.host.fold([at(61, entry("e61"))])
+        assert live.host.checkpoint == 61
+    assert [path.name for path in tmp_path.iterdir()] == ["v.duckdb"]
+
+
+async def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        with pytest.raises(NotFound, match="fulltext"):
+            await asyncio.wait_for(rebuild(live.host, source_of([]), memory_mb=MEMORY_MB, names=["nonsense"]), 30)

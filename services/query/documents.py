@@ -61,16 +61,16 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class Ids:
-    """Entry ids as one run of UTF-8: id ``i`` is ``data[ends[i - 1] : ends[i]]``, ``ends[-1]`` standing for 0."""
+class Texts:
+    """Many texts as one run of UTF-8: text ``i`` is ``data[ends[i - 1] : ends[i]]``, ``ends[-1]`` standing for 0."""
 
     data: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, ids: Sequence[str]) -> Ids:
+    def of(cls, texts: Sequence[str]) -> Texts:
         """From strings."""
-        encoded = [one.encode() for one in ids]
+        encoded = [one.encode() for one in texts]
         ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
         return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
 
@@ -96,7 +96,7 @@ class NewDocuments:
     actor: Codes
     words: npt.NDArray[Any]
     flags: npt.NDArray[np.uint8]
-    ids: Ids
+    ids: Texts
 
 
 class Documents:

@@ -31,6 +31,8 @@ RELOAD_PAUSE_S: Final = 2.0
 between it answers as of its own sequence, unless ``min_seq`` asks for more."""
 LOAD_ATTEMPTS: Final = 3
 """Loads that a swap or an unusual commit may spoil before the last one is served as it is."""
+RECORD_SHARE: Final = 8
+"""One part in so many of the budget may hold the texts of one workspace's entries; they are the first to go."""
 TRIM_EVERY: Final = 64
 """Commits between two looks at the memory held."""
 
@@ -120,7 +122,7 @@ class HotCache:
     async def _load(self, workspace_id: str, slot: _Slot) -> HotIndex:
         for attempt in range(1, LOAD_ATTEMPTS + 1):
             slot.generation, slot.pending = self._views.generation, []
-            index = await self._in_thread(load, self._views, workspace_id)
+            index = await self._in_thread(load, self._views, workspace_id, self._budget // RECORD_SHARE)
             swapped = slot.generation != self._views.generation
             slot.behind = not swapped and not _catch_up(index, slot.pending)
             if (not swapped and not slot.behind) or attempt == LOAD_ATTEMPTS:
@@ -167,13 +169,16 @@ class HotCache:
             _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
 
     def _trim(self, keep: str) -> None:
-        held = {name: slot.index.nbytes for name, slot in self._slots.items() if slot.index is not None}
-        total = sum(held.values())
-        for name in [name for name in self._slots if name != keep]:
-            if total <= self._budget:
-                return
-            if self._slots[name].loading is None:
-                total -= held.get(name, 0)
+        """Give memory back, least recently used first: texts of entries, then whole indexes."""
+        held = {name: slot.index for name, slot in self._slots.items() if slot.index is not None}
+        excess = sum(index.nbytes for index in held.values()) - self._budget
+        for name, index in held.items():
+            if excess > 0 and name != keep:
+                excess -= index.records.nbytes
+                index.records.start_at(len(index))
+        for name, index in held.items():
+            if excess > 0 and name != keep and self._slots[name].loading is None:
+                excess -= index.nbytes
                 del self._slots[name]
                 _log.info("hot_index_dropped", workspace_id=name)
 

@@ -29,11 +29,12 @@ from crew_journal.services.query.documents import (
     HIGH_PRIORITY,
     SPOKEN_BY_USER,
     Documents,
-    Ids,
     NewDocuments,
+    Texts,
 )
-from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_index import HotIndex, PostingColumns
 from crew_journal.services.query.hot_load import HIGH, INDEXED_PROJECTIONS
+from crew_journal.services.query.records import record_of
 
 NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION))
 """Projections that must have taken part in a commit for the index to follow it."""
@@ -114,11 +115,12 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
     if kept and postings is not None:
         index.append(
             new_documents(index.documents, kept),
-            postings["term"],
-            np.asarray(postings["doc"]).astype(np.int64),
-            postings["tf"],
-            postings["dl"],
+            PostingColumns(
+                postings["term"], np.asarray(postings["doc"]).astype(np.int64), postings["tf"], postings["dl"]
+            ),
         )
+        if index.records.cap_bytes:
+            index.records.append_all([record_of(event) for event in kept])
     for event in fresh:
         if event.control and event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
             _change_priority(index, event)
@@ -151,7 +153,7 @@ def new_documents(documents: Documents, events: Sequence[EntryRecorded]) -> NewD
         actor=documents.actors.learn_all([entry.actor_id for entry in entries]),
         words=np.fromiter((_words(event) for event in events), np.int64, n),
         flags=np.fromiter((_flags(event) for event in events), np.uint8, n),
-        ids=Ids.of([entry.id for entry in entries]),
+        ids=Texts.of([entry.id for entry in entries]),
     )
 
 

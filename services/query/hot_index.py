@@ -11,6 +11,7 @@ immutable values, run elsewhere.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from crew_journal.services.query.postings import (
     build_segment,
     merge_segments,
 )
+from crew_journal.services.query.records import Records
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.scoped import ScopedDocuments, ScopeRows
 from crew_journal.services.query.sessions import EMPTY_ORDER, SessionOrder, is_due, sort_sessions
@@ -35,19 +37,38 @@ SCOPES_KEPT: Final = 64
 """Scopes whose masks are kept, a byte a document each."""
 
 
+@dataclass(frozen=True, slots=True)
+class PostingColumns:
+    """Postings as the full-text view keeps them, columns of equal length p.
+
+    Attributes:
+        term: (p,) uint64 term keys.
+        seq: (p,) int64 stream sequence of each posting's entry.
+        tf: (p,) uint16 term frequencies.
+        length: (p,) uint16 indexed tokens of the posting's entry.
+    """
+
+    term: Terms
+    seq: npt.NDArray[np.int64]
+    tf: npt.NDArray[np.uint16]
+    length: npt.NDArray[np.uint16]
+
+
 class HotIndex:
     """One workspace in memory.
 
     Args:
         workspace_id: Whose entries these are.
         vectors: Vectors of the active model; None if none is active.
+        record_bytes: Most bytes of entries' texts to keep for hits.
     """
 
-    def __init__(self, workspace_id: str, vectors: VectorMatrix | None = None) -> None:
+    def __init__(self, workspace_id: str, vectors: VectorMatrix | None = None, record_bytes: int = 0) -> None:
         self.workspace_id = workspace_id
         self.documents = Documents()
         self.postings = Postings()
         self.vectors = vectors
+        self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
         self.names = SpeakerNames(self.documents.actors)
         self.seq = 0
@@ -62,37 +83,35 @@ class HotIndex:
         """Bytes held, the scratch for sums included."""
         vectors = self.vectors.nbytes if self.vectors is not None else 0
         scopes = sum(rows.nbytes for rows in self._scopes.values())
-        columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes
+        columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
         return columns + vectors + scopes + self._sums.nbytes
 
-    def append(
-        self,
-        new: NewDocuments,
-        term: Terms,
-        seq: npt.NDArray[np.int64],
-        tf: npt.NDArray[np.uint16],
-        length: npt.NDArray[np.uint16],
-    ) -> None:
+    def append(self, new: NewDocuments, *postings: PostingColumns) -> None:
         """Append documents and their postings.
 
         Args:
             new: The documents, newer than all before.
-            term: (p,) uint64 term keys of the postings.
-            seq: (p,) int64 stream sequence of each posting's entry; postings of entries that are not in ``new`` (noise,
-                other workspaces) are left out.
-            tf: (p,) uint16 term frequencies.
-            length: (p,) uint16 indexed tokens of the posting's entry.
+            postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of entries that are
+                not in ``new`` (noise, other workspaces) are left out.
         """
         base = len(self.documents)
-        place, own = _places(new.seq, seq)
-        place = place[own]
         lengths = np.zeros(len(new.seq), np.uint16)
-        lengths[place] = length[own]
+        segments = []
+        for part in postings:
+            place, own = _places(new.seq, part.seq)
+            term, tf, length = part.term, part.tf, part.length
+            if not own.all():
+                place, term, tf, length = place[own], term[own], tf[own], length[own]
+            lengths[place] = length
+            doc = place.astype(np.int32)
+            doc += np.int32(base)
+            segments.append(build_segment(term, doc, tf))
         self.documents.append(new, lengths)
-        doc = place.astype(np.int32)
-        doc += np.int32(base)
-        self.postings.append(build_segment(term[own], doc, tf[own]))
-        self._tidy_inline()
+        for segment in segments:
+            self.postings.append(segment)
+        due = self.postings.due()
+        if due and sum(segment.size for segment in due) <= INLINE_MERGE_POSTINGS:
+            self.postings.replace(due, merge_segments(due))
 
     def set_high_priority(self, doc: int, high: bool) -> None:
         """Change whether a document's live priority is high or more; the masks of crews follow."""
@@ -128,11 +147,6 @@ class HotIndex:
     def sort(self) -> None:
         """Sort the sessions at once (after a load)."""
         self.order = sort_sessions(self.documents.session, self.documents.ts_ms)
-
-    def _tidy_inline(self) -> None:
-        due = self.postings.due()
-        if due and sum(segment.size for segment in due) <= INLINE_MERGE_POSTINGS:
-            self.postings.replace(due, merge_segments(due))
 
 
 DENSE_LOOKUP_SPAN: Final = 64

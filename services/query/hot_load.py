@@ -32,11 +32,12 @@ from crew_journal.services.query.documents import (
     HIGH_PRIORITY,
     SPOKEN_BY_USER,
     Codes,
-    Ids,
     NewDocuments,
+    Texts,
     Vocabulary,
 )
-from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_index import HotIndex, PostingColumns
+from crew_journal.services.query.records import RECORD_SQL
 from crew_journal.services.query.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
 
 INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
@@ -44,11 +45,13 @@ INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
 HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
 
 _DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, trace_id, actor_id, actor_type, entry_type,
-    priority, embeddable, words, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
-_POSTINGS: Final = f"""SELECT term, doc::BIGINT AS doc, tf, dl FROM {POSTINGS} WHERE ws = ? AND doc <= ?
-    UNION ALL SELECT term, doc::BIGINT AS doc, tf, dl FROM {POSTINGS_TAIL} WHERE ws = ? AND doc <= ?"""
+    priority, embeddable, words, size, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
+_POSTINGS: Final = f"""SELECT term, doc::BIGINT AS doc, tf, dl, true AS sealed FROM {POSTINGS} WHERE ws = ? AND doc <= ?
+    UNION ALL SELECT term, doc::BIGINT AS doc, tf, dl, false FROM {POSTINGS_TAIL} WHERE ws = ? AND doc <= ?"""
 _VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, importance_score FROM {EMBEDDINGS}
     WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
+_RECORDS: Final = f"""SELECT seq::BIGINT AS seq, {RECORD_SQL} AS record FROM {ENTRIES}
+    WHERE workspace_id = ? AND seq BETWEEN ? AND ? ORDER BY seq"""
 _ACTIVE: Final = """SELECT model FROM embeddings_active WHERE workspace_id IN (?, ?)
     ORDER BY workspace_id = ? DESC LIMIT 1"""
 _PRIORITIES: Final = f"""SELECT arg_max(payload->>'new_priority', seq), payload->>'target_entry_id' FROM {ENTRIES}
@@ -61,20 +64,26 @@ def active_model(views: ViewReader, workspace_id: str) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-def load(views: ViewReader, workspace_id: str) -> HotIndex:
+def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotIndex:
     """Read one workspace's index; blocking, for a worker thread.
 
     Commits that happen meanwhile are not in it: the caller keeps them and applies those after ``seq``. Vectors are
     read as they are, later ones included; putting a vector twice changes nothing.
+
+    Args:
+        views: The views.
+        workspace_id: The workspace.
+        record_bytes: Most bytes of entries' texts to keep for hits: the newest ones.
     """
     seq = views.view_seq(*INDEXED_PROJECTIONS)
     model = active_model(views, workspace_id)
-    index = HotIndex(workspace_id, VectorMatrix(model) if model is not None else None)
-    new = _documents(index, views.columns(_DOCUMENTS, [workspace_id, seq]))
+    index = HotIndex(workspace_id, VectorMatrix(model) if model is not None else None, record_bytes)
+    new, sizes = _documents(index, views.columns(_DOCUMENTS, [workspace_id, seq]))
     ws = hash64(workspace_id)
-    found = views.columns(_POSTINGS, [ws, seq, ws, seq])
-    index.append(new, _array(found, "term"), _array(found, "doc"), _array(found, "tf"), _array(found, "dl"))
+    index.append(new, *_postings(views.columns(_POSTINGS, [ws, seq, ws, seq])))
     index.sort()
+    if record_bytes and len(index):
+        _records(views, index, sizes, seq)
     for priority, entry_id in views.rows(_PRIORITIES, [workspace_id, seq, PriorityChanged.ENTRY_TYPE]):
         if (doc := index.documents.find_id(entry_id)) != ABSENT:
             index.set_high_priority(doc, priority in HIGH)
@@ -84,7 +93,8 @@ def load(views: ViewReader, workspace_id: str) -> HotIndex:
     return index
 
 
-def _documents(index: HotIndex, table: pa.Table) -> NewDocuments:
+def _documents(index: HotIndex, table: pa.Table) -> tuple[NewDocuments, npt.NDArray[np.int64]]:
+    """The documents that are no noise, and the bytes of each."""
     types, type_of = _dictionary(table, "entry_type")
     infos = [info_of(name or "") for name in types]
     table = table.filter(pa.array(~_lookup([info.noise for info in infos], type_of)))
@@ -100,7 +110,7 @@ def _documents(index: HotIndex, table: pa.Table) -> NewDocuments:
         (CONVERSATION, _lookup([info.conversation for info in infos], type_of)),
     ):
         flags[holds] |= np.uint8(flag)
-    return NewDocuments(
+    new = NewDocuments(
         seq=_array(table, "seq"),
         ts_ms=_array(table, "ts_ms"),
         agent=_codes(documents.agents, table, "agent_id"),
@@ -109,8 +119,35 @@ def _documents(index: HotIndex, table: pa.Table) -> NewDocuments:
         actor=_codes(documents.actors, table, "actor_id"),
         words=_array(table, "words"),
         flags=flags,
-        ids=_ids(table),
+        ids=_texts(table, "id"),
     )
+    return new, _array(table, "size").astype(np.int64)
+
+
+def _postings(table: pa.Table) -> list[PostingColumns]:
+    """Sealed runs and tail apart, so that the sorted ones need no sort; together if their entries overlap."""
+    whole = PostingColumns(_array(table, "term"), _array(table, "doc"), _array(table, "tf"), _array(table, "dl"))
+    sealed = _array(table, "sealed")
+    if sealed.all() or not sealed.any() or int(whole.seq[sealed].max()) >= int(whole.seq[~sealed].min()):
+        return [whole]
+    return [
+        PostingColumns(whole.term[part], whole.seq[part], whole.tf[part], whole.length[part])
+        for part in (sealed, ~sealed)
+    ]
+
+
+def _records(views: ViewReader, index: HotIndex, sizes: npt.NDArray[np.int64], seq: int) -> None:
+    """The records of the newest entries: as many as fit, by the size of their messages."""
+    from_newest = np.cumsum(sizes[::-1])
+    fitting = int(from_newest.searchsorted(index.records.cap_bytes, side="right"))
+    first = len(index) - fitting
+    index.records.start_at(first)
+    if not fitting:
+        return
+    table = views.columns(_RECORDS, [index.workspace_id, int(index.documents.seq[first]), seq])
+    known = index.documents.local(_array(table, "seq")) != ABSENT
+    texts = _texts(table.filter(pa.array(known)), "record")
+    index.records.append(texts.data, texts.ends)
 
 
 def _vectors(index: HotIndex, matrix: VectorMatrix, table: pa.Table) -> None:
@@ -158,10 +195,10 @@ def _codes(vocabulary: Vocabulary, table: pa.Table, name: str) -> Codes:
     return np.append(vocabulary.learn_all(names), np.int32(ABSENT)).astype(np.int32)[codes]
 
 
-def _ids(table: pa.Table) -> Ids:
-    column = _one(table, "id").cast(pa.large_string())
+def _texts(table: pa.Table, name: str) -> Texts:
+    column = _one(table, name).cast(pa.large_string())
     if not len(column):
-        return Ids(np.empty(0, np.uint8), np.empty(0, np.int64))
+        return Texts(np.empty(0, np.uint8), np.empty(0, np.int64))
     offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
     data = np.frombuffer(column.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
-    return Ids(data, offsets[1:] - offsets[0])
+    return Texts(data, offsets[1:] - offsets[0])

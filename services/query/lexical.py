@@ -47,19 +47,70 @@ EMPTY_LANE: Final = Lane(np.empty(0, np.int32), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
+class TermPart:
+    """Documents in scope that hold one term, once or more often, and what it takes to score them.
+
+    Attributes:
+        docs: (p,) int32, ascending.
+        tf: (p,) uint16 term frequencies; None where all are 1.
+        gain: ``idf * (k1 + 1)``.
+    """
+
+    docs: Docs
+    tf: npt.NDArray[np.uint16] | None
+    gain: np.float32
+
+
+@dataclass(frozen=True, slots=True)
 class LexicalResult:
-    """What the lexical arm found: its lane, and enough to score any other document."""
+    """What the lexical arm found: its lane, and enough to score any other document.
+
+    Attributes:
+        lane: The best documents.
+        parts: The query's terms.
+        norms: Length normalisation of documents.
+    """
 
     lane: Lane
-    parts: tuple[tuple[Docs, Scores], ...]
+    parts: tuple[TermPart, ...]
+    norms: _Norms
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of any documents in scope; 0 where no term occurs."""
         scores = np.zeros(len(docs), np.float32)
-        for own, values in self.parts:
-            place = np.minimum(own.searchsorted(docs), len(own) - 1)
-            scores += np.where(own[place] == docs, values[place], np.float32(0.0))
+        for part in self.parts:
+            place = np.minimum(part.docs.searchsorted(docs), len(part.docs) - 1)
+            holds = np.flatnonzero(part.docs[place] == docs)
+            if len(holds):
+                tf = None if part.tf is None else part.tf[place[holds]]
+                scores[holds] += self.norms.shares(part, docs[holds], tf)
         return scores
+
+
+@dataclass(frozen=True, slots=True)
+class _Norms:
+    """``k1 * (1 - b + b * |d| / avg)`` of any document: ``flat + slope * length``."""
+
+    length: npt.NDArray[np.uint16]
+    flat: np.float32
+    slope: np.float32
+
+    def shares(self, part: TermPart, docs: Docs, tf: npt.NDArray[np.uint16] | None) -> Scores:
+        """(m,) float32: what the part's term adds to documents that hold it."""
+        norm = self.length[docs].astype(np.float32)
+        norm *= self.slope
+        norm += self.flat
+        if tf is None:
+            norm += np.float32(1.0)
+            return np.divide(part.gain, norm, out=norm)
+        often = tf.astype(np.float32)
+        norm += often
+        often *= part.gain
+        return np.divide(often, norm, out=norm)
+
+
+_NO_NORMS: Final = _Norms(np.empty(0, np.uint16), np.float32(0), np.float32(0))
+NOTHING: Final = LexicalResult(EMPTY_LANE, (), _NO_NORMS)
 
 
 def ranked(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
@@ -99,35 +150,31 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     """
     parts = _parts(index, scoped, terms)
     if not parts:
-        return LexicalResult(EMPTY_LANE, ())
+        return NOTHING
+    average = scoped.total_length / scoped.size
+    slope = np.float32(K1 * B / average) if average else np.float32(0.0)
+    norms = _Norms(index.documents.length, np.float32(K1 * (1.0 - B)), slope)
     sums = index.accumulator(scoped.count)
-    for docs, values in parts:
-        sums[docs] += values
-    touched = np.concatenate([docs for docs, _ in parts])
+    for part in parts:
+        sums[part.docs] += norms.shares(part, part.docs, part.tf)
+    touched = np.concatenate([part.docs for part in parts])
     values = sums[touched]
     sums[touched] = 0.0
-    # a document stands in ``touched`` once a term at most, so the best depth * terms values cover the best depth of them
+    # a document stands in each list once at most, so the best depth * lists values cover the best depth documents
     enough = depth * len(parts)
     if enough < len(values):
-        least = np.partition(values, len(values) - enough)[len(values) - enough]
-        keep = values >= least
+        keep = values >= np.partition(values, len(values) - enough)[len(values) - enough]
         touched, values = touched[keep], values[keep]
     docs, first = np.unique(touched, return_index=True)
     scores = values[first]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), parts)
+    return LexicalResult(Lane(docs[best], scores[best]), parts, norms)
 
 
-def _parts(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> tuple[tuple[Docs, Scores], ...]:
-    """Documents in scope with their share of the score, per term: those that hold it once, those that hold it often."""
-    if not scoped.size:
-        return ()
-    average = scoped.total_length / scoped.size
-    flat = np.float32(K1 * (1.0 - B))
-    slope = np.float32(K1 * B / average) if average else np.float32(0.0)
-    length = index.documents.length
-    parts: list[tuple[Docs, Scores]] = []
-    for term in dict.fromkeys(terms):
+def _parts(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> tuple[TermPart, ...]:
+    """The query's terms in scope, each as those that hold it once and those that hold it more often."""
+    parts: list[TermPart] = []
+    for term in dict.fromkeys(terms) if scoped.size else ():
         found = index.postings.of(term)
         if found is None:
             continue
@@ -142,16 +189,7 @@ def _parts(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> tu
         idf = math.log(1.0 + (scoped.size - frequency + 0.5) / (frequency + 0.5))
         gain = np.float32(idf * (K1 + 1.0))
         if len(once):
-            norm = length[once].astype(np.float32)
-            norm *= slope
-            norm += flat + np.float32(1.0)
-            parts.append((once, np.divide(gain, norm, out=norm)))
+            parts.append(TermPart(once, None, gain))
         if len(often):
-            many = tf.astype(np.float32)
-            norm = length[often].astype(np.float32)
-            norm *= slope
-            norm += flat
-            norm += many
-            many *= gain
-            parts.append((often, np.divide(many, norm, out=norm)))
+            parts.append(TermPart(often, tf, gain))
     return tuple(parts)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.ids import uuid7_hex
@@ -22,12 +20,12 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms, to_ms
-from crew_journal.schemas.views import ENTRIES
 from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS
 from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, QueryEmbedder, QueryVector
 from crew_journal.services.query.recipes import Recipe, recipe_named
+from crew_journal.services.query.records import FETCH_SQL, EntryRecord
 from crew_journal.services.query.requests import (
     LEXICAL_ONLY,
     NO_VECTORS,
@@ -46,9 +44,6 @@ MAX_QUERY_TERMS: Final = 128
 """Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
-
-_HIT_COLUMNS: Final = """seq, id, ts_ms, entry_type, summary, agent_id, crew_id, actor_type, actor_id, severity, priority,
-    trace_id, mission_id, payload, refs"""
 
 
 class RecallService:
@@ -127,15 +122,16 @@ class RecallService:
                 embedding.cancel()
         vector = _vector_for(index, embedded)
         terms = list(dict.fromkeys(self._analyzer.terms(request.query)))[:MAX_QUERY_TERMS]
-        found = search(index, scope, Query(request.query, terms, vector), recipe, request.hits_wanted)
-        seqs = [int(index.documents.seq[hit.doc]) for hit in found]
+        found = search(
+            index, scope, Query(request.query, terms, vector), recipe, request.hits_wanted, explain=request.explain
+        )
         view_seq = index.seq
-        rows = await self._rows(seqs) if seqs else {}
+        shown = await self._records(index, workspace_id, found)
         now_ms = to_ms(self._clock())
         hits = [
-            _hit(rows[seq], hit, now_ms, explain=request.explain)
-            for seq, hit in zip(seqs, found, strict=True)
-            if seq in rows  # erased between the search and now: it must not be shown
+            _hit(seq, ts_ms, record, hit, now_ms)
+            for hit, (seq, ts_ms, record) in zip(found, shown, strict=True)
+            if record is not None  # erased between the search and now: it must not be shown
         ]
         return RecallResponse(
             receipt=f"r_{uuid7_hex()}",
@@ -147,13 +143,21 @@ class RecallService:
             view_seq=view_seq,
         )
 
-    async def _rows(self, seqs: Sequence[int]) -> dict[int, tuple[Any, ...]]:
-        """The entries' columns by sequence."""
-        marks = ", ".join("?" * len(seqs))
-        sql = f"SELECT {_HIT_COLUMNS} FROM {ENTRIES} WHERE seq IN ({marks})"
+    async def _records(
+        self, index: HotIndex, workspace_id: str, found: Sequence[Found]
+    ) -> list[tuple[int, int, EntryRecord | None]]:
+        """Sequence, time and record of each hit: from memory, or from the views for older entries."""
+        documents = index.documents
+        shown = [
+            (int(documents.seq[hit.doc]), int(documents.ts_ms[hit.doc]), index.records.get(hit.doc)) for hit in found
+        ]
+        missing = [seq for seq, _, record in shown if record is None]
+        if not missing:
+            return shown
         loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(self._executor, self._views.rows, sql, list(seqs))
-        return {int(row[0]): row for row in rows}
+        rows = await loop.run_in_executor(self._executor, self._views.rows, FETCH_SQL, [missing, workspace_id])
+        fetched = {int(seq): EntryRecord.parse(text) for seq, text in rows}
+        return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]
 
 
 def _vector_for(index: HotIndex, embedded: QueryVector | None) -> Vectors | None:
@@ -169,28 +173,26 @@ def _degraded(recipe: Recipe, vector: Vectors | None) -> Degraded | None:
     return NO_VECTORS if recipe.needs_vectors else LEXICAL_ONLY
 
 
-def _hit(row: tuple[Any, ...], found: Found, now_ms: int, *, explain: bool) -> RecallHit:
-    seq, entry_id, ts_ms, entry_type, summary, agent, crew, actor_type, actor, severity, priority, *rest = row
-    trace, mission, payload, refs = rest
+def _hit(seq: int, ts_ms: int, record: EntryRecord, found: Found, now_ms: int) -> RecallHit:
     return RecallHit(
-        entry_id=entry_id,
+        entry_id=record.entry_id,
         score=found.score,
         ts=format_ms(ts_ms),
         age_seconds=max(0, now_ms - ts_ms) / 1000,
-        entry_type=entry_type,
-        summary=summary,
-        agent_id=agent,
-        crew_id=crew,
-        actor_type=actor_type,
-        actor_id=actor,
-        severity=severity,
-        priority=priority,
-        trace_id=trace,
-        mission_id=mission,
-        payload=orjson.loads(payload),
-        refs=orjson.loads(refs),
+        entry_type=record.entry_type,
+        summary=record.summary,
+        agent_id=record.agent_id,
+        crew_id=record.crew_id,
+        actor_type=record.actor_type,
+        actor_id=record.actor_id,
+        severity=record.severity,
+        priority=record.priority,
+        trace_id=record.trace_id,
+        mission_id=record.mission_id,
+        payload=record.payload,
+        refs=record.refs,
         seq=seq,
-        explain=_explain(found.explanation) if explain else None,
+        explain=_explain(found.explanation) if found.explanation is not None else None,
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +21,13 @@ from crew_journal.services.query.fusion import (
     z_scores,
 )
 from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.lexical import EMPTY_LANE, Lane, LexicalResult, ranked, search_lexical
+from crew_journal.services.query.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
 from crew_journal.services.query.recipes import ConversationRules, Fusion, Recipe
 from crew_journal.services.query.scope import Scope
 from crew_journal.services.query.vector_matrix import Vectors
 
 Docs = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
-_NO_LEXICAL: Final = LexicalResult(EMPTY_LANE, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +68,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One hit: its document, its reported score and why."""
+    """One hit: its document, its reported score and, if asked for, why."""
 
     doc: int
     score: float
-    explanation: Explanation
+    explanation: Explanation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +84,16 @@ class _Candidates:
     vectors: DenseScores
 
 
-def search(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int) -> list[Found]:
+def search(
+    index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False
+) -> list[Found]:
     """The best ``k`` entries in scope: score descending, then newer ts, then id.
 
     An arm that has nothing to say (no vector, only stop words) leaves the ranking to the other.
     """
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
-    lexical = _NO_LEXICAL if recipe.fusion is Fusion.DENSE else search_lexical(index, scoped, query.terms, depth)
+    lexical = NOTHING if recipe.fusion is Fusion.DENSE else search_lexical(index, scoped, query.terms, depth)
     dense = None
     if recipe.uses_vectors and query.vector is not None:
         dense = search_dense(index, scoped, query.vector, depth)
@@ -117,7 +117,9 @@ def search(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int) 
         shares = {"lexical": found.bm25.astype(np.float64)}
     total = np.sum(list(shares.values()), axis=0)
     best = ranked(index.documents, docs, total, k)
-    return _explained(found, recipe, shares, total, best)
+    reported = _reported(recipe, total[best], vectors.cosine[best])
+    why = _explanations(found, shares, best) if explain else [None] * len(best)
+    return [Found(int(docs[i]), float(score), one) for i, score, one in zip(best, reported, why, strict=True)]
 
 
 def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
@@ -157,31 +159,31 @@ def _ranks(lane: Lane, docs: Docs) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def _explained(
-    found: _Candidates, recipe: Recipe, shares: dict[str, Floats], total: Floats, best: npt.NDArray[np.int64]
-) -> list[Found]:
+def _explanations(
+    found: _Candidates, shares: dict[str, Floats], best: npt.NDArray[np.int64]
+) -> list[Explanation | None]:
     lexical_ranks = _ranks(found.lexical.lane, found.docs)
     dense_ranks = _ranks(found.dense.lane if found.dense is not None else EMPTY_LANE, found.docs)
-    hits = []
+    explanations: list[Explanation | None] = []
     for i in best.tolist():
-        cosine, importance = float(found.vectors.cosine[i]), float(found.vectors.importance[i])
-        has_vector = cosine == cosine  # NaN is the one number that differs from itself
-        explanation = Explanation(
-            int(lexical_ranks[i]) or None,
-            float(found.bm25[i]),
-            int(dense_ranks[i]) or None,
-            cosine if has_vector else None,
-            importance if has_vector else None,
-            {name: float(values[i]) for name, values in shares.items()},
+        has_vector = not np.isnan(found.vectors.cosine[i])
+        explanations.append(
+            Explanation(
+                int(lexical_ranks[i]) or None,
+                float(found.bm25[i]),
+                int(dense_ranks[i]) or None,
+                float(found.vectors.cosine[i]) if has_vector else None,
+                float(found.vectors.importance[i]) if has_vector else None,
+                {name: float(values[i]) for name, values in shares.items()},
+            )
         )
-        hits.append(Found(int(found.docs[i]), _reported(recipe, float(total[i]), explanation), explanation))
-    return hits
+    return explanations
 
 
-def _reported(recipe: Recipe, total: float, explanation: Explanation) -> float:
-    """The score shown: the cosine for ``dense`` (contract §4), BM25 squashed into (0, 1) for ``lexical`` (§5)."""
+def _reported(recipe: Recipe, total: Floats, cosine: npt.NDArray[np.float32]) -> npt.NDArray[np.floating]:
+    """The scores shown: cosine for ``dense`` (contract §4), BM25 squashed into (0, 1) for ``lexical`` (§5)."""
     if recipe.fusion is Fusion.DENSE:
-        return explanation.cosine or 0.0
+        return cosine
     if recipe.fusion is Fusion.LEXICAL:
         return total / (1.0 + total)
     return total

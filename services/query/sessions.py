@@ -17,8 +17,8 @@ from crew_journal.services.query.documents import ABSENT, Documents
 Docs = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
-RESORT_MIN: Final = 4_096
-"""Documents since the last sort below which a query simply scans them (some 5 µs)."""
+RESORT_MIN: Final = 512
+"""Documents since the last sort below which a query simply sorts those it needs."""
 RESORT_SHARE: Final = 8
 """Beyond that, sort anew when an eighth is unsorted: each document is then sorted about nine times in its life."""
 
@@ -29,21 +29,23 @@ class SessionOrder:
 
     Attributes:
         docs: (m,) int32.
+        place: (covered,) int32: where each document stands in ``docs``, -1 without a session.
         starts: (sessions + 1,) int64: session ``s`` has ``docs[starts[s] : starts[s + 1]]``.
         covered: Number of documents looked at; later ones are found by scanning.
     """
 
     docs: Docs
+    place: Docs
     starts: npt.NDArray[np.int64]
     covered: int
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.docs.nbytes + self.starts.nbytes
+        return self.docs.nbytes + self.place.nbytes + self.starts.nbytes
 
 
-EMPTY_ORDER: Final = SessionOrder(np.empty(0, np.int32), np.zeros(1, np.int64), 0)
+EMPTY_ORDER: Final = SessionOrder(np.empty(0, np.int32), np.empty(0, np.int32), np.zeros(1, np.int64), 0)
 
 
 def sort_sessions(session: npt.NDArray[np.int32], ts_ms: npt.NDArray[np.int64]) -> SessionOrder:
@@ -55,7 +57,9 @@ def sort_sessions(session: npt.NDArray[np.int32], ts_ms: npt.NDArray[np.int64]) 
         by_session = by_session[np.lexsort((ts, own))]
     counts = np.bincount(own, minlength=1) if len(own) else np.zeros(1, np.int64)
     starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64, copy=False)
-    return SessionOrder(by_session, starts, len(session))
+    place = np.full(len(session), ABSENT, np.int32)
+    place[by_session] = np.arange(len(by_session), dtype=np.int32)
+    return SessionOrder(by_session, place, starts, len(session))
 
 
 def is_due(order: SessionOrder, documents: int) -> bool:
@@ -78,46 +82,62 @@ def neighbours(
     Returns:
         Two (m,) int32 arrays, -1 where there is no session or no neighbour.
     """
-    session, ts_ms = documents.session[:count], documents.ts_ms[:count]
+    session = documents.session[:count]
     own = session[docs]
-    wanted = np.unique(own[own != ABSENT])
-    if not len(wanted):
-        nobody = np.full(len(docs), ABSENT, np.int32)
-        return nobody, nobody
-    members = _members(order, session, wanted, len(documents.sessions), mask)
-    member_session = wanted.searchsorted(session[members])
-    ts = ts_ms[members]
-    span = int(ts.max()) - int(ts.min()) + 1
-    key = member_session * span + (ts - int(ts.min()))
-    rank = np.argsort(key, kind="stable")  # near-linear: all but the newest documents are in order
-    members, member_session = members[rank], member_session[rank]
+    previous, following = np.full((2, len(docs)), ABSENT, np.int32)
+    newest = session[order.covered :]
+    unsorted = np.zeros(len(documents.sessions) + 1, bool)  # sessions with documents that are not in the order yet
+    unsorted[newest] = True
+    direct = np.flatnonzero((own != ABSENT) & ~unsorted[own])
+    before = _beside(order, docs[direct], own[direct], -1)
+    after = _beside(order, docs[direct], own[direct], +1)
+    hard = (own != ABSENT) & unsorted[own]
+    if mask is not None:  # whoever stands next to a row out of scope must look further
+        hard[direct] = ((before != ABSENT) & ~mask[before]) | ((after != ABSENT) & ~mask[after])
+    previous[direct], following[direct] = before, after
+    far = np.flatnonzero(hard)
+    if len(far):
+        members, member_session = _members(order, documents, np.unique(own[far]), count, mask)
+        previous[far], following[far] = _among(members, member_session, docs[far])
+    return previous, following
+
+
+def _beside(order: SessionOrder, docs: Docs, session: npt.NDArray[np.int32], step: int) -> Docs:
+    """The document ``step`` places on in the same session, whatever the scope; -1 beyond its ends."""
+    place = order.place[docs].astype(np.int64) + step
+    inside = (place >= order.starts[session]) & (place < order.starts[session + 1])
+    beside: Docs = np.where(inside, order.docs[np.where(inside, place, 0)], ABSENT)
+    return beside
+
+
+def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Docs) -> tuple[Docs, Docs]:
+    """Previous and next of each document in a list of members, session by session."""
     same = member_session[1:] == member_session[:-1]
-    previous = np.full(len(members), ABSENT, np.int32)
-    following = np.full(len(members), ABSENT, np.int32)
+    previous, following = np.full((2, len(members)), ABSENT, np.int32)
     previous[1:][same] = members[:-1][same]
     following[:-1][same] = members[1:][same]
     by_doc = np.argsort(members)
-    place = by_doc[np.minimum(members.searchsorted(docs, sorter=by_doc), len(members) - 1)]
-    found = members[place] == docs
-    return np.where(found, previous[place], ABSENT), np.where(found, following[place], ABSENT)
+    place = by_doc[members.searchsorted(docs, sorter=by_doc)]
+    return previous[place], following[place]
 
 
 def _members(
-    order: SessionOrder,
-    session: npt.NDArray[np.int32],
-    wanted: npt.NDArray[np.int32],
-    sessions: int,
-    mask: Mask | None,
-) -> Docs:
-    """Every document of the wanted sessions in scope: sorted ones session by session, then the newest by seq."""
+    order: SessionOrder, documents: Documents, wanted: npt.NDArray[np.int32], count: int, mask: Mask | None
+) -> tuple[Docs, npt.NDArray[np.integer]]:
+    """Every document of the wanted sessions in scope, sorted by (session, ts, seq), and the session of each."""
+    session, ts_ms = documents.session[:count], documents.ts_ms[:count]
     known = wanted[wanted < len(order.starts) - 1]
-    begin, end = order.starts[known], order.starts[known + 1]
-    lengths = end - begin
-    total = int(lengths.sum())
-    steps = np.arange(total) + np.repeat(begin - (np.cumsum(lengths) - lengths), lengths)
-    base = order.docs[steps]
-    is_wanted = np.zeros(sessions + 1, bool)  # the last slot stands for ABSENT
+    begin = order.starts[known]
+    lengths = order.starts[known + 1] - begin
+    steps = np.arange(int(lengths.sum())) + np.repeat(begin - (np.cumsum(lengths) - lengths), lengths)
+    is_wanted = np.zeros(len(documents.sessions) + 1, bool)  # the last slot stands for ABSENT
     is_wanted[wanted] = True
     newest = np.flatnonzero(is_wanted[session[order.covered :]]).astype(np.int32) + np.int32(order.covered)
-    members = np.concatenate((base, newest))
-    return members if mask is None else members[mask[members]]
+    members = np.concatenate((order.docs[steps], newest))
+    if mask is not None:
+        members = members[mask[members]]
+    member_session = wanted.searchsorted(session[members])
+    ts = ts_ms[members] - int(ts_ms[members].min())
+    key = member_session * (int(ts.max()) + 1) + ts
+    rank = np.argsort(key, kind="stable")  # near-linear: all but the newest documents are in order
+    return members[rank], member_session[rank]

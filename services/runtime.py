@@ -67,6 +67,8 @@ RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
 FEED_DURABLE: Final = "views"
 _PRIVATE: Final = 0o700
+_RECORDED_DIM: Final = "SELECT dim FROM journal_embeddings WHERE model = ? AND dim > 0 LIMIT 1"
+"""What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
 
 log = structlog.get_logger(__name__)
 
@@ -252,7 +254,7 @@ class Runtime:
 
     async def _start_embedding(self, store: ViewStore, journal: Journal, writer: Writer) -> None:
         settings = self._settings
-        pinned = store.rows("SELECT model, dim FROM embeddings_active WHERE workspace_id = ?", [SYSTEM_WORKSPACE])
+        pinned = store.rows("SELECT model FROM embeddings_active WHERE workspace_id = ?", [SYSTEM_WORKSPACE])
         self._choice = await choose_embedder(
             settings.embedder,
             ollama_host=settings.ollama_host,
@@ -273,7 +275,8 @@ class Runtime:
             journal, store, model=observed.model_id, embedder=self._choice.kind, reason=self._choice.reason
         )
         client = await self._connect("crew-journal reactors")
-        known_dim = pinned[0][1] if pinned and pinned[0][0] == observed.model_id else None
+        dims = store.rows(_RECORDED_DIM, [observed.model_id])
+        known_dim = dims[0][0] if dims else None
         context = ReactorContext(client, writer, observed, known_dim, utc_now, settings)
         for name, create in discover_reactors().items():
             reactor = create(context)

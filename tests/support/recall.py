@@ -1,0 +1,129 @@
+"""Small workspaces in memory, a plain BM25 to compare with, and an embedder whose vectors a test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import Stemmer
+
+from crew_journal.schemas.entry import build_entry
+from crew_journal.schemas.errors import EmbedderUnavailable
+from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
+from crew_journal.schemas.timestamps import to_ms
+from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.vector_matrix import VectorMatrix
+
+MODEL = "test-model"
+ANALYZER = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+
+
+def recorded(seq: int, summary: str, **fields: Any) -> EntryRecorded:
+    """An entry as the fold sees it."""
+    record = {
+        "id": f"e{seq}",
+        "workspace_id": "w1",
+        "agent_id": "a1",
+        "ts": "2026-11-21T09:00:00.000Z",
+        "entry_type": "chat.user_message",
+        "actor_type": "user",
+        "summary": summary,
+    }
+    control = bool(fields.pop("control", False))
+    entry = build_entry(record | fields)
+    return EntryRecorded(seq, entry, to_ms(entry.ts), control, b"", b"", 0, 0)
+
+
+def postings_of(events: Sequence[EntryRecorded]) -> Mapping[str, Any]:
+    """Posting columns, counted the plain way."""
+    rows = []
+    for event in events:
+        terms = ANALYZER.terms(indexed_text(event.ts_ms, event.entry.summary, event.entry.payload))
+        rows += [(term, event.seq, tf, len(terms)) for term, tf in Counter(terms).items()]
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    types = (np.uint64, np.uint64, np.uint16, np.uint16)
+    return {
+        name: np.array(column, dtype)
+        for name, column, dtype in zip(("term", "doc", "tf", "dl"), columns, types, strict=True)
+    }
+
+
+def vector_fact(entry: EntryRecorded, values: Sequence[float], model: str = MODEL) -> VectorDerived:
+    """The vector of an entry; no values are a tombstone."""
+    data = np.asarray(values, "<f4").tobytes()
+    body = entry.entry
+    return VectorDerived(
+        entry.seq + 100_000, body.workspace_id, body.id, entry.seq, model, len(values), data, "ab", body.entry_type,
+        body.severity, body.priority, body.crew_id, body.agent_id, entry.ts_ms, 0, "embed@1",
+    )  # fmt: skip
+
+
+def extend_by(index: HotIndex, events: Sequence[EntryRecorded], vectors: Sequence[VectorDerived] = ()) -> None:
+    """Fold one commit into an index."""
+    last = max([e.seq for e in events] + [index.seq])
+    extend(index, WorkspaceCommit(list(events), list(vectors), postings_of(events), last))
+
+
+def index_of(
+    events: Sequence[EntryRecorded], vectors: Sequence[VectorDerived] = (), *, step: int | None = None
+) -> HotIndex:
+    """An index of entries, extended ``step`` entries at a time (all at once if None)."""
+    index = HotIndex("w1", VectorMatrix(MODEL), record_bytes=1 << 20)
+    for first in range(0, len(events), step or max(1, len(events))):
+        part = events[first : first + (step or len(events))]
+        seqs = {event.seq for event in part}
+        extend_by(index, part, [fact for fact in vectors if fact.entry_seq in seqs])
+    return index
+
+
+def plain_bm25(events: Sequence[EntryRecorded], query: str, k1: float = 1.2, b: float = 0.75) -> dict[str, float]:
+    """BM25 as the textbook has it: id → score of every entry that holds a term."""
+    bags = {
+        e.entry.id: Counter(ANALYZER.terms(indexed_text(e.ts_ms, e.entry.summary, e.entry.payload))) for e in events
+    }
+    lengths = {name: sum(bag.values()) for name, bag in bags.items()}
+    average = sum(lengths.values()) / len(lengths) if lengths else 0.0
+    scores: dict[str, float] = {}
+    for term in dict.fromkeys(ANALYZER.terms(query)):
+        frequency = sum(term in bag for bag in bags.values())
+        idf = math.log(1 + (len(bags) - frequency + 0.5) / (frequency + 0.5))
+        for name, bag in bags.items():
+            if tf := bag[term]:
+                norm = k1 * (1 - b + b * lengths[name] / average)
+                scores[name] = scores.get(name, 0.0) + idf * tf * (k1 + 1) / (tf + norm)
+    return scores
+
+
+class ChosenEmbedder:
+    """An embedder with a table of vectors; can be told to fail or to hang."""
+
+    def __init__(self, vectors: Mapping[str, Sequence[float]], model: str = MODEL) -> None:
+        self.vectors = vectors
+        self.model_id = model
+        self.dim: int | None = 3
+        self.fails = False
+        self.hangs = False
+        self.calls = 0
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        return [np.asarray(self.vectors[text], "<f4").tobytes() for text in texts]
+
+    async def embed_query(self, text: str) -> bytes:
+        self.calls += 1
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails:
+            raise EmbedderUnavailable("the model is away")
+        return np.asarray(self.vectors.get(text, (1.0, 0.0, 0.0)), "<f4").tobytes()
+
+    async def probe(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None

@@ -1,0 +1,80 @@
+"""BM25 over the hot index equals the textbook, whatever the segments and whatever lies out of scope."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.recall import ANALYZER, index_of, plain_bm25, recorded
+
+from crew_journal.services.query.lexical import search_lexical
+from crew_journal.services.query.scope import Scope, ScopeKind
+
+WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "größe", "night", "shift", "billing", "the"]
+SUMMARIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
+EVERYTHING = Scope(ScopeKind.WORKSPACE)
+
+
+def lane(index, query, scope=EVERYTHING, depth=10):
+    result = search_lexical(index, index.scoped(scope), ANALYZER.terms(query), depth)
+    return [
+        (index.documents.id_of(int(doc)), float(score))
+        for doc, score in zip(result.lane.docs, result.lane.scores, strict=False)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(SUMMARIES, st.sampled_from(["a1", "a2"])), min_size=1, max_size=40),
+    SUMMARIES,
+    st.integers(1, 5),
+    st.integers(1, 12),
+)
+def test_scores_and_order_are_those_of_the_textbook_over_the_rows_in_scope(rows, query, step, depth):
+    events = [recorded(seq, text, agent_id=agent) for seq, (text, agent) in enumerate(rows, 1)]
+    index = index_of(events, step=step)
+    own = [event for event in events if event.entry.agent_id == "a1"]
+    for scope, visible in ((EVERYTHING, events), (Scope(ScopeKind.OWN, "a1"), own)):
+        expected = plain_bm25(visible, query)
+        found = lane(index, query, scope, depth)
+        assert len(found) == min(depth, len(expected))
+        for name, score in found:
+            assert score == pytest.approx(expected[name], rel=1e-5)
+        worst = found[-1][1] if found else 0.0
+        assert all(score <= worst * (1 + 1e-5) for name, score in expected.items() if name not in dict(found))
+
+
+def test_ties_go_to_the_newer_and_then_to_the_smaller_id():
+    same = "the parser failed at night"
+    events = [
+        recorded(1, same, id="b", ts="2026-11-21T09:00:00.000Z"),
+        recorded(2, same, id="c", ts="2026-11-21T10:00:00.000Z"),
+        recorded(3, same, id="a", ts="2026-11-21T09:00:00.000Z"),
+        recorded(4, same, id="d", ts="2026-11-21T08:00:00.000Z"),
+    ]
+    assert [name for name, _ in lane(index_of(events), "parser")] == ["c", "a", "b", "d"]
+    assert [name for name, _ in lane(index_of(events), "parser", depth=2)] == ["c", "a"]
+
+
+def test_other_agents_entries_do_not_move_a_score():
+    own = [recorded(seq, text) for seq, text in enumerate(["parser broke", "parser fixed", "billing ran"], 1)]
+    others = [recorded(seq, "parser parser parser " * 5, agent_id="a2") for seq in range(10, 40)]
+    mine = Scope(ScopeKind.OWN, "a1")
+    assert lane(index_of(own), "parser billing", mine) == lane(index_of(own + others), "parser billing", mine)
+
+
+def test_any_document_can_be_scored_afterwards():
+    events = [recorded(seq, text) for seq, text in enumerate(["parser broke", "billing ran", "parser parser"], 1)]
+    index = index_of(events)
+    result = search_lexical(index, index.scoped(EVERYTHING), ANALYZER.terms("parser"), 1)
+    scores = result.scores_of(np.arange(3, dtype=np.int32))
+    expected = plain_bm25(events, "parser")
+    assert scores.tolist() == pytest.approx([expected["e1"], 0.0, expected["e3"]], rel=1e-5)
+
+
+def test_a_query_of_stop_words_touches_nothing():
+    assert lane(index_of([recorded(1, "what is it about")]), "what is the") == []
+
+
+def test_noise_is_not_found_and_not_counted():
+    events = [recorded(1, "parser broke"), recorded(2, "parser output", entry_type="exec.output_chunk")]
+    assert lane(index_of(events), "parser") == lane(index_of(events[:1]), "parser")

@@ -133,6 +133,7 @@ class FakeClient:
             "create_token": lambda: TokenCreatedAnswer.model_validate({**TOKEN, "token": "cj_secret"}),
             "revoke_token": lambda: None,
             "embedder_status": lambda: {"kind": "none", "mode": "sparse-only"},
+            "activate_model": lambda: {"model": args[0]},
             "broker": lambda: BrokerAnswer(url="nats://x", user=None, password=None),
         }
         return answers[name]()
@@ -169,6 +170,7 @@ JSON_COMMANDS = {
     "dlq retry": ["dlq", "retry", "3"],
     "dlq discard": ["dlq", "discard", "3", "--reason", "known"],
     "embedder status": ["embedder", "status"],
+    "embedder activate": ["embedder", "activate", "minilm", "--reason", "faster"],
     "token create": ["token", "create", "--agent", "ada"],
     "token list": ["token", "list"],
     "token revoke": ["token", "revoke", "t1"],

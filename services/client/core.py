@@ -32,7 +32,7 @@ from crew_journal.schemas.api import (
     TokensAnswer,
 )
 from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import CrewJournalError, Unavailable
+from crew_journal.schemas.errors import CrewJournalError, Unavailable, ViewsBehind
 from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.services.client.faults import error_of
 from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
@@ -43,7 +43,6 @@ FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 2.0
 _JITTER: Final = 0.25
 """Share of a pause that is random, so that clients do not come back all at once."""
-_SERVICE_UNAVAILABLE: Final = 503
 _ERRORS_FROM: Final = 400
 
 _A = TypeVar("_A", bound=Answer)
@@ -66,12 +65,16 @@ def exchange(request: Request) -> Steps[Reply]:
     attempts = ATTEMPTS if request.repeatable else 1
     for attempt in range(1, attempts + 1):
         outcome = yield request
-        if isinstance(outcome, Reply) and outcome.status != _SERVICE_UNAVAILABLE:
-            return checked(outcome)
+        if isinstance(outcome, Reply):
+            try:
+                return checked(outcome)
+            except ViewsBehind:
+                raise  # the service has waited already
+            except Unavailable:
+                if attempt == attempts:
+                    raise
         if attempt < attempts:
             yield Pause(pause_before(attempt))
-    if isinstance(outcome, Reply):
-        return checked(outcome)
     reason = outcome.reason if isinstance(outcome, Broken) else "no answer"
     raise Unavailable(f"the service does not answer: {reason}", hint="is `crew-journal up` running, and the URL right?")
 

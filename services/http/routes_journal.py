@@ -134,6 +134,7 @@ def journal_routes() -> APIRouter:
         resume = request.headers.get("last-event-id", "").strip()
         after = whole_number("Last-Event-ID", resume) if resume else params.whole("last_event_id")
         workspace = principal.workspace(params.text("workspace_id"))
+        services.tail.admit()
         events = services.tail.watch(
             principal,
             parse_filters(params.items),

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
+from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
@@ -24,6 +25,9 @@ from crew_journal.services.query.visibility import Visible
 
 WATCHER_QUEUE: Final = 2_000
 """Entries waiting for one watcher; two full batches of the host. 4 MB of 2 KB entries."""
+
+MAX_WATCHERS: Final = 500
+"""Live tails at once; each matches every commit, about 2 us an entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,15 @@ class LiveTail:
     def watchers(self) -> int:
         """How many are watching."""
         return len(self._watchers)
+
+    def admit(self) -> None:
+        """Refuse one more watcher where there are too many.
+
+        Raises:
+            Unavailable: If there are.
+        """
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="end some, or list with a cursor")
 
     def close(self) -> None:
         """Cut every watcher, so that the server can end."""

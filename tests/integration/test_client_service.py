@@ -21,6 +21,7 @@ from crew_journal.schemas.errors import (
     NotAuthenticated,
     NotFound,
     Unavailable,
+    ViewsBehind,
 )
 from crew_journal.schemas.principal import Role
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
@@ -170,6 +171,9 @@ async def test_problems_become_the_errors_of_the_tree(stack: Stack) -> None:
             await client.get("nothing/../here?x=1")
         with pytest.raises(InvalidQuery):
             await client.list(limit=501)
+        with pytest.raises(ViewsBehind):  # the service waited; the client does not ask again and again
+            async with asyncio.timeout(DEADLINE_S / 2):
+                await client.count(min_seq=2**40)
         with pytest.raises(InvalidQuery):
             await client.list(colour="red")
         with pytest.raises(NotAllowed):

@@ -16,6 +16,7 @@ from support.stack import Stack, running_stack, until
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
 from crew_journal.services.http.ports import HttpLimits
+from crew_journal.services.query import live_tail
 
 HEARTBEAT_S = 0.1
 QUEUE = 20
@@ -190,6 +191,28 @@ async def test_watchers_that_leave_are_forgotten(stack: Stack) -> None:
         async with watching(http, workspace_id="leaving"):
             assert stack.services.tail.watchers >= 1
         await until(lambda: not stack.services.tail.watchers)
+
+
+async def test_a_watcher_that_does_not_read_at_all_is_let_go(tmp_path_factory: pytest.TempPathFactory) -> None:
+    limits = HttpLimits(heartbeat_s=HEARTBEAT_S, send_timeout_s=0.3)
+    async with running_stack(tmp_path_factory.mktemp("stuck"), limits=limits) as running:
+        host, port = running.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=1)
+        request = f"GET /v1/journal/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {running.owner}\r\n\r\n"
+        writer.write(request.encode())
+        await until(lambda: running.services.tail.watchers == 1)
+        big = {"entry_type": "run.completed", "summary": "large", "payload": {"text": "x" * 200_000}}
+        async with running.client() as client:
+            for _ in range(8):
+                await client.append_batch([big] * 10)  # 16 MB: more than the buffers between hold
+        await until(lambda: running.services.tail.watchers == 0)
+        writer.transport.abort()
+
+
+async def test_more_live_tails_than_allowed_are_refused(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_tail, "MAX_WATCHERS", 0)
+    async with stack.http() as http:
+        assert (await http.get("/v1/journal/stream")).status_code == 503
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", str(2**63), "1 2"])

@@ -5,9 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DATA_DIR ?= .crew-journal
 HTTP ?= 127.0.0.1:9119
-MODELS := .cache/models
 NATS := .cache/nats
-export CREW_JOURNAL_CACHE_DIR := $(CURDIR)/.cache
 
 .PHONY: help setup run test nightly bench lint format clean
 

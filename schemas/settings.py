@@ -7,6 +7,7 @@ What folds depend on is not here but in ``schemas/rules`` (versioned) or arrives
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Final, Literal
 
@@ -76,8 +77,12 @@ EMBED_INPUT_BYTES: Final = 4_096
 
 
 def _cache_home() -> Path:
+    """The checkout's own cache where we run from a checkout's ``.venv``, so that what ``make setup`` fetched is found."""
+    checkout = Path(sys.prefix).parent
+    if (checkout / "deploy" / "install-nats").is_file() and (checkout / "schemas" / "settings.py").is_file():
+        return checkout / ".cache"
     base = os.environ.get("XDG_CACHE_HOME")
-    return Path(base) if base else Path.home() / ".cache"
+    return (Path(base) if base else Path.home() / ".cache") / "crew-journal"
 
 
 class Settings(BaseSettings):
@@ -87,6 +92,9 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of everything kept.")
     http: str = Field(default=DEFAULT_HTTP, description="HOST:PORT of HTTP; port 0 picks one.")
+    http_hosts: str = Field(
+        default="", description="Names, separated by commas, that requests may use in the Host header beside addresses."
+    )
     nats: str | None = Field(default=None, description="URL of a broker of your own; a managed one if absent.")
     nats_user: str | None = Field(default=None, description="User at that broker.")
     nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
@@ -101,7 +109,7 @@ class Settings(BaseSettings):
     )
     ollama_model: str = Field(default=OLLAMA_DEFAULT_MODEL, description="Ollama's embedding model.")
     cache_dir: Path = Field(
-        default_factory=lambda: _cache_home() / "crew-journal",
+        default_factory=_cache_home,
         description="Directory of downloaded weights and binaries.",
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")

@@ -6,6 +6,7 @@ re-bound to loopback is refused before any route sees it; an unexpected exceptio
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import time
 import traceback
@@ -22,6 +23,7 @@ from crew_journal.services.http.metrics import HttpMetrics
 from crew_journal.services.http.problems import problem_response, unexpected_response
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)
 SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -40,7 +42,7 @@ class Edge:
 
     Args:
         app: What it wraps.
-        hosts: Host names accepted, lower case, without port; None for any.
+        hosts: Host names accepted beside addresses, lower case, without port; None for any.
         metrics: Where requests are counted.
     """
 
@@ -71,7 +73,7 @@ class Edge:
             await send(message)
 
         try:
-            if self._hosts is not None and _name_of(headers.get("host", "")) not in self._hosts:
+            if self._hosts is not None and not _is_accepted(headers.get("host", ""), self._hosts):
                 refusal = problem_response(
                     HTTPStatus.MISDIRECTED_REQUEST,
                     "Wrong host",
@@ -98,8 +100,16 @@ def _trace_id(headers: Headers) -> str:
     return match[1] if match else uuid7_hex()
 
 
-def _name_of(host: str) -> str:
-    """The Host header without its port, in lower case."""
-    if host.startswith("["):
-        return host[: host.find("]") + 1].lower()
-    return host.partition(":")[0].lower()
+def _is_accepted(host: str, names: frozenset[str]) -> bool:
+    """Whether a Host header is no sign of DNS rebinding, which needs a name: an address cannot be re-bound."""
+    match = _HOST.match(host)
+    if match is None:
+        return False
+    name = match[1]
+    if name.lower() in names:
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True

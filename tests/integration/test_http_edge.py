@@ -11,9 +11,11 @@ from fastapi.routing import APIRoute
 from support.stack import Stack, running_stack
 
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.settings import Settings
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.docs_page import render_docs
 from crew_journal.services.http.edge import SECURITY_HEADERS
+from crew_journal.services.http.ports import HttpLimits
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
 
@@ -86,7 +88,9 @@ async def test_every_answer_bears_the_security_headers_and_a_trace_id(stack: Sta
         assert given.headers["x-trace-id"] == trace
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::2]:1"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::1].evil", "[evil]:1"]
+)
 async def test_another_host_name_is_refused_before_any_route(stack: Stack, host: str) -> None:
     async with stack.http() as http:
         answer = await http.get("/healthz", headers={"Host": host})
@@ -94,10 +98,15 @@ async def test_another_host_name_is_refused_before_any_route(stack: Stack, host:
         assert answer.json()["title"] == "Wrong host"
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9119", "127.0.0.1", "[::1]:9119"])
-async def test_loopback_names_are_accepted_with_any_port(stack: Stack, host: str) -> None:
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9119", "127.0.0.1", "[::1]:9119", "192.0.2.7:80"])
+async def test_loopback_names_and_addresses_are_accepted_with_any_port(stack: Stack, host: str) -> None:
     async with stack.http() as http:
         assert (await http.get("/healthz", headers={"Host": host})).status_code == 200
+
+
+def test_the_accepted_names_follow_from_the_settings() -> None:
+    limits = HttpLimits.of(Settings(http="Journal.example:9119", http_hosts="memory.example, "))
+    assert limits.hosts == {"localhost", "journal.example", "memory.example"}
 
 
 async def test_an_unknown_route_and_a_wrong_method_are_problems(stack: Stack) -> None:

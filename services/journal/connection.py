@@ -134,20 +134,19 @@ class Connection(Client):
 
         return forget
 
-    def send(self, command: bytes) -> None:
+    def send(self, command: bytes) -> bool:
         """Queue an encoded protocol command; the caller has seen that the client is connected.
 
         What is queued when the connection is lost may or may not arrive: only for what is sent again until acked.
+
+        Returns:
+            Whether more is queued than the socket should be behind; then await ``relieve`` before sending more.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
         queue = self._flush_queue
         if queue is not None and queue.empty():
             queue.put_nowait(asyncio.get_running_loop().create_future())
-
-    @property
-    def congested(self) -> bool:
-        """Whether more is queued than the socket should be behind; then await ``relieve`` before sending more."""
         return self._pending_data_size > PENDING_BYTES
 
     async def relieve(self) -> None:

@@ -162,7 +162,10 @@ class Writer:
                 return await self._fly_in_group(message)
             return await self._fly(message, deadline)
         finally:
-            self._give_place_on()
+            if self._queue or self._closed:
+                self._give_place_on()
+            else:
+                self._free += 1  # the common case, without a call
 
     async def publish_atomic(self, messages: Sequence[OutgoingMessage]) -> list[Published]:
         """Publish all or nothing where the server can, else pipelined one by one; acks in the order given.
@@ -232,17 +235,15 @@ class Writer:
         if len(body) > self._body_limit:
             refuse_oversized([message], self._client.max_payload)
         self._token += 1
-        token = str(self._token)
-        command = encode_publish(message.subject, self._inbox + token, message.head, body)
+        key = b"%d" % self._token
+        command = encode_publish(message.subject, f"{self._inbox}{self._token}", message.head, body)
         future: asyncio.Future[Published] = self._loop.create_future()
-        key = token.encode()
         flight = _Flight(command, future, deadline - self._deadline_s + self._ack_timeout_s, deadline)
         self._flights[key] = flight
         try:
             client = self._client
             if client.is_connected:
-                client.send(command)
-                if client.congested:
+                if client.send(command):
                     await client.relieve()
             elif client.is_closed:
                 raise BrokerUnavailable("the connection to the broker is closed")

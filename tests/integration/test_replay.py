@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from support.journal import AGENT, Rig, journal_rig, note
+from support.nats import connected
 
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.replay import replay
@@ -46,6 +47,17 @@ async def test_a_replay_keeps_to_its_bounds(broker: ManagedBroker, first: int, l
     async with journal_rig(broker) as rig:
         await fill(rig, 10)
         assert [message.seq for message in await collect(rig, first, last)] == expected
+
+
+async def test_any_client_of_nats_py_replays_the_same(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig, connected(broker) as plain:
+        await fill(rig, 3_000)
+        await rig.client.jetstream().publish("journal.acme._.scout.note", b"{}", headers={"A": "b: c"})
+        await rig.client.jetstream().publish("journal.acme._.scout.note", b"")
+        one = await collect(rig, 1, 10**9)
+        two = [message async for part in replay(plain, 1, 10**9) for message in part]
+        assert one == two
+        assert [message.headers for message in one[-2:]] == [{"A": "b: c"}, None]
 
 
 async def test_an_empty_stream_replays_nothing(broker: ManagedBroker) -> None:

@@ -1,0 +1,44 @@
+"""Reading reply subjects and raw header blocks of JetStream."""
+
+from __future__ import annotations
+
+import pytest
+
+from crew_journal.consumers.positions import Position, position_of, read_headers, status_of
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "$JS.ACK.JOURNAL.views.1.42.7.1700000000123456789.5",
+        "$JS.ACK.hub.ACCHASH.JOURNAL.views.1.42.7.1700000000123456789.5",
+        "$JS.ACK._.ACCHASH.JOURNAL.views.1.42.7.1700000000123456789.5.random",
+    ],
+)
+def test_a_position_is_read_with_and_without_a_domain(reply: str) -> None:
+    assert position_of(reply) == Position(seq=42, delivery=7, published_ms=1_700_000_000_123, pending=5)
+
+
+@pytest.mark.parametrize("reply", ["", "_INBOX.x.y", "$JS.API.a.b.c.d.e.f.g"])
+def test_another_reply_subject_is_no_position(reply: str) -> None:
+    with pytest.raises(ValueError, match="not a message of a JetStream consumer"):
+        position_of(reply)
+
+
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        (b"NATS/1.0\r\nA: b\r\nC: d: e\r\n\r\n", {"A": "b", "C": "d: e"}),
+        (b"NATS/1.0\r\nA:b\r\nC:  d \r\n\r\n", {"A": "b", "C": "d"}),
+        (b"NATS/1.0\r\nno colon\r\nA: b\r\n: x\r\n\r\n", {"A": "b"}),
+        (b"NATS/1.0\r\nA: \xff\r\n\r\n", {"A": "\ufffd"}),
+        (b"NATS/1.0\r\n\r\n", {}),
+    ],
+)
+def test_a_header_block_is_read_as_written_by_anybody(block: bytes, expected: dict[str, str]) -> None:
+    assert read_headers(block) == expected
+
+
+def test_the_status_is_in_the_first_line() -> None:
+    assert status_of(b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 3\r\n\r\n") == "408"
+    assert status_of(b"NATS/1.0\r\nA: b\r\n\r\n") == status_of(b"") == ""

@@ -77,11 +77,11 @@ def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
     total = 0
     parts: dict[str, str] = {}
     for table, query in queries(view).items():
-        # every column by its own name: the hash of a row must not depend on how a struct is laid out
+        # HUGEINT holds 2**63 hashes exactly; the sum of UHUGEINT would be a float, which depends on the order
         names = ", ".join(f'"{name}"' for name in _columns(con, query))
         found = con.execute(
-            f"SELECT count(*), coalesce(sum(hash({names})::UHUGEINT), 0)::VARCHAR, "
-            f"coalesce(sum(hash({names}, ?)::UHUGEINT), 0)::VARCHAR FROM ({query})",
+            f"SELECT count(*), coalesce(sum(hash({names})::HUGEINT), 0)::VARCHAR, "
+            f"coalesce(sum(hash({names}, ?)::HUGEINT), 0)::VARCHAR FROM ({query})",
             [_SALT],
         ).fetchone()
         rows, plain, salted = found or (0, "0", "0")

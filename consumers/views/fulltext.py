@@ -4,7 +4,7 @@ Invariant: the set of postings is a function of the entries; which of them lie i
 merged one is layout, which the digest does not see. A term is a 64-bit hash, so no dictionary remembers erased words.
 
 Small batches go to ``postings_tail``. When it is long enough it becomes a run of ``postings`` sorted by (ws, term, doc),
-a large batch at once does; ten runs of one size are merged into one.
+a large batch at once does; ten runs of one size are merged into one when the host is idle.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ SEAL_POSTINGS: Final = 150_000
 """Postings of the tail before it is sealed: 4,000 entries of 40 words; sorting them takes 25 ms."""
 MERGE_FACTOR: Final = 10
 """Runs of one level that are merged (facts/duckdb.md: a query over ten runs costs twice one over one)."""
-MERGE_INLINE_POSTINGS: Final = 2_500_000
-"""Largest merge inside a fold, about 1 s; larger ones wait until the host is idle."""
+MERGE_POSTINGS: Final = 4_000_000
+"""Largest merge, about 2 s of the writer; sorting more would hold fresh entries up for too long."""
+RUNS_BOUND: Final = 60
+"""Runs from which a fold merges by itself, because the host is never idle; 250,000 entries in a row."""
 
 _SHAPE: Final = (
     "(ws UBIGINT NOT NULL, term UBIGINT NOT NULL, doc UBIGINT NOT NULL, tf USMALLINT NOT NULL, dl USMALLINT NOT NULL)"
@@ -80,11 +82,13 @@ class FulltextProjection:
             tx.insert(POSTINGS_TAIL, columns)
             if _count(tx, POSTINGS_TAIL) >= SEAL_POSTINGS:
                 self._seal_tail(tx)
-        self._merge(tx, MERGE_INLINE_POSTINGS)
+        if _count(tx, RUNS) >= RUNS_BOUND:
+            self._merge(tx)
 
     def tidy(self, tx: FoldTransaction) -> None:
-        """Merge runs of any size; called while the host is idle."""
-        self._merge(tx, None)
+        """Merge what can be merged; called while the host is idle."""
+        while self._merge(tx):
+            pass
 
     # terms
 
@@ -145,14 +149,14 @@ class FulltextProjection:
     def _add_run(self, tx: FoldTransaction, first: int, last: int, size: int) -> None:
         tx.execute(f"INSERT INTO {RUNS} VALUES (?, ?, ?)", [first, last, size])
 
-    def _merge(self, tx: FoldTransaction, limit: int | None) -> None:
-        """Merge the newest ``MERGE_FACTOR`` runs if none of them is ten times the newest."""
+    def _merge(self, tx: FoldTransaction) -> bool:
+        """Merge the newest ``MERGE_FACTOR`` runs if none of them is ten times the newest; whether it did."""
         runs = tx.rows(f"SELECT first_doc, last_doc, size FROM {RUNS} ORDER BY first_doc DESC LIMIT {MERGE_FACTOR}")
         if len(runs) < MERGE_FACTOR or max(run[2] for run in runs) >= MERGE_FACTOR * runs[0][2]:
-            return
+            return False
         size = sum(run[2] for run in runs)
-        if limit is not None and size > limit:
-            return
+        if size > MERGE_POSTINGS:
+            return False
         first, last = runs[-1][0], runs[0][1]
         tx.execute(
             f"CREATE OR REPLACE TEMP TABLE merged_postings AS SELECT {_COLUMNS} FROM {POSTINGS} "
@@ -164,6 +168,7 @@ class FulltextProjection:
         tx.execute("DROP TABLE merged_postings")
         tx.execute(f"DELETE FROM {RUNS} WHERE first_doc BETWEEN ? AND ?", [first, last])
         self._add_run(tx, first, last, size)
+        return True
 
 
 def _count(tx: FoldTransaction, table: str) -> int:

@@ -61,6 +61,11 @@ async def node(path: Path, projections: Sequence[Projection], dead: DeadLetters 
         store.close()
 
 
+def file_names(folder: Path) -> list[str]:
+    """What lies in a directory."""
+    return sorted(path.name for path in folder.iterdir())
+
+
 def source_of(stream: Sequence[RawMessage], batch: int = 7):
     """A ``ReplaySource`` over a list."""
 

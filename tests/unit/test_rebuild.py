@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.events import at, entry, vector
-from support.views import MEMORY_MB, node, source_of
+from support.views import MEMORY_MB, file_names, node, source_of
 
 from crew_journal.consumers import rebuild as rebuild_module
 from crew_journal.consumers.discovery import discover_projections
@@ -47,7 +47,7 @@ async def test_a_rebuild_mends_what_was_broken_and_parks_nothing_twice(tmp_path:
         assert live.host.identities.find("w1", "e1") is not None
         await live.host.fold([at(61, entry("e61"))])
         assert live.store.view_seq() == 61
-    assert [path.name for path in tmp_path.iterdir()] == ["v.duckdb"]
+    assert file_names(tmp_path) == ["v.duckdb"]
 
 
 async def test_writes_go_on_during_a_rebuild_and_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ async def test_a_failing_stream_leaves_the_live_views_as_they_were(tmp_path: Pat
         assert live.digests() == sound
         await live.host.fold([at(61, entry("e61"))])
         assert live.host.checkpoint == 61
-    assert [path.name for path in tmp_path.iterdir()] == ["v.duckdb"]
+    assert file_names(tmp_path) == ["v.duckdb"]
 
 
 async def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:

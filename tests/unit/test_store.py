@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.events import at, entry
-from support.views import MEMORY_MB, node
+from support.views import MEMORY_MB, file_names, node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.store import ViewStore
@@ -57,7 +57,7 @@ async def test_readers_of_many_threads_see_whole_commits_while_files_are_swapped
     assert store.generation == 5
     assert store.rows("SELECT any_value(generation) FROM t") == [(5,)]
     store.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.duckdb"]
+    assert file_names(tmp_path) == ["v.duckdb"]
 
 
 async def test_a_file_with_a_log_of_its_own_is_not_swapped_in(tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""Digests: equal for equal rows in any order and layout, different for any other set of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import duckdb
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crew_journal.consumers.digest import digest, first_difference, queries
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2**64 - 1),
+        st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
+        st.one_of(st.none(), st.binary(max_size=4)),
+        st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])),
+    ),
+    max_size=20,
+)
+Row = tuple[object, ...]
+
+
+class View:
+    name: ClassVar[str] = "view"
+    tables: ClassVar[tuple[str, ...]] = ("t",)
+    digest: ClassVar[Mapping[str, str]] = {}
+
+
+class Spread:
+    """Rows in two tables that count as one set, beside one that does not count."""
+
+    name: ClassVar[str] = "spread"
+    tables: ClassVar[tuple[str, ...]] = ("t", "tail", "layout")
+    digest: ClassVar[Mapping[str, str]] = {
+        "t": "SELECT * FROM t UNION ALL SELECT * FROM tail",
+        "tail": "",
+        "layout": "",
+    }
+
+
+def filled(rows: list[Row], tail: list[Row] | None = None) -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    for table, content in (("t", rows), ("tail", tail or [])):
+        con.execute(f"CREATE TABLE {table} (a UBIGINT, b VARCHAR, c BLOB, d DOUBLE)")
+        for row in content:
+            con.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", list(row))
+    con.execute("CREATE TABLE layout AS SELECT random() AS r")
+    return con
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.randoms(use_true_random=False), st.integers(0, 20))
+def test_order_and_layout_do_not_count(rows: list[Row], rng: object, cut: int) -> None:
+    shuffled = list(rows)
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    with filled(rows) as one, filled(shuffled[:cut], shuffled[cut:]) as other:
+        assert digest(one, Spread()) == digest(other, Spread())
+        assert digest(one, Spread()).rows == len(rows)
+        assert first_difference(one, other, Spread()) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS.filter(bool), st.data())
+def test_a_changed_missing_or_repeated_row_gives_another_digest_and_is_named(
+    rows: list[Row], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(rows) - 1))
+    change = data.draw(st.sampled_from(["missing", "repeated", "a", "b", "c", "d"]))
+    other = list(rows)
+    if change == "missing":
+        del other[at]
+    elif change == "repeated":
+        other.append(other[at])
+    else:
+        row = list(other[at])
+        column = "abcd".index(change)
+        row[column] = (int(row[0]) ^ 1, f"{row[1]}x", (row[2] or b"") + b"\x00", (row[3] or 0.0) + 7.0)[column]  # type: ignore[call-overload, operator]
+        other[at] = tuple(row)
+    with filled(rows) as live, filled(other) as fresh:
+        assert digest(live, View()).digest != digest(fresh, View()).digest
+        found = first_difference(live, fresh, View())
+        assert found is not None
+        assert found.table == "t"
+
+
+def test_the_sums_are_exact_however_many_rows_there_are() -> None:
+    with duckdb.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT i AS a FROM range(200000) r(i)")
+        forward = digest(con, View())
+        con.execute("CREATE OR REPLACE TABLE t AS SELECT i AS a FROM range(200000) r(i) ORDER BY hash(i)")
+        assert digest(con, View()) == forward
+        con.execute("UPDATE t SET a = 200000 WHERE a = 77777")
+        assert digest(con, View()) != forward
+
+
+def test_the_key_and_column_of_a_difference_are_named() -> None:
+    with (
+        filled([(1, "x", b"", 0.0), (2, "y", b"", 0.0)]) as live,
+        filled([(1, "x", b"", 0.0), (2, "z", b"", 0.0)]) as fresh,
+    ):
+        found = first_difference(live, fresh, View())
+    assert str(found) == "t (a=2): changed in b"
+    assert queries(View()) == {"t": 'SELECT * FROM "t"'}

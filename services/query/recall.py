@@ -110,6 +110,7 @@ class RecallService:
             )
         # the model works while the views catch up and the index is loaded
         embedding = asyncio.create_task(self._queries.embed(request.query)) if recipe.uses_vectors else None
+        await asyncio.sleep(0)  # a caller that asks in a loop lets commits in, though nothing below may have to wait
         try:
             min_seq = request.min_seq or 0
             if min_seq:

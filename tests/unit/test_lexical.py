@@ -15,11 +15,9 @@ EVERYTHING = Scope(ScopeKind.WORKSPACE)
 
 
 def lane(index, query, scope=EVERYTHING, depth=10):
-    result = search_lexical(index, index.scoped(scope), ANALYZER.terms(query), depth)
-    return [
-        (index.documents.id_of(int(doc)), float(score))
-        for doc, score in zip(result.lane.docs, result.lane.scores, strict=False)
-    ]
+    found = search_lexical(index, index.scoped(scope), ANALYZER.terms(query), depth).lane
+    names = [index.documents.id_of(doc) for doc in found.docs.tolist()]
+    return list(zip(names, found.scores.tolist(), strict=True))
 
 
 @settings(max_examples=60, deadline=None)

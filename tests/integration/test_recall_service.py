@@ -1,0 +1,312 @@
+"""Recall over real views: a host folds, the hot index follows, tokens see what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from support.events import EPOCH_MS, at, control, entry, journals, vector
+from support.recall import ANALYZER, ChosenEmbedder
+from support.views import node
+
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.query.hot_cache import HotCache
+from crew_journal.services.query.hot_load import load
+from crew_journal.services.query.query_embedding import QueryEmbedder
+from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.recipes import RECIPES
+from crew_journal.services.query.requests import RecallRequest
+from crew_journal.services.query.scope import Scope, ScopeKind
+from crew_journal.services.query.search import Query, search
+
+OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
+AGENT = Principal(token_id="t", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
+LEAD = Principal(token_id="t", role=Role.LEAD, workspace_id="w1", agent_id="a1", crew_id="c1")
+MINI = control(EmbeddingsActivated(model="mini", embedder="minilm", dim=4), "activation")
+NOW = datetime.fromtimestamp(EPOCH_MS / 1000 + 60, UTC)
+
+
+class Fixture:
+    """A node with recall on it."""
+
+    def __init__(self, store, host, service, embedder):
+        self.store, self.host, self.service, self.embedder = store, host, service, embedder
+        self.seq = 0
+
+    async def fold(self, *messages):
+        raw = [at(self.seq + i, message) for i, message in enumerate(messages, 1)]
+        self.seq = raw[-1].seq
+        await self.host.fold(raw)
+        return self.seq
+
+    async def recall(self, principal=OWNER, query="parser", **fields):
+        if principal is OWNER:
+            fields.setdefault("workspace_id", "w1")
+        return await self.service.recall(principal, RecallRequest(query=query, **fields))
+
+    async def ids(self, principal=OWNER, query="parser", **fields):
+        return [hit.entry_id for hit in (await self.recall(principal, query, **fields)).hits]
+
+
+@asynccontextmanager
+async def recalling(path, budget_bytes=64 << 20, **settings_):
+    async with node(path / "views.duckdb", discover_projections()) as made:
+        embedder = ChosenEmbedder({}, model="mini")
+        embedder.vectors = dict.fromkeys(["parser", "zebra"], (1.0, 0.0, 0.0, 0.0))
+        service = RecallService(
+            made.store,
+            lambda: embedder,
+            analyzer=ANALYZER,
+            budget_bytes=budget_bytes,
+            clock=lambda: NOW,
+            **settings_,
+        )
+        try:
+            yield Fixture(made.store, made.host, service, embedder)
+        finally:
+            service.close()
+
+
+def told(entry_id, summary="the parser broke", **fields):
+    return entry(entry_id, summary=summary, entry_type=fields.pop("entry_type", "chat.user_message"), **fields)
+
+
+async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(MINI, told("e1", payload={"run": 7}, refs={"x": "y"}, trace_id="t1", actor_id="Ada"))
+        answer = await at_work.recall(explain=True)
+        (hit,) = answer.hits
+        assert hit.model_dump(exclude={"explain", "score"}) == {
+            "entry_id": "e1", "ts": "2026-11-18T11:06:40.000Z", "age_seconds": 60.0, "entry_type": "chat.user_message",
+            "summary": "the parser broke", "agent_id": "a1", "crew_id": "c1", "actor_type": "agent", "actor_id": "Ada",
+            "severity": "info", "priority": "normal", "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
+            "refs": {"x": "y"}, "seq": 2,
+        }  # fmt: skip
+        assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("robust", "mini", None, 2)
+        assert hit.explain.lexical.rank == 1
+        assert hit.explain.dense.rank is None
+
+
+@pytest.mark.parametrize("records", [True, False], ids=["from memory", "from the views"])
+async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, records):
+    async with recalling(tmp_path, budget_bytes=64 << 20 if records else 0) as at_work:
+        big = {"n": 2**70, "text": 'größe \u0001 "quoted"'}
+        await at_work.fold(told("e1", payload=big), told("e2", crew=None, agent=None))
+        hits = {hit.entry_id: hit for hit in (await at_work.recall()).hits}
+        assert hits["e1"].payload == big
+        assert (hits["e2"].agent_id, hits["e2"].crew_id, hits["e2"].payload) == (None, None, {})
+
+
+async def test_commits_after_the_first_query_are_found_at_once(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1"))
+        assert await at_work.ids() == ["e1"]
+        for n in range(2, 20):
+            seq = await at_work.fold(told(f"e{n}", ts_ms=EPOCH_MS + n))
+            answer = await at_work.recall(min_seq=seq, k=1)
+            assert [hit.entry_id for hit in answer.hits] == [f"e{n}"]
+            assert answer.view_seq == seq
+
+
+async def test_a_query_during_commits_misses_nothing(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e0"))
+
+        async def write():
+            for n in range(1, 30):
+                await at_work.fold(told(f"e{n}"))
+
+        async def ask():
+            seen = 0
+            while seen < 30:
+                answer = await at_work.recall(k=50, recipe="lexical")
+                assert len(answer.hits) == answer.view_seq
+                seen = len(answer.hits)
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(write(), ask())
+
+
+async def test_min_seq_that_is_not_reached_says_how_far_the_views_are(tmp_path):
+    async with recalling(tmp_path, min_seq_wait_s=0.05) as at_work:
+        await at_work.fold(told("e1"))
+        with pytest.raises(ViewsBehind, match="at 1"):
+            await at_work.recall(min_seq=2)
+
+
+async def test_two_workspaces_never_see_each_other(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("mine"), told("theirs", workspace="w2"))
+        assert await at_work.ids(AGENT) == ["mine"]
+        assert await at_work.ids(OWNER, workspace_id="w2") == ["theirs"]
+        with pytest.raises(NotAllowed):
+            await at_work.ids(AGENT, workspace_id="w2")
+        await at_work.fold(told("mine2"), told("theirs2", workspace="w2"))
+        assert set(await at_work.ids(AGENT)) == {"mine", "mine2"}
+        assert set(await at_work.ids(OWNER, workspace_id="w2")) == {"theirs", "theirs2"}
+
+
+async def test_crew_memory_is_ones_own_and_what_the_crew_escalates_or_pins(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        pin = PriorityChanged(target_entry_id="pinned", previous_priority="normal", new_priority="pin", reason="r")
+        await at_work.fold(
+            told("own", crew=None),
+            told("chat", agent="a2"),
+            told("pinned", agent="a2"),
+            told("raised", agent="a2", entry_type="peer.escalation"),
+            told("foreign", agent="a3", crew="c2", entry_type="peer.escalation"),
+            control(pin, "p1", workspace="w1"),
+        )
+        assert set(await at_work.ids(LEAD)) == {"own", "pinned", "raised"}
+        assert set(await at_work.ids(LEAD, scope="own")) == {"own"}
+        assert set(await at_work.ids(AGENT)) == {"own"}
+        unpin = PriorityChanged(target_entry_id="pinned", previous_priority="pin", new_priority="normal", reason="r")
+        await at_work.fold(control(unpin, "p2", workspace="w1"))
+        assert set(await at_work.ids(LEAD)) == {"own", "raised"}
+        assert set(load(at_work.store, "w1").documents.crews.names()) == {"c1", "c2"}
+
+
+async def test_a_vector_is_found_once_its_fact_is_folded(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(MINI, told("e1", entry_type="peer.escalation"))
+        assert await at_work.ids(query="zebra") == []
+        await at_work.fold(vector("e1", entry_seq=2, model="mini"), vector("e1", entry_seq=2, model="other"))
+        answer = await at_work.recall(query="zebra", recipe="dense")
+        assert [hit.entry_id for hit in answer.hits] == ["e1"]
+        assert -1 <= answer.hits[0].score <= 1
+
+
+async def test_activating_another_model_changes_the_vectors_at_once(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(MINI, told("e1", entry_type="peer.escalation"), vector("e1", entry_seq=2, model="mini"))
+        assert await at_work.ids(query="zebra", recipe="dense") == ["e1"]
+        other = EmbeddingsActivated(model="other", embedder="ollama", dim=4)
+        await at_work.fold(control(other, "n2", workspace="w1"))
+        answer = await at_work.recall(query="zebra", recipe="dense", min_seq=at_work.seq)
+        assert (answer.hits, answer.degraded, answer.model) == ([], "no-vectors", None)
+        at_work.embedder.model_id = "other"
+        await at_work.fold(vector("e1", entry_seq=2, model="other"))
+        assert await at_work.ids(query="zebra", recipe="dense", min_seq=at_work.seq) == ["e1"]
+
+
+@pytest.mark.parametrize("fault", ["fails", "hangs"])
+async def test_without_the_model_hybrid_recall_goes_on_lexically_and_says_so(tmp_path, fault):
+    async with recalling(tmp_path, embed_timeout_s=0.05) as at_work:
+        await at_work.fold(MINI, told("e1", entry_type="peer.escalation"), vector("e1", entry_seq=2, model="mini"))
+        setattr(at_work.embedder, fault, True)
+        for recipe in ("robust", "rrf"):
+            answer = await at_work.recall(recipe=recipe)
+            assert [hit.entry_id for hit in answer.hits] == ["e1"]
+            assert (answer.degraded, answer.model) == ("lexical-only", None)
+        assert (await at_work.recall(recipe="dense")).hits == []
+        assert (await at_work.recall(recipe="lexical")).degraded is None
+
+
+async def test_a_query_is_embedded_once_and_a_hanging_model_is_left_alone_for_a_while():
+    embedder = ChosenEmbedder({"q": (1.0, 0.0, 0.0)})
+    queries = QueryEmbedder(lambda: embedder, timeout_s=0.05)
+    first = await queries.embed("q")
+    assert first is not None
+    assert await queries.embed("q") is first
+    assert embedder.calls == 1
+    embedder.hangs = True
+    assert await queries.embed("new") is None
+    assert await queries.embed("newer") is None
+    assert embedder.calls == 2
+    assert await queries.embed("q") is first
+
+
+async def test_no_embedder_at_all_is_degraded_too():
+    assert await QueryEmbedder(lambda: None).embed("q") is None
+
+
+async def test_walking_along_relations_is_refused_until_there_are_any(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        with pytest.raises(InvalidQuery, match="walk_depth"):
+            await at_work.recall(walk_depth=1)
+
+
+async def test_an_empty_workspace_answers_with_nothing(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(MINI)
+        answer = await at_work.recall(workspace_id="nobody-there")
+        assert (answer.hits, answer.view_seq) == ([], 1)
+
+
+async def test_a_rebuilt_view_voids_the_index(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1"), told("e2"))
+        assert len(await at_work.ids()) == 2
+        await at_work.store.write(lambda con: con.execute("DELETE FROM journal_entries WHERE id = 'e2'"))
+        at_work.store.invalidate()
+        assert await at_work.ids() == ["e1"]
+
+
+async def test_the_least_recently_used_workspace_is_dropped_first(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(*(told(f"e{n}", workspace=f"w{n}") for n in range(4)))
+        cache = HotCache(at_work.store, 1)
+        try:
+            for n in (0, 1, 2, 1, 3):
+                await cache.get(f"w{n}")
+            assert cache.status.workspaces == 1
+            cache._budget = 1 << 20
+            for n in (0, 1, 2, 0, 3):
+                await cache.get(f"w{n}")
+            assert cache.status.workspaces == 4
+            cache._budget = cache.status.bytes // 2
+            await cache.get("w9")
+            kept = list(cache._slots)
+            assert kept == ["w1", "w2", "w0", "w3", "w9"][-len(kept) :]
+            assert 1 < len(kept) < 5
+        finally:
+            cache.close()
+
+
+async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
+    loads = []
+
+    def counted(views, workspace_id, record_bytes=0):
+        loads.append(workspace_id)
+        return load(views, workspace_id, record_bytes)
+
+    monkeypatch.setattr("crew_journal.services.query.hot_cache.load", counted)
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1"))
+        answers = await asyncio.gather(*(at_work.ids() for _ in range(8)))
+    assert answers == [["e1"]] * 8
+    assert loads == ["w1"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(journals())
+def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_path_factory, stream):
+    async def run():
+        async with node(tmp_path_factory.mktemp("v") / "views.duckdb", discover_projections()) as made:
+            cache = HotCache(made.store, 1 << 26)
+            for workspace in ("w1", "w2"):
+                await cache.get(workspace)
+            for first in range(0, len(stream), 3):
+                await made.host.fold(stream[first : first + 3])
+            for workspace in ("w1", "w2"):
+                followed = await cache.get(workspace, made.store.view_seq("entries", "fulltext"))
+                loaded = load(made.store, workspace, 1 << 23)
+                assert followed.seq == loaded.seq
+                assert followed.documents.words.tolist() == loaded.documents.words.tolist()
+                assert followed.documents.flags.tolist() == loaded.documents.flags.tolist()
+                for text in ("deployed größe 42", "日本語", "lorem word end"):
+                    for scope in (Scope(ScopeKind.WORKSPACE), Scope(ScopeKind.CREW_SHARED, "a1", "c1")):
+                        query = Query(text, ANALYZER.terms(text), None)
+                        one, two = (search(i, scope, query, RECIPES["robust"], 20) for i in (followed, loaded))
+                        assert [(h.doc, h.score) for h in one] == [(h.doc, h.score) for h in two]
+                        for hit in one:
+                            assert followed.records.get(hit.doc) == loaded.records.get(hit.doc)
+            cache.close()
+
+    asyncio.run(run())

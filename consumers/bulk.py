@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import gc
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from typing import Final
 
 from crew_journal.consumers.host import Host
 from crew_journal.consumers.messages import RawMessage
@@ -15,6 +17,9 @@ from crew_journal.schemas.settings import REPLAY_LOOKAHEAD
 
 ReplaySource = Callable[[int, int], AsyncIterator[list[RawMessage]]]
 """``(first_seq, last_seq)``, inclusive → batches in stream order; gaps are allowed."""
+COLLECT_AFTER: Final = 200_000
+"""Objects made before the youngest are collected; the default of 700 costs a replay a quarter of its time (93 instead of
+123 µs of CPU an entry, measured on busy cores)."""
 Progress = Callable[[int, int], None]
 """``(done, total)`` in stream sequences."""
 
@@ -45,6 +50,17 @@ async def read_ahead(
             await task
 
 
+@contextlib.contextmanager
+def calm_collector() -> Iterator[None]:
+    """Collect garbage seldom while a bulk replay makes hundreds of thousands of short-lived events, none in cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: Progress | None = None) -> None:
     """Bring a host of its own (rebuild, verify) from its checkpoint to ``last_seq``.
 
@@ -56,6 +72,13 @@ async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: 
     start = host.checkpoint
     if last_seq <= start:
         return
+    with calm_collector():
+        await _fold_range(host, source, start, last_seq, progress)
+    if progress is not None:
+        progress(last_seq - start, last_seq - start)
+
+
+async def _fold_range(host: Host, source: ReplaySource, start: int, last_seq: int, progress: Progress | None) -> None:
     async with host.paused(), contextlib.aclosing(read_ahead(source(start + 1, last_seq))) as batches:
         after = start
         committing: asyncio.Task[None] | None = None
@@ -75,5 +98,3 @@ async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: 
                 await committing
         if (rest := await host.prepare([], after, last_seq)) is not None:  # the stream ends in a gap
             await host.commit(*rest)
-    if progress is not None:
-        progress(last_seq - start, last_seq - start)

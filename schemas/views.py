@@ -18,8 +18,8 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   analyser's key, ``dl`` = number of indexed tokens of the document.
 - ``postings_runs(first_doc, last_doc, size UBIGINT)``: the sealed runs; layout only.
 - ``journal_embeddings``: one row per (entry, model): ``key UBIGINT`` (hash of both), ``entry_seq UBIGINT, entry_id,
-  workspace_id, model VARCHAR, dim INTEGER, vector BLOB`` (``4 * dim`` bytes)``, text_hash VARCHAR, importance_score DOUBLE, reference_count BIGINT,
-  last_referenced_at BIGINT, indexed_at BIGINT, seq UBIGINT`` (the fact's).
+  workspace_id, model VARCHAR, dim INTEGER, vector BLOB`` (``4 * dim`` bytes)``, text_hash VARCHAR, importance_score
+  DOUBLE, reference_count BIGINT, last_referenced_at BIGINT, indexed_at BIGINT, seq UBIGINT`` (the fact's).
 - ``embeddings_active(workspace_id, model, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: the last activation of each
   workspace, ``_system`` for the default.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state

@@ -43,7 +43,7 @@ from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES, Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.http.app import create_app
-from crew_journal.services.http.ports import AppServices
+from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.activation import activate_embeddings
 from crew_journal.services.journal.append import Journal
@@ -220,7 +220,7 @@ class Runtime:
             clock=utc_now,
         )
         operations = Operations(self._operation_parts(host, source, store, journal, desks[0]))
-        app = create_app(AppServices(journal, queries, tail, recall, tokens, node, operations))
+        app = create_app(AppServices(journal, queries, tail, recall, tokens, node, operations, HttpLimits.of(settings)))
         server = HttpServer(app, settings.http, before_stop=tail.close)
         await server.start()
         stack.push_async_callback(server.stop)

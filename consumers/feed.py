@@ -29,6 +29,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
+from crew_journal.consumers.fetching import mend_timeouts
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.positions import Position, position_of, raw_message
 from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
@@ -124,7 +125,7 @@ class LiveFeed:
             apply_types=False,
             logger=None,
         )
-        self._broker.subscriber(
+        self._subscriber = self._broker.subscriber(
             ">",
             durable=durable,
             stream=JStream(stream, declare=False),
@@ -133,7 +134,8 @@ class LiveFeed:
             ack_policy=AckPolicy.MANUAL,
             decoder=_undecoded,
             no_reply=True,
-        )(self._on_batch)
+        )
+        self._subscriber(self._on_batch)
         self._lock = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -162,6 +164,7 @@ class LiveFeed:
         await self._agree()
         self._running = True
         await self._broker.start()
+        mend_timeouts(self._subscriber)
         self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
 
     async def stop(self) -> None:

@@ -216,6 +216,17 @@ async def test_deliveries_that_somebody_else_pulled_are_asked_for_again(broker: 
             assert feed.status().recreated >= 1
 
 
+async def test_lone_messages_arrive_at_once_and_none_is_lost_on_the_way(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views) as feed:
+            for n in range(1, 101):
+                await rig.journal.append(AGENT, note(f"n {n}"))
+                await eventually(lambda n=n: views.checkpoint == n, f"{n} is folded")  # type: ignore[misc]
+            assert feed.status().recreated == 0
+        assert views.folded == list(range(1, 101))
+
+
 async def test_a_poison_message_is_handed_to_the_handler_like_any_other(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         views = Views()

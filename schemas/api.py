@@ -55,10 +55,10 @@ class CountAnswer(Answer):
     view_seq: int
 
 
-class EntryAnswer(Answer):
-    """One entry."""
+class EntryAnswer(EntryRecord):
+    """One entry, and how far the views were."""
 
-    entry: EntryRecord
+    model_config = ConfigDict(frozen=True, extra="ignore", title="EntryAnswer")
     view_seq: int
 
 

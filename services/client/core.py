@@ -161,8 +161,7 @@ def count(given: Mapping[str, object]) -> Steps[CountAnswer]:
 def get(entry_id: str, given: Mapping[str, object]) -> Steps[EntryRecord]:
     """GET one entry."""
     path = f"/v1/journal/{quote(entry_id, safe='')}"
-    answer = yield from _ask(Request("GET", path, params_of(given)), EntryAnswer)
-    return answer.entry
+    return (yield from _ask(Request("GET", path, params_of(given)), EntryAnswer))
 
 
 def recall(query: str, given: Mapping[str, object]) -> Steps[RecallAnswer]:

@@ -158,7 +158,7 @@ def journal_routes() -> APIRouter:
         found = await services_of(request).queries.get(
             principal, entry_id, workspace=params.text("workspace_id"), min_seq=params.whole("min_seq")
         )
-        return answer({"entry": found.entry.record, "view_seq": found.view_seq})
+        return answer({**found.entry.record, "view_seq": found.view_seq})
 
     return router
 

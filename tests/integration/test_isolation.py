@@ -116,7 +116,7 @@ async def test_no_id_and_no_cursor_reaches_the_other_workspace(world: World, min
         for entry_id in world.ids[other]:
             answer = await http.get(f"/v1/journal/{entry_id}")
             if entry_id in world.ids[mine]:
-                assert answer.json()["entry"]["workspace_id"] == mine
+                assert answer.json()["workspace_id"] == mine
                 _clean(answer, other)
                 continue
             unknown = "x" * len(entry_id)

@@ -42,6 +42,7 @@ def _starts(report: Report, folder: Path, options: Sequence[str], name: str, rou
     for number in range(rounds):
         with Stack(folder / f"start-{name}-{number}", options) as stack:
             fresh.append(_ready(stack))
+            wait_idle(stack)
             stack.terminate()
             again.append(_ready(stack))
     report.figure(f"up to ready, fresh, {name}", median(fresh), "s", at_most(READY_TARGET_S), f"median of {rounds}")

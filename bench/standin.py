@@ -32,8 +32,7 @@ class StandIn(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to answer."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of WriteTransport
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that is complete."""

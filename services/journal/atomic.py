@@ -134,9 +134,7 @@ class AtomicPublisher:
         Raises:
             BrokerUnavailable: If the deadline passed.
             BrokerError: If the broker refuses.
-            EntryTooLarge: If a message is above the broker's limit.
         """
-        refuse_oversized(messages, self._client.max_payload)
         loop = asyncio.get_running_loop()
         trouble = BrokerUnavailable("the broker did not ack the batch in time", hint="see crew-journal status")
         while (left := deadline - loop.time()) > 0:

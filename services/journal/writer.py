@@ -187,6 +187,7 @@ class Writer:
             for start in range(0, len(messages), ATOMIC_BATCH):
                 done += await self.post_atomic(messages[start : start + ATOMIC_BATCH])
             return done
+        refuse_oversized(messages, self._client.max_payload)
         if self._atomic is not None and len(messages) > 1:
             published = await self._batch(messages)
             if published is not None:

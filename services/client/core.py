@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from crew_journal.schemas.api import (
-    Answer,
     AppendAnswer,
     BrokerAnswer,
     CountAnswer,
@@ -45,7 +44,7 @@ _JITTER: Final = 0.25
 """Share of a pause that is random, so that clients do not come back all at once."""
 _ERRORS_FROM: Final = 400
 
-_A = TypeVar("_A", bound=Answer)
+_A = TypeVar("_A", bound=BaseModel)
 Entry = JournalEntry | Mapping[str, Any]
 """What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""
 

@@ -24,6 +24,7 @@ from crew_journal.schemas.events.derived import decode_link, decode_vector
 from crew_journal.schemas.events.documents import decode_document
 from crew_journal.schemas.events.envelope import EntryRecorded, Event, UnknownDerived
 from crew_journal.schemas.ids import entry_id_at, identity_key
+from crew_journal.schemas.plain import plain_entry
 from crew_journal.schemas.subjects import DerivedKind, Family, Subject, parse_subject
 from crew_journal.schemas.timestamps import format_ms, to_ms
 from crew_journal.schemas.upcasters import upcast
@@ -72,11 +73,14 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
         record.setdefault("id", headers.get(h.ENTRY_ID) or entry_id_at(seq))
         record.setdefault("ts", format_ms(published_ms))
     _believe_subject(seq, subject, record)
-    try:
-        entry = JournalEntry.model_validate(upcast(record))
-    except ValidationError as error:
-        fields = "; ".join(f"{p.field}: {p.problem}" for p in problems_of(error)[:5])
-        raise FoldError(f"the entry at {seq} is not valid: {fields}") from None
+    record = upcast(record)
+    entry = plain_entry(record)
+    if entry is None:
+        try:
+            entry = JournalEntry.model_validate(record)
+        except ValidationError as error:
+            fields = "; ".join(f"{p.field}: {p.problem}" for p in problems_of(error)[:5])
+            raise FoldError(f"the entry at {seq} is not valid: {fields}") from None
     control = subject.family is Family.CONTROL
     if not control and (entry.priority is not Priority.NORMAL or is_control_type(entry.entry_type)):
         raise FoldError(f"the entry at {seq} needs the service's authority: control type or priority")

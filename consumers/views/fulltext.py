@@ -75,8 +75,7 @@ class FulltextProjection:
         first, last = batch.entries[0].seq, batch.entries[-1].seq
         if size >= SEAL_POSTINGS:
             self._seal_tail(tx)
-            order = np.lexsort((columns["doc"], columns["term"], columns["ws"]))
-            tx.insert(POSTINGS, {name: column[order] for name, column in columns.items()})
+            tx.insert(POSTINGS, columns)
             self._add_run(tx, first, last, size)
         else:
             tx.insert(POSTINGS_TAIL, columns)
@@ -114,18 +113,21 @@ class FulltextProjection:
             kept = np.arange(len(entry)) - starts[entry] < MAX_TOKENS
             term, entry = term[kept], entry[kept]
             lengths = np.minimum(lengths, MAX_TOKENS)
-        width = max(len(terms), 1)
-        pairs = entry * width + term
-        pairs.sort()
-        heads = np.flatnonzero(np.diff(pairs, prepend=-1))
-        entry, term = np.divmod(pairs[heads], width)
         doc = np.fromiter((event.seq for event in batch.entries), np.uint64, n)
-        ws = np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, n)
+        workspaces, workspace = np.unique(
+            np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, n), return_inverse=True
+        )
+        # one sort of one integer gives the order of a sealed run: (ws, term, doc)
+        width = max(len(terms), 1)
+        keys = (workspace[entry] * width + term) * n + entry
+        keys.sort()
+        heads = np.flatnonzero(np.diff(keys, prepend=-1))
+        rest, entry = np.divmod(keys[heads], n)
         return {
-            "ws": ws[entry],
-            "term": terms[term],
+            "ws": workspaces[workspace[entry]],
+            "term": terms[rest % width],
             "doc": doc[entry],
-            "tf": np.diff(heads, append=len(pairs)).astype(np.uint16),
+            "tf": np.diff(heads, append=len(keys)).astype(np.uint16),
             "dl": lengths[entry].astype(np.uint16),
         }
 

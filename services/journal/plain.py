@@ -20,8 +20,9 @@ import orjson
 from uuid_utils import uuid7
 
 from crew_journal.schemas.catalogue import is_control_type
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, MAX_NAME, MAX_SUMMARY, ActorType, JournalEntry, Severity
+from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry
 from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.plain import PLAIN_FIELDS
 from crew_journal.schemas.subjects import is_entry_type
 from crew_journal.schemas.timestamps import format_ts
 
@@ -124,50 +125,15 @@ def _agents_type(entry_type: str) -> bool:
     return is_entry_type(entry_type) and not is_control_type(entry_type)
 
 
-def _plain_summary(value: Any) -> bool:
-    return type(value) is str and len(value) <= MAX_SUMMARY and value.isprintable() and not value.isspace()
-
-
-def _plain_object(value: Any) -> bool:
-    return type(value) is dict
-
-
-def _plain_version(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= _MAX_VERSION
-
-
-def _plain_ts(value: Any) -> bool:
-    # as format_ts writes it; anything else is for the model to read and rewrite
-    return bool(_ts(value)) and datetime.fromisoformat(value) is not None
-
-
 _PLAIN_BYTES: Final = MAX_ENTRY_BYTES - 1_024
 """Leaves room for what is filled in, under 300 bytes."""
-_MAX_VERSION: Final = 32_767
-_id: Final = re.compile(r"(?!_\Z)[A-Za-z0-9_-]{1,64}\Z").match
-_name: Final = re.compile(rf"[^\x00-\x1f\x7f\u0085\u2028\u2029]{{1,{MAX_NAME}}}\Z").match
-_ts: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z\Z").match
 _PLAIN: Final[dict[str, Callable[[Any], Any]]] = {
-    "id": _id,
+    **PLAIN_FIELDS,
     "workspace_id": re.compile(r"[A-Za-z0-9-][A-Za-z0-9_-]{0,63}\Z").match,
-    "crew_id": _id,
-    "agent_id": _id,
-    "mission_id": _id,
-    "trace_id": _id,
-    "span_id": _id,
-    "ts": _plain_ts,
     "entry_type": _agents_type,
-    "severity": frozenset(level.value for level in Severity).__contains__,
     "priority": frozenset({"normal"}).__contains__,
-    "actor_type": frozenset(kind.value for kind in ActorType).__contains__,
-    "actor_id": _name,
-    "summary": _plain_summary,
-    "payload": _plain_object,
-    "refs": _plain_object,
-    "data_subject_id": _name,
-    "schema_version": _plain_version,
 }
-"""Field → whether a value is plainly valid; a truthy answer or not, TypeError for a value of another kind."""
+"""Field → whether a submitted value is plainly valid: stricter than what may be stored."""
 _DEFAULTS: Final = (
     ("severity", ',"severity":"info"'),
     ("priority", ',"priority":"normal"'),

@@ -1,0 +1,124 @@
+"""The short way to an entry that is plainly valid: checks of plain values without the model.
+
+Invariant: only ever a shortcut. What it accepts, the model would have accepted as an equal entry (property tests hold the
+two against each other); whatever is not plainly valid it leaves to the model, which knows how to refuse and to say why.
+Evidence: the model costs 13 µs an entry where this costs 5, and a rebuild of a million entries pays it a million times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from crew_journal.schemas.entry import MAX_NAME, MAX_SUMMARY, ActorType, JournalEntry, Priority, Severity
+from crew_journal.schemas.subjects import is_entry_type
+
+MAX_VERSION: Final = 32_767
+_id: Final = re.compile(r"(?!_\Z)[A-Za-z0-9_-]{1,64}\Z").match
+_name: Final = re.compile(rf"[^\x00-\x1f\x7f\u0085\u2028\u2029]{{1,{MAX_NAME}}}\Z").match
+_ts: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z\Z").match
+_known_type: Final = lru_cache(maxsize=4_096)(is_entry_type)
+
+
+def _summary(value: Any) -> bool:
+    return (
+        type(value) is str and len(value) <= MAX_SUMMARY and value.isprintable() and not value.isspace() and value != ""
+    )
+
+
+def _object(value: Any) -> bool:
+    return type(value) is dict
+
+
+def _version(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= MAX_VERSION
+
+
+def _timestamp(value: Any) -> bool:
+    # as format_ts writes it; anything else is for the model to read and rewrite
+    return bool(_ts(value)) and datetime.fromisoformat(value) is not None
+
+
+PLAIN_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "id": _id,
+    "workspace_id": _id,
+    "crew_id": _id,
+    "agent_id": _id,
+    "mission_id": _id,
+    "trace_id": _id,
+    "span_id": _id,
+    "ts": _timestamp,
+    "entry_type": _known_type,
+    "severity": frozenset(level.value for level in Severity).__contains__,
+    "priority": frozenset(level.value for level in Priority).__contains__,
+    "actor_type": frozenset(kind.value for kind in ActorType).__contains__,
+    "actor_id": _name,
+    "summary": _summary,
+    "payload": _object,
+    "refs": _object,
+    "data_subject_id": _name,
+    "schema_version": _version,
+}
+"""Field → whether a value is plainly valid: a truthy answer or not, TypeError for a value of another kind."""
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    name: None if field.is_required() or field.default_factory is not None else field.default
+    for name, field in JournalEntry.model_fields.items()
+}
+_SEVERITIES: Final = {level.value: level for level in Severity}
+_PRIORITIES: Final = {level.value: level for level in Priority}
+_ACTORS: Final = {kind.value: kind for kind in ActorType}
+_JUDGED_HERE: Final = frozenset(
+    {"id", "workspace_id", "entry_type", "ts", "summary", "severity", "priority", "actor_type", "payload", "refs"}
+)
+"""Fields that ``plain_entry`` looks at in its straight line; the others go through ``PLAIN_FIELDS``."""
+_set: Final = object.__setattr__
+_known_id: Final = lru_cache(maxsize=16_384)(lambda text: bool(_id(text)))
+_SEEN_BEFORE: Final = frozenset({"crew_id", "agent_id", "mission_id", "trace_id"})
+"""Ids that many entries share: worth remembering."""
+
+
+def plain_entry(record: dict[str, Any]) -> JournalEntry | None:
+    """The entry of a stored record, None if the model has to judge.
+
+    Args:
+        record: A JSON object; its ``payload`` and ``refs`` become the entry's.
+    """
+    try:
+        summary, ts = record["summary"], record["ts"]
+        if not (_id(record["id"]) and _known_id(record["workspace_id"]) and _known_type(record["entry_type"])):
+            return None
+        if not (type(summary) is str and summary and len(summary) <= MAX_SUMMARY and summary.isprintable()):
+            return None
+        if summary.isspace() or not _ts(ts):
+            return None
+        values = {**_DEFAULTS, **record}
+        values["ts"] = datetime.fromisoformat(ts)
+        if "severity" in record:
+            values["severity"] = _SEVERITIES[record["severity"]]
+        if "priority" in record:
+            values["priority"] = _PRIORITIES[record["priority"]]
+        if "actor_type" in record:
+            values["actor_type"] = _ACTORS[record["actor_type"]]
+        for name in ("payload", "refs"):
+            if name not in record:
+                values[name] = {}
+            elif type(record[name]) is not dict:
+                return None
+        for name in record.keys() - _JUDGED_HERE:
+            if name in _SEEN_BEFORE:
+                if not _known_id(record[name]):
+                    return None
+            elif not PLAIN_FIELDS[name](record[name]):
+                return None
+    except (KeyError, TypeError, ValueError):
+        return None
+    entry = JournalEntry.__new__(JournalEntry)
+    _set(entry, "__dict__", values)
+    _set(entry, "__pydantic_fields_set__", set(record))
+    _set(entry, "__pydantic_extra__", None)
+    _set(entry, "__pydantic_private__", None)
+    return entry

@@ -23,10 +23,12 @@ from crew_journal.schemas.catalogue import Publisher, info_of
 from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
 from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.settings import DEFAULT_WORKSPACE
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.services.journal.plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
+_WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
 
 
@@ -47,7 +49,11 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     if type(submission) is not dict and not isinstance(submission, Mapping):
         raise InvalidEntry((FieldProblem(f"{prefix}entry", "is no JSON object", "submit an object"),))
     record = {name: value for name, value in submission.items() if value is not None and value != ""}
-    _bind(principal, record, prefix)
+    try:
+        _bind(principal, record, prefix)
+    except InvalidEntry as error:
+        rest = _problems_beside_the_workspace(principal, record, now, prefix)
+        raise InvalidEntry((*error.problems, *rest)) from None
     return accept_plain(record, now) or _accept_checked(principal, record, now, prefix)
 
 
@@ -64,6 +70,19 @@ def _accept_checked(principal: Principal, record: dict[str, Any], now: datetime,
         raise InvalidEntry(problems_of(error, prefix)) from None
     control = needs_control(principal, entry, prefix)
     return encode_entry(entry, content, control=control, given_id=given_id, prefix=prefix)
+
+
+def _problems_beside_the_workspace(
+    principal: Principal, record: Mapping[str, Any], now: datetime, prefix: str
+) -> tuple[FieldProblem, ...]:
+    """What else is wrong with a submission whose workspace is no name, so that all of it is told at once."""
+    try:
+        _accept_checked(principal, {**record, "workspace_id": DEFAULT_WORKSPACE}, now, prefix)
+    except InvalidEntry as error:
+        return error.problems
+    except (NotAllowed, EntryTooLarge):
+        pass  # told when the fields are right
+    return ()
 
 
 def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
@@ -131,11 +150,13 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
             field=f"{prefix}entry_type",
         )
     if not principal.role.administers:
-        field = "entry_type" if publisher is Publisher.OPERATORS else "priority"
-        value = entry.entry_type if publisher is Publisher.OPERATORS else entry.priority.value
+        decides = publisher is Publisher.OPERATORS
+        field = "entry_type" if decides else "priority"
+        value = entry.entry_type if decides else entry.priority.value
+        own_way = "use a type that agents may publish" if decides else "leave priority out"
         raise NotAllowed(
             f"{prefix}{field} {value} needs a token of role OWNER or ADMIN, this one is {principal.role.value}",
-            hint="leave priority out, or ask an operator",
+            hint=f"{own_way}, or ask an operator",
             field=f"{prefix}{field}",
         )
     return True
@@ -145,7 +166,7 @@ def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:
     named = record.get("workspace_id")
     if named is None or named != principal.workspace_id:
         if named is not None and not isinstance(named, str):
-            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", "is no text"),))
+            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", "is no text", _WORKSPACE_FIX),))
         try:
             record["workspace_id"] = principal.workspace(named)
         except InvalidQuery as error:

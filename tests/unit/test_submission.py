@@ -80,6 +80,24 @@ def test_a_token_for_all_workspaces_takes_the_body_s_or_default_and_never_the_sy
         assert fields_of(caught.value) == ["workspace_id"]
 
 
+def test_a_bad_workspace_hides_no_other_problem() -> None:
+    with pytest.raises(InvalidEntry) as caught:
+        accept(OWNER, {"workspace_id": "_x", "severity": "loud", "ts": "soon", "nope": 1}, NOW, "entries[4].")
+    wrong = ("entry_type", "nope", "severity", "summary", "ts", "workspace_id")
+    assert fields_of(caught.value) == [f"entries[4].{name}" for name in wrong]
+    assert all(problem.fix for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("fields", "way"),
+    [({"entry_type": "memory.consolidated"}, "a type that agents may publish"), ({"priority": "pin"}, "priority out")],
+)
+def test_a_refused_authority_says_how_to_do_without(fields: dict[str, object], way: str) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        accept(AGENT, note(**fields), NOW)
+    assert way in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "entry_type", ["token.created", "erasure.requested", "sweep.ticked", "memory.priority_changed"]
 )

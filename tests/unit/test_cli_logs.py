@@ -1,0 +1,60 @@
+"""What a person and what a machine see of the log."""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from crew_journal.services.cli.logs import LEVEL_VARIABLE, configure_logging, plain_line
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps what it shows."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, level: str = "info") -> list[str]:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    configure_logging(level)
+    log = structlog.get_logger("test")
+    log.info("feed.consumer_created", seq=1)
+    log.warning("nats.disconnected", connection="writer", error=None)
+    return stderr.getvalue().splitlines()
+
+
+def test_on_a_terminal_only_what_needs_attention_is_shown_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LEVEL_VARIABLE, raising=False)
+    assert logged(monkeypatch, Screen()) == ["warning: nats disconnected (connection writer)"]
+
+
+def test_a_file_gets_every_event_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LEVEL_VARIABLE, raising=False)
+    lines = [json.loads(line) for line in logged(monkeypatch, io.StringIO())]
+    assert [line["event"] for line in lines] == ["feed.consumer_created", "nats.disconnected"]
+    assert lines[0]["seq"] == 1
+
+
+def test_who_names_a_level_gets_json_of_that_level_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEVEL_VARIABLE, "info")
+    assert [json.loads(line)["level"] for line in logged(monkeypatch, Screen())] == ["info", "warning"]
+
+
+def test_a_quieter_level_stays_quieter_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LEVEL_VARIABLE, raising=False)
+    assert logged(monkeypatch, Screen(), "error") == []
+
+
+def test_nothing_that_is_logged_can_act_on_the_terminal() -> None:
+    line = plain_line(None, "", {"event": "x.y", "level": "error", "timestamp": "t", "why": "\x1b[2J\nowned"})
+    assert line == "error: x y (why \\x1b[2J\\nowned)"

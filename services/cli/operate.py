@@ -53,7 +53,9 @@ def rebuild(
     if json_output:
         emit(result)
         return
-    print(", ".join(f"{name} {safe(value)}" for name, value in flat(result)))
+    names = ", ".join(safe(name) for name in result["projections"])
+    parked = f"; {result['parked']:,} events are parked (crew-journal dlq list)" if result.get("parked") else ""
+    print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
 
 
 def verify(

@@ -234,8 +234,8 @@ class DeadLetters:
             event = decode(letter.seq, letter.subject, original, body, int(headers.get(h.DEAD_TS, "0")))
         except FoldError as error:
             raise InvalidQuery(
-                f"dead letter {letter.letter_seq} would be parked again: {error.message}",
-                hint="discard it, or fix and rebuild the projection",
+                f"the event would be parked again: {error.message}",
+                hint="discard it, and have its publisher send it right",
             ) from None
         fresh = derived_id(PURPOSE, 1, f"retry/{letter.letter_seq}/{letter.seq}")
         new_headers = {**original, h.MSG_ID: message_id(letter.workspace_id, fresh)}

@@ -205,7 +205,9 @@ class TokenRegistry:
                 "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
             )
         if all_workspaces and workspace:
-            raise InvalidQuery("workspace_id and all_workspaces exclude each other", field="all_workspaces")
+            raise InvalidQuery(
+                "workspace_id and all_workspaces exclude each other", hint="give one of the two", field="all_workspaces"
+            )
         workspace_id = None if all_workspaces else principal.workspace(workspace)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
         try:
@@ -224,7 +226,11 @@ class TokenRegistry:
         except ValidationError as error:
             problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
             field = ".".join(str(part) for part in problem["loc"]) or "role"
-            raise InvalidQuery(problem["msg"].removeprefix("Value error, "), field=field) from None
+            raise InvalidQuery(
+                problem["msg"].removeprefix("Value error, "),
+                hint="AGENT needs agent_id, LEAD agent_id and crew_id; OWNER and ADMIN need neither",
+                field=field,
+            ) from None
         recorded = await self._journal.record(
             workspace_id or SYSTEM_WORKSPACE,
             payload,

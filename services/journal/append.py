@@ -2,7 +2,9 @@
 
 Invariants: an id is bound to one content for ever — the same content again returns the first sequence, other content is
 a conflict, and two concurrent appends of one id are served one after the other, so never are both of two contents acked.
-A batch is validated whole before anything is published.
+A batch is validated whole before anything is published. What the broker calls a duplicate is believed only after a look
+at the stored message: whoever may publish on NATS chooses his message ids freely, so it may be a stranger's, and the
+entry is then published again under a message id that nobody can foresee.
 
 One limit is the broker's: a batch that holds an id which only the broker still remembers (published by another process
 within the dedupe window and not yet in the views) is published one by one; a conflict found then is reported although
@@ -12,33 +14,38 @@ the other entries of the batch are stored. Sending the batch again is safe.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import structlog
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
+from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import ActorType, JournalEntry, Severity
 from crew_journal.schemas.errors import (
     BrokerUnavailable,
     EntryConflict,
     EntryTooLarge,
     FieldProblem,
+    FoldError,
     InvalidEntry,
     NotAllowed,
 )
-from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.control import ControlPayload
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.schemas.ports import IdentityReader, Published
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.plain import Accepted
+from crew_journal.services.journal.atomic import EncodedMessage
+from crew_journal.services.journal.plain import Accepted, entry_head
 from crew_journal.services.journal.submission import accept, content_hash, encode_entry
 from crew_journal.services.journal.writer import Writer
 
@@ -46,8 +53,13 @@ RECENT_IDS: Final = 20_000
 """Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""
 YIELD_EVERY: Final = 100
 """Submissions of a batch validated before others get the event loop: about 1.5 ms."""
+_NONCE_BYTES: Final = 12
+"""Random bytes of a message id that nobody can foresee."""
+_OTHER: Final = ""
+"""Stands for the content of an entry that has our id and cannot have our content: its subject is another."""
 _SHOWN_IDS: Final = 10
 """Ids that an error message names."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +149,9 @@ class Journal:
             fresh = [batch[index] for identity, index in first_of.items() if identity not in known]
             if fresh:
                 acks = await self._writer.post_atomic(fresh)
-                known |= await self._settle(fresh, acks)
-                repeated |= {a.identity: ack.duplicate for a, ack in zip(fresh, acks, strict=True)}
+                for accepted, (settled, before) in zip(fresh, await self._settle(fresh, acks), strict=True):
+                    known[accepted.identity] = settled
+                    repeated[accepted.identity] = before
         return [
             Appended(
                 accepted.entry_id,
@@ -210,10 +223,10 @@ class Journal:
                 return Appended(accepted.entry_id, found.seq, True)
             ack = await self._writer.post(accepted)
             if ack.duplicate:
-                await self._settle([accepted], [ack])
-            else:
-                self._remember(identity, _Known(ack.seq, accepted.content))
-            return Appended(accepted.entry_id, ack.seq, ack.duplicate)
+                [(known, repeated)] = await self._settle([accepted], [ack])
+                return Appended(accepted.entry_id, known.seq, repeated)
+            self._remember(identity, _Known(ack.seq, accepted.content))
+            return Appended(accepted.entry_id, ack.seq, False)
         finally:
             del in_hand[identity]
             mine.set_result(None)
@@ -252,26 +265,44 @@ class Journal:
         found = self._identities.find(accepted.workspace_id, accepted.entry_id)
         return None if found is None else _Known(found.seq, found.content.hex())
 
-    async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> dict[str, _Known]:
-        """Compare what the broker calls a duplicate with what it has stored, and remember the rest."""
-        settled: dict[str, _Known] = {}
+    async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> list[tuple[_Known, bool]]:
+        """Compare what the broker calls a duplicate with what it has stored, and remember the rest.
+
+        Returns:
+            For each entry where it is, and whether it was there before.
+        """
+        settled: list[tuple[_Known, bool]] = []
         conflicts: list[str] = []
         for accepted, ack in zip(batch, acks, strict=True):
-            known = _Known(ack.seq, accepted.content)
+            outcome = _Known(ack.seq, accepted.content), False
             if accepted.given_id:
                 if ack.duplicate:
-                    known = _Known(ack.seq, await self._stored_content(accepted, ack.seq))
-                    if known.content != accepted.content:
+                    outcome = await self._duplicate(accepted, ack.seq)
+                    if outcome[0].content != accepted.content:
                         conflicts.append(accepted.entry_id)
-                self._remember(accepted.identity, known)
-            settled[accepted.identity] = known
+                self._remember(accepted.identity, outcome[0])
+            settled.append(outcome)
         if conflicts:
             raise _conflict(conflicts)
         return settled
 
-    async def _stored_content(self, accepted: Accepted, seq: int) -> str:
+    async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
+        """Where an entry is whose message id the broker knows from the message at ``seq``, and whether it was before."""
+        content = await self._stored_content(accepted, seq)
+        if content is not None:
+            return _Known(seq, content), True
+        _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
+        unforeseen = f"{accepted.identity}/{secrets.token_hex(_NONCE_BYTES)}"
+        head = entry_head(unforeseen, accepted.entry_id, accepted.content)
+        published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
+        return _Known(published.seq, accepted.content), False
+
+    async def _stored_content(self, accepted: Accepted, seq: int) -> str | None:
+        """The content hash of the message at ``seq`` as a fold sees it; None if it is not an entry with this id."""
         try:
-            stored = await self._messages.get_msg(JOURNAL_STREAM, seq=seq, direct=True)
+            stored = await self._messages.get_msg(
+                JOURNAL_STREAM, seq=seq
+            )  # direct: a header Status would deceive nats-py
         except NotFoundError:
             raise EntryConflict(
                 f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
@@ -282,7 +313,16 @@ class Journal:
             raise BrokerUnavailable(
                 f"cannot compare with the entry stored at {seq}: {error}", hint="try again with the same id"
             ) from None
-        return str((stored.headers or {}).get(h.CONTENT_HASH, ""))
+        headers = {name: str(value) for name, value in (stored.headers or {}).items()}
+        try:
+            event = decode(seq, stored.subject or "", headers, stored.data or b"", 0)
+        except FoldError:
+            return None
+        if not isinstance(event, EntryRecorded):
+            return None
+        if event.workspace_id != accepted.workspace_id or event.entry.id != accepted.entry_id:
+            return None
+        return event.content.hex() if stored.subject == accepted.subject else _OTHER  # else the hash is a lie
 
     def _remember(self, identity: str, known: _Known) -> None:
         self._recent[identity] = known

@@ -19,6 +19,7 @@ from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ports import Identity
 from crew_journal.services.journal.append import Appended, Journal
 from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.submission import accept
 
 
 async def events(rig: Rig) -> list[EntryRecorded]:
@@ -98,6 +99,53 @@ async def test_an_id_whose_message_was_erased_cannot_be_used_again(broker: Manag
         later = Journal(rig.writer, rig.ids, clock=lambda: NOW)
         with pytest.raises(EntryConflict, match="erased"):
             await later.append(AGENT, note(id="e1"))
+
+
+FOREIGN = [
+    ("journal.rival.red.scout.run.completed", {"id": "x1", "summary": "theirs"}),
+    ("journal.acme.red.scout.run.completed", {"id": "x1", "summary": "the same subject, another id"}),
+    ("journal.rival.red.scout.run.completed", "no entry at all"),
+]
+
+
+@pytest.mark.parametrize(("subject", "body"), FOREIGN)
+@pytest.mark.parametrize("deceit", [{}, {"Status": "404"}])
+async def test_a_strangers_message_with_our_message_id_swallows_no_entry(
+    broker: ManagedBroker, subject: str, body: object, deceit: dict[str, str]
+) -> None:
+    async with journal_rig(broker) as rig:
+        mine = accept(AGENT, note(id="e1"), NOW)
+        claims = {h.MSG_ID: "acme/e1", h.CONTENT_HASH: mine.content, h.ENTRY_ID: "e1", **deceit}
+        await rig.client.jetstream().publish(subject, orjson.dumps(body), headers=claims)
+        appended = await rig.journal.append(AGENT, note(id="e1"))
+        assert appended == Appended("e1", 2, False)
+        stored = (await rig.stored())[1]
+        event = decode(2, stored.subject, stored.headers, stored.data, 0)
+        assert isinstance(event, EntryRecorded)
+        assert (event.entry.id, event.content.hex()) == ("e1", mine.content)
+        assert await rig.journal.append(AGENT, note(id="e1")) == Appended("e1", 2, True)
+        with pytest.raises(EntryConflict):
+            await rig.journal.append(AGENT, note("other", id="e1"))
+
+
+async def test_a_strangers_message_with_our_message_id_swallows_no_entry_of_a_batch(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        for n in (1, 3):
+            claims = {h.MSG_ID: f"acme/e{n}"}
+            await rig.client.jetstream().publish("journal.rival.red.scout.note", b"{}", headers=claims)
+        outcome = await rig.journal.append_batch(AGENT, [note(f"n {n}", id=f"e{n}") for n in range(5)])
+        assert [(a.id, a.duplicate) for a in outcome] == [(f"e{n}", False) for n in range(5)]
+        stored = await rig.stored()
+        assert [orjson.loads(stored[a.seq - 1].data)["summary"] for a in outcome] == [f"n {n}" for n in range(5)]
+
+
+async def test_a_forged_content_hash_under_another_subject_is_a_conflict(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        claims = {h.MSG_ID: "acme/e1", h.CONTENT_HASH: accept(AGENT, note(id="e1"), NOW).content}
+        body = orjson.dumps({"id": "e1", "summary": "taken"})
+        await rig.client.jetstream().publish("journal.acme.red.other.note", body, headers=claims)
+        with pytest.raises(EntryConflict, match="e1"):
+            await rig.journal.append(AGENT, note(id="e1"))
 
 
 @pytest.mark.parametrize("group_commit", [False, True])

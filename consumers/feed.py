@@ -3,8 +3,12 @@
 Ack policy ALL and MANUAL (the last message of a batch is acked after the handler returned), ack wait 30 s, deliveries
 without limit, at most 4,000 unacked. Invariant: the handler gets every message after ``start_seq`` at least once and
 never one before an earlier one that it has not finished: a batch that fails is kept and tried again, nothing overtakes
-it; deliveries are counted, and where the count has a gap, or the durable is gone or disagrees, the consumer is created
-anew after the last message that was handled. That one, not the ack, is the truth.
+it. Where the stream's sequence has a gap, what lies in it is read from the stream; where the durable is gone, disagrees
+or has delivered what never came, the consumer is created anew after the last message that was handled. That one, not
+the ack, is the truth.
+
+Why gaps are read and not asked for again: ``fetch`` of nats-py takes a stored message with a header ``Status``, which
+anybody who may publish can send, for a word of the server and throws it away, every time it is delivered.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ from nats.js.errors import NotFoundError
 
 from crew_journal.consumers.fetching import mend_timeouts
 from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.positions import Position, position_of, raw_message
+from crew_journal.consumers.positions import position_of, raw_message
+from crew_journal.consumers.replay import replay
+from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 
@@ -139,7 +145,6 @@ class LiveFeed:
         self._lock = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
-        self._delivery = 0  # deliveries of the durable that were seen
         self._lag = 0
         self._recreated = 0
         self._running = False
@@ -194,8 +199,6 @@ class LiveFeed:
         """Keep the durable if it stands exactly where we do, else create it anew."""
         info = await self._info()
         if info is not None and self._agrees(info):
-            assert info.delivered is not None
-            self._delivery = info.delivered.consumer_seq
             self._lag = info.num_pending or 0
             return
         await self._recreate("it is new" if info is None else "it disagrees with the checkpoint")
@@ -223,7 +226,6 @@ class LiveFeed:
             await self._js.delete_consumer(self._stream, self._durable)
         self._recreated += 1
         info = await self._js.add_consumer(self._stream, self._consumer_config(self._next))
-        self._delivery = 0
         self._lag = info.num_pending or 0
         _log.info("feed.consumer_created", durable=self._durable, start_seq=self._next, why=why)
 
@@ -238,32 +240,50 @@ class LiveFeed:
         async with self._lock:
             if self._stopping.is_set():
                 return
-            due, last = self._in_order(messages)
-            for start in range(0, len(due), self._batch):  # nats-py may hand out a message more than it was asked for
-                if not await self._handle(due[start : start + self._batch]):
-                    return
-            if last is not None:
-                try:
-                    await last.ack()
-                except NatsError as error:
-                    self._fails(f"ack: {error}")  # delivered again, and left out as handled
-                self._lag = position_of(last.reply).pending
+            if not messages or not await self._take(messages):
+                return
+            last = max(messages, key=lambda message: position_of(message.reply).seq)
+            try:
+                await last.ack()
+            except NatsError as error:
+                self._fails(f"ack: {error}")  # delivered again, and left out as handled
+            self._lag = position_of(last.reply).pending
 
-    def _in_order(self, messages: Sequence[Msg]) -> tuple[list[RawMessage], Msg | None]:
-        """What of a batch is new and follows without a gap, and its last message to be acked."""
+    async def _take(self, messages: Sequence[Msg]) -> bool:
+        """Hand on what is new, in order, with what lies in gaps; False if the feed stops before."""
         due: list[RawMessage] = []
-        last: Msg | None = None
-        after = self._next - 1
+        expected = self._next
         for message in messages:
-            position: Position = position_of(message.reply)
-            if position.delivery != self._delivery + 1:
-                continue  # of a consumer before, or after a gap: then the watch starts the durable anew
-            self._delivery = position.delivery
-            last = message
-            if position.seq > after:
-                after = position.seq
-                due.append(raw_message(position, message.subject, message.headers, message.data))
-        return due, last
+            position = position_of(message.reply)
+            if position.seq < expected:
+                continue  # delivered again
+            if position.seq > expected:  # lost on the way, or deleted from the stream
+                if not await self._handle_all(due) or not await self._read(expected, position.seq - 1):
+                    return False
+                due = []
+            due.append(raw_message(position, message.subject, message.headers, message.data))
+            expected = position.seq + 1
+        return await self._handle_all(due)
+
+    async def _handle_all(self, due: Sequence[RawMessage]) -> bool:
+        for start in range(0, len(due), self._batch):  # nats-py may hand out a message more than it was asked for
+            if not await self._handle(list(due[start : start + self._batch])):
+                return False
+        return True
+
+    async def _read(self, first_seq: int, last_seq: int) -> bool:
+        """Hand on what the stream holds between the two; False if the feed stops before."""
+        async with contextlib.aclosing(
+            replay(self._client, first_seq, last_seq, batch=self._batch, stream=self._stream)
+        ) as batches:
+            try:
+                async for batch in batches:
+                    if not await self._handle(batch):
+                        return False
+            except BrokerUnavailable as error:
+                self._fails(f"broker: {error}")
+                return False
+        return True
 
     async def _handle(self, due: list[RawMessage]) -> bool:
         """Give the batch to the handler until it takes it; False if the feed stops before."""
@@ -294,25 +314,29 @@ class LiveFeed:
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        seen, seen_at = self._delivery, loop.time()
+        stuck_at = 0
+        since: float | None = None  # since when deliveries are on their way that have not come
         while True:
             await asyncio.sleep(self._watch_s)
             try:
                 info = await self._info()
                 if self._lock.locked():  # the handler is at work, and tells of its own faults
-                    seen_at = loop.time()
+                    since = None
                     continue
                 async with self._lock:
                     delivered = None if info is None else info.delivered
                     if info is None:
                         await self._recreate("it was deleted")
-                    elif delivered is None or delivered.consumer_seq == self._delivery:
+                    elif delivered is None or delivered.stream_seq < self._next:
                         self._lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
-                        seen_at = loop.time()
-                    elif seen == self._delivery and loop.time() - seen_at > LOST_AFTER_S:
-                        await self._recreate("deliveries were lost")
-                if seen != self._delivery:
-                    seen, seen_at = self._delivery, loop.time()
+                        since = None
+                    elif since is None or stuck_at != self._next:
+                        stuck_at, since = self._next, loop.time()
+                    elif loop.time() - since > LOST_AFTER_S:
+                        since = None
+                        if await self._read(self._next, delivered.stream_seq):
+                            self._next = max(self._next, delivered.stream_seq + 1)
+                            await self._recreate("deliveries were lost")
             except (NatsError, JetStreamError, TimeoutError) as error:
                 self._fails(f"broker: {error}")
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, Protocol, runtime_checkable
 
 import orjson
@@ -66,7 +66,7 @@ class Diverting(Protocol):
 
 async def replay(
     client: Client, first_seq: int, last_seq: int, *, batch: int = REPLAY_BATCH_MESSAGES, stream: str = JOURNAL_STREAM
-) -> AsyncIterator[list[RawMessage]]:
+) -> AsyncGenerator[list[RawMessage], None]:
     """The stored messages from ``first_seq`` to ``last_seq``, both included, in stream order.
 
     Ends at the stream's end as it is now if that comes first. Deleted sequences are simply not there.

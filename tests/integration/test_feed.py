@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from nats.js.errors import NotFoundError
 from support.journal import AGENT, Rig, eventually, journal_rig, note
 
@@ -196,10 +197,10 @@ async def test_a_restarted_broker_loses_and_reorders_nothing(broker: ManagedBrok
         assert views.folded == list(range(1, 6_001))
 
 
-async def test_deliveries_that_somebody_else_pulled_are_asked_for_again(broker: ManagedBroker) -> None:
+async def test_deliveries_that_somebody_else_pulled_are_read_from_the_stream(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         views = Views()
-        async with feeding(rig, views) as feed:
+        async with feeding(rig, views):
             await fill(rig, 10)
             await eventually(lambda: views.checkpoint == 10, "the first are folded")
             thief = await rig.client.jetstream().pull_subscribe_bind(consumer="views", stream="JOURNAL")
@@ -211,9 +212,28 @@ async def test_deliveries_that_somebody_else_pulled_are_asked_for_again(broker: 
                 except TimeoutError:
                     continue
             total = await rig.count()
-            await eventually(lambda: views.checkpoint == total, "what was stolen came again")
+            await eventually(lambda: views.checkpoint == total, "what was stolen came, too")
             assert views.folded == list(range(1, total + 1))
-            assert feed.status().recreated >= 1
+
+
+@pytest.mark.parametrize("status", ["404", "100", "409", "500"])
+async def test_a_message_that_claims_to_be_a_word_of_the_server_stops_nobody(
+    broker: ManagedBroker, status: str
+) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        js = rig.client.jetstream()
+        async with feeding(rig, views) as feed:
+            await fill(rig, 3)
+            await js.publish("journal.acme._.scout.note", b"{}", headers={"Status": status})
+            await fill(rig, 3)
+            await eventually(lambda: views.checkpoint == 7, "what came after it is folded")
+            await js.publish("journal.acme._.scout.note", b"{}", headers={"Status": status})  # nothing comes after it
+            await eventually(lambda: views.checkpoint == 8, "the last one is folded")
+            await fill(rig, 3)
+            await eventually(lambda: views.checkpoint == 11, "the feed goes on")
+            assert feed.status().recreated <= 2
+        assert views.folded == list(range(1, 12))
 
 
 async def test_lone_messages_arrive_at_once_and_none_is_lost_on_the_way(broker: ManagedBroker) -> None:

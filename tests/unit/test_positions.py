@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
 
 from crew_journal.consumers.positions import Position, position_of, read_headers, status_of
+
+_VALUES = st.text("ab :\t\x0b\x1c\x85\xe4\n", max_size=6).map(str.encode)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +38,26 @@ def test_another_reply_subject_is_no_position(reply: str) -> None:
         (b"NATS/1.0\r\nno colon\r\nA: b\r\n: x\r\n\r\n", {"A": "b"}),
         (b"NATS/1.0\r\nA: \xff\r\n\r\n", {"A": "\ufffd"}),
         (b"NATS/1.0\r\n\r\n", {}),
+        (b"NATS/1.0\r\nA:  two\r\nB: end  \r\n\r\n", {"A": "two", "B": "end"}),
+        (b"NATS/1.0\r\nA : q\r\n folded: b\r\nA b: c\r\n\r\n", {"A": "q", "folded": "b"}),
+        (b"NATS/1.0\r\nA: b: c\r\nA: second  word\r\n\r\n", {"A": "second  word"}),
     ],
 )
 def test_a_header_block_is_read_as_written_by_anybody(block: bytes, expected: dict[str, str]) -> None:
     assert read_headers(block) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"Crew-Entry-Id", b"A", b" A", b"A b", b"", b"\xc3\xa4", b"A\t"]), _VALUES),
+        max_size=4,
+    ),
+    st.sampled_from([b":", b": ", b":  ", b" : ", b":\t", b""]),
+)
+def test_replay_and_live_feed_read_the_same_headers(lines: list[tuple[bytes, bytes]], colon: bytes) -> None:
+    block = b"NATS/1.0\r\n" + b"".join(name + colon + value + b"\r\n" for name, value in lines) + b"\r\n"
+    live = {name: value for name, value in Client._parse_header_lines(block[10:]).items() if name}
+    assert read_headers(block) == live
 
 
 def test_the_status_is_in_the_first_line() -> None:

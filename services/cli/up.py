@@ -6,10 +6,12 @@ Invariant: SIGTERM and Ctrl-C drain and exit 0; a second one ends the process at
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -114,7 +116,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         await starting
         await _announce(runtime, settings, as_json=as_json)
         if sample:
-            showing = asyncio.create_task(asyncio.to_thread(_show_sample, runtime, settings.data_dir, as_json))
+            showing = asyncio.create_task(_beside(lambda: _show_sample(runtime, settings.data_dir, as_json)))
             await asyncio.wait({showing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if showing.done():
                 await showing
@@ -130,6 +132,32 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         stopping.cancel()
         await runtime.stop()
     say("stopped")
+
+
+async def _beside(work: Callable[[], None]) -> None:
+    """Run ``work`` in a daemon thread: when ``up`` is asked to stop meanwhile, it must not wait for it to give up."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        failed: Exception | None = None
+        try:
+            work()
+        except Exception as error:
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, failed)
+
+    threading.Thread(target=run, name="sample", daemon=True).start()
+    await done
 
 
 async def _announce(runtime: Runtime, settings: Settings, *, as_json: bool) -> None:

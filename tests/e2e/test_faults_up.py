@@ -48,6 +48,13 @@ def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, n
         assert "Traceback" not in stack.log_tail()
 
 
+def test_a_stop_signal_while_the_sample_is_loading_ends_up_at_once(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data", ("--embedder", "none", "--sample")) as stack:
+        stack.up()
+        assert stack.terminate(deadline_s=20) == 0, stack.log_tail()
+        assert stack.runtime() is None
+
+
 def test_a_restart_keeps_the_brokers_port_the_token_and_all_data(tmp_path: Path) -> None:
     with Stack(tmp_path / "data") as stack:
         before = stack.up()

@@ -27,9 +27,9 @@ from nats.js.errors import APIError, NotFoundError
 
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import ActorType, Severity
-from crew_journal.schemas.errors import BrokerUnavailable, FoldError, InvalidQuery, NotFound
+from crew_journal.schemas.errors import BrokerUnavailable, EntryConflict, FoldError, InvalidQuery, NotFound
 from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import DeadLetterDiscarded, DeadLetterRetried, EventParked
+from crew_journal.schemas.events.control import ControlPayload, DeadLetterDiscarded, DeadLetterRetried, EventParked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id, is_workspace, message_id
 from crew_journal.schemas.ports import IdentityReader
@@ -142,7 +142,7 @@ class DeadLetters:
             h.DEAD_TS: str(message.published_ms),
         }
         await self._writer.publish(deadletter_subject(projection, workspace), message.data, headers)
-        await self._journal.record(
+        await self._record(
             workspace,
             EventParked(projection=projection, version=version, seq=message.seq, subject=message.subject, reason=why),
             summary=f"{projection} could not fold the event at {message.seq}; it is parked",
@@ -200,7 +200,7 @@ class DeadLetters:
         letter, body, headers = await self.get(letter_seq)
         body, new_headers = self._again(letter, body, headers)
         published = await self._writer.publish(letter.subject, body, new_headers)
-        await self._journal.record(
+        await self._record(
             letter.workspace_id,
             DeadLetterRetried(projection=letter.projection, seq=letter.seq, new_seq=published.seq),
             summary=f"The event at {letter.seq}, parked by {letter.projection}, is published again at {published.seq}",
@@ -218,7 +218,7 @@ class DeadLetters:
             NotFound: If there is no such letter.
         """
         letter, _, _ = await self.get(letter_seq)
-        await self._journal.record(
+        await self._record(
             letter.workspace_id,
             DeadLetterDiscarded(projection=letter.projection, seq=letter.seq, reason=reason),
             summary=f"The event at {letter.seq}, parked by {letter.projection}, needs nothing more",
@@ -250,6 +250,17 @@ class DeadLetters:
             new_headers.pop(h.CONTENT_HASH, None)
         new_headers[h.ENTRY_ID] = record["id"]
         return orjson.dumps(record), new_headers
+
+    async def _record(self, workspace_id: str, payload: ControlPayload, *, entry_id: str, **fields: Any) -> None:
+        """Record a decision once; where somebody holds the id that follows from it, under another one.
+
+        Anybody who may publish can foresee such an id and take it. Were that a failure, he would stop the folding of all
+        workspaces. The fold knows a parking by projection and sequence, so recording it twice changes nothing.
+        """
+        try:
+            await self._journal.record(workspace_id, payload, entry_id=entry_id, **fields)
+        except EntryConflict:
+            await self._journal.record(workspace_id, payload, **fields)
 
     async def _next(self, at: int) -> tuple[DeadLetter, bytes, Mapping[str, str]] | None:
         """The first letter from ``at`` on."""

@@ -10,10 +10,11 @@ from crew_journal.consumers.messages import RawMessage
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.ports import Identity
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
-from crew_journal.services.journal.deadletters import DeadLetters, workspace_of
+from crew_journal.services.journal.deadletters import PURPOSE, DeadLetters, workspace_of
 
 
 async def raw(rig: Rig, seq: int) -> RawMessage:
@@ -47,6 +48,22 @@ async def test_a_parked_event_is_kept_once_with_its_reason_and_recorded_once(bro
         parked = await entry_at(rig, 2)
         assert (parked.workspace_id, parked.entry.entry_type) == ("acme", "projection.event_parked")
         assert (parked.entry.payload["seq"], parked.entry.payload["version"]) == (1, 3)
+
+
+async def test_who_takes_the_id_of_a_parking_beforehand_stops_nothing(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        letters = DeadLetters(rig.writer, rig.journal, rig.ids)
+        taken = derived_id(PURPOSE, 1, "parked/decode/2")
+        squat = {"Nats-Msg-Id": f"acme/{taken}"}
+        await rig.client.jetstream().publish(
+            "journal.acme._.scout.note", orjson.dumps({"id": taken, "summary": "mine"}), headers=squat
+        )
+        await rig.client.jetstream().publish("journal.acme._.scout.note", b"no json")
+        await letters.park("decode", 1, await raw(rig, 2), "no JSON")
+        assert [letter.seq for letter in await letters.list()] == [2]
+        parked = await entry_at(rig, 3)
+        assert (parked.control, parked.entry.payload["projection"], parked.entry.payload["seq"]) == (True, "decode", 2)
+        assert parked.entry.id != taken
 
 
 async def test_the_same_event_parked_by_two_projections_is_two_letters(broker: ManagedBroker) -> None:

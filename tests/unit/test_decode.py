@@ -82,6 +82,8 @@ def test_a_derived_kind_of_a_newer_version_is_no_error():
 def test_the_content_hash_of_the_header_counts_and_is_made_from_the_body_otherwise():
     assert entry(headers={h.CONTENT_HASH: "ab" * 16}).content == bytes.fromhex("ab" * 16)
     assert entry().content == entry(headers={h.CONTENT_HASH: "no hash"}).content
+    assert entry().content == entry(headers={h.CONTENT_HASH: "ab  " * 7 + "abcd"}).content
+    assert entry().content == entry(headers={h.CONTENT_HASH: "\u0661" * 32}).content
     assert entry().content != entry(summary="stop").content
 
 

@@ -31,7 +31,7 @@ from crew_journal.schemas.api import (
     TokensAnswer,
 )
 from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import CrewJournalError, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind
 from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.services.client.faults import error_of
 from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
@@ -67,8 +67,8 @@ def exchange(request: Request) -> Steps[Reply]:
         if isinstance(outcome, Reply):
             try:
                 return checked(outcome)
-            except ViewsBehind:
-                raise  # the service has waited already
+            except (BrokerUnavailable, ViewsBehind):
+                raise  # the service has waited already: five times 30 s would look like a hang
             except Unavailable:
                 if attempt == attempts:
                     raise

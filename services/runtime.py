@@ -23,6 +23,7 @@ import Stemmer
 import structlog
 
 from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder
+from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
 from crew_journal.consumers.bulk import fold_range
 from crew_journal.consumers.catchup import keep_up
@@ -45,7 +46,7 @@ from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.activation import activate_embeddings
+from crew_journal.services.journal.activation import activate_embeddings, check_model
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
@@ -158,7 +159,17 @@ class Runtime:
         await writer.open()
         stack.push_async_callback(writer.close)
 
-        store = await asyncio.to_thread(ViewStore.open, data_dir / VIEWS_FILE, memory_mb=settings.duckdb_memory_mb)
+        views_file, memory_mb = data_dir / VIEWS_FILE, settings.duckdb_memory_mb
+        store = await asyncio.to_thread(ViewStore.open, views_file, memory_mb=memory_mb)
+        if (folded := await asyncio.to_thread(_folded, store)) > streams.last_seq:
+            await asyncio.to_thread(store.close)
+            aside = views_file.with_name(f"{VIEWS_FILE}.of-{folded}")
+            views_file.replace(aside)
+            log.error("views.ahead_of_stream", views_seq=folded, stream_seq=streams.last_seq, kept_as=aside.name)
+            self._say(
+                f"views: at {folded}, but the stream ends at {streams.last_seq}; built anew, kept as {aside.name}"
+            )
+            store = await asyncio.to_thread(ViewStore.open, views_file, memory_mb=memory_mb)
         stack.callback(store.close)
         desks: list[DeadLetters] = []
 
@@ -305,6 +316,8 @@ class Runtime:
             return {"equal": all(result.equal for result in results), "projections": results}
 
         async def switch(workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
+            running = {self._observed.model_id} if self._observed is not None else set()
+            await check_model(store, model, {MODEL_ID, self._settings.ollama_model, *running})
             return await activate_embeddings(
                 journal, store, model=model, embedder=self._choice.kind, reason=reason, workspace_id=workspace_id
             )
@@ -333,6 +346,15 @@ class Runtime:
 
     async def _reactor_figures(self) -> list[Mapping[str, Any]]:
         return [_mapping(await reactor.status()) for reactor in self._reactors]
+
+
+def _folded(store: ViewStore) -> int:
+    """The highest checkpoint in the file. Beyond the stream's end it is of another stream, or of one that lost its end:
+    sequences would come again with other messages, and every one up to the checkpoint would be skipped."""
+    if not store.rows("SELECT 1 FROM information_schema.tables WHERE table_name = 'checkpoint'"):
+        return 0
+    ((highest,),) = store.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")
+    return int(highest)
 
 
 def _mapping(value: object) -> dict[str, Any]:

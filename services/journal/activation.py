@@ -6,15 +6,41 @@ Invariant: an activation is recorded when it changes something and only then; a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
+from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.settings import EmbedderKind
+from crew_journal.schemas.views import EMBEDDINGS
 from crew_journal.services.journal.append import Journal
 
 _ACTIVE = "SELECT model FROM embeddings_active WHERE workspace_id = ?"
+_KNOWN = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE dim > 0 ORDER BY model"
+
+
+async def check_model(views: ViewReader, model: str, runnable: Collection[str]) -> None:
+    """Refuse a model that nobody could recall with: a misspelt name would silently take the dense arm away.
+
+    Args:
+        views: Hold the vectors there are.
+        model: What is to be activated.
+        runnable: Models that an embedder of this node runs or would run as it is set up.
+
+    Raises:
+        NotFound: If it is none of those, and there are no vectors of it either.
+    """
+    if model in runnable:
+        return
+    known = {str(name) for (name,) in await asyncio.to_thread(views.rows, _KNOWN, [])}
+    if model not in known:
+        raise NotFound(
+            "no embedder here runs that model, and there are no vectors of it",
+            hint=f"use one of {', '.join(sorted(known.union(runnable)))}",
+            field="model",
+        )
 
 
 async def activate_embeddings(

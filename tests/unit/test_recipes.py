@@ -149,3 +149,17 @@ def test_an_evaluation_reports_each_category_and_all_together():
         "questions": 1, "recall@5": 1.0, "recall@10": 1.0, "ndcg@5": 0.6309, "ndcg@10": 0.6309, "mrr": 0.5,
         "session_recall@5": 1.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", ["rrf", "robust", "dense", "lexical"])
+def test_ties_of_every_recipe_go_to_the_newer_and_then_to_the_smaller_id_however_entries_arrive(recipe):
+    times = {"b": 9, "c": 10, "a": 9, "d": 8}
+    for names in ("bcad", "dacb"):
+        events = [
+            recorded(seq, "parser broke", id=name, ts=f"2026-11-21T{times[name]:02}:00:00.000Z")
+            for seq, name in enumerate(names, 1)
+        ]
+        index = index_of(events, [vector_fact(event, [1, 0, 0]) for event in events])
+        hits = ask(index, "parser", [1, 0, 0], recipe)
+        assert list(hits) == ["c", "a", "b", "d"]
+        assert list(ask(index, "parser", [1, 0, 0], recipe, k=2)) == ["c", "a"]

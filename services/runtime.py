@@ -31,6 +31,7 @@ from crew_journal.consumers.discovery import discover_projections, discover_reac
 from crew_journal.consumers.feed import LiveFeed
 from crew_journal.consumers.host import Host
 from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.opening import open_views
 from crew_journal.consumers.prepare import Parked
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.rebuild import rebuild, verify
@@ -159,17 +160,11 @@ class Runtime:
         await writer.open()
         stack.push_async_callback(writer.close)
 
-        views_file, memory_mb = data_dir / VIEWS_FILE, settings.duckdb_memory_mb
-        store = await asyncio.to_thread(ViewStore.open, views_file, memory_mb=memory_mb)
-        if (folded := await asyncio.to_thread(_folded, store)) > streams.last_seq:
-            await asyncio.to_thread(store.close)
-            aside = views_file.with_name(f"{VIEWS_FILE}.of-{folded}")
-            views_file.replace(aside)
-            log.error("views.ahead_of_stream", views_seq=folded, stream_seq=streams.last_seq, kept_as=aside.name)
-            self._say(
-                f"views: at {folded}, but the stream ends at {streams.last_seq}; built anew, kept as {aside.name}"
-            )
-            store = await asyncio.to_thread(ViewStore.open, views_file, memory_mb=memory_mb)
+        store, aside = await asyncio.to_thread(
+            open_views, data_dir / VIEWS_FILE, memory_mb=settings.duckdb_memory_mb, last_seq=streams.last_seq
+        )
+        if aside is not None:
+            self._say(f"views: of another stream, which went to {aside.seq}; built anew, kept as {aside.path.name}")
         stack.callback(store.close)
         desks: list[DeadLetters] = []
 
@@ -346,15 +341,6 @@ class Runtime:
 
     async def _reactor_figures(self) -> list[Mapping[str, Any]]:
         return [_mapping(await reactor.status()) for reactor in self._reactors]
-
-
-def _folded(store: ViewStore) -> int:
-    """The highest checkpoint in the file. Beyond the stream's end it is of another stream, or of one that lost its end:
-    sequences would come again with other messages, and every one up to the checkpoint would be skipped."""
-    if not store.rows("SELECT 1 FROM information_schema.tables WHERE table_name = 'checkpoint'"):
-        return 0
-    ((highest,),) = store.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")
-    return int(highest)
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -145,6 +145,19 @@ class PullConsumer:
             raise _unavailable(error) from error
         return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
+    async def subject_at(self, seq: int) -> str | None:
+        """The subject of the message at ``seq``; None if it was deleted.
+
+        Raises:
+            BrokerUnavailable: If the broker does not answer.
+        """
+        try:
+            return (await self._client.jetstream(timeout=API_TIMEOUT_S).get_msg(JOURNAL_STREAM, seq)).subject
+        except NotFoundError:
+            return None
+        except (NatsError, TimeoutError) as error:
+            raise _unavailable(error) from error
+
     async def close(self) -> None:
         """Stop listening and give back what nobody took. The durable stays."""
         subscription, self._subscription = self._subscription, None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import secrets
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -47,9 +48,12 @@ from crew_journal.schemas.errors import (
     EmbedderUnavailable,
     FoldError,
 )
-from crew_journal.schemas.events.derived import encode_vector
-from crew_journal.schemas.ports import Embedder, Publisher
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.ports import Embedder, Published, Publisher
 
+_NONCE_BYTES: Final = 12
+"""Random bytes of a message id that nobody can foresee."""
 _log = structlog.get_logger(__name__)
 
 
@@ -251,9 +255,7 @@ class EmbedReactor:
             encode_vector(candidate.vector(model, vector, self.identity), self.version)
             for candidate, vector in zip(candidates, vectors, strict=True)
         ]
-        results = await asyncio.gather(
-            *(self._publisher.publish(fact.subject, fact.body, fact.headers) for fact in facts), return_exceptions=True
-        )
+        results = await asyncio.gather(*(self._publish(fact) for fact in facts), return_exceptions=True)
         failure: BaseException | None = None
         for candidate, vector, result in zip(candidates, vectors, results, strict=True):
             if isinstance(result, BaseException):
@@ -265,6 +267,14 @@ class EmbedReactor:
             self._troubles.pop(candidate.seq, None)
         if failure is not None:
             raise failure
+
+    async def _publish(self, fact: OutgoingMessage) -> Published:
+        """Publish a fact; what is called its duplicate is looked at, for anybody can use a message id he foresees."""
+        published = await self._publisher.publish(fact.subject, fact.body, fact.headers)
+        if not published.duplicate or await self._source.subject_at(published.seq) in (fact.subject, None):
+            return published
+        unforeseen = f"{fact.headers[h.MSG_ID]}/{secrets.token_hex(_NONCE_BYTES)}"
+        return await self._publisher.publish(fact.subject, fact.body, {**fact.headers, h.MSG_ID: unforeseen})
 
     async def _put_off(self, piece: Failed) -> None:
         candidate, limits = piece.candidate, self._limits

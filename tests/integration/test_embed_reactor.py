@@ -12,6 +12,7 @@ from support.ollama_server import Failure, OllamaServer, reference_vector
 
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.reactors.embed_limits import durable_name
+from crew_journal.schemas.ids import derived_id, message_id
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker import ManagedBroker
 
@@ -203,3 +204,18 @@ async def test_a_deleted_durable_is_made_again_and_nothing_is_stored_twice(
     status = await bench.until_idle(reactor)
     assert await bench.embedded() == {"e1": 1, "e2": 1}
     assert status.counts["repeated"] == 1, "e1 came again and the broker knew its fact"
+
+
+async def test_a_strangers_message_with_the_message_id_of_a_fact_swallows_no_vector(
+    bench: Bench, embedder: OllamaEmbedder
+) -> None:
+    seq = await bench.escalate("e1")
+    fact_id = derived_id("embed", 1, f"default/e1/{seq}", embedder.model_id)
+    claims = {"Nats-Msg-Id": message_id("default", fact_id)}
+    await bench.js.publish("journal.rival.red.mallory.note", b'{"summary": "mine"}', headers=claims)
+    reactor = await bench.reactor(embedder)
+    await bench.until_facts(1)
+    status = await bench.until_idle(reactor)
+    assert (status.counts["written"], status.counts.get("repeated", 0)) == (1, 0)
+    [fact] = await bench.facts()
+    assert (fact.entry_id, fact.entry_seq) == ("e1", seq)

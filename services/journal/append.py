@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Journal:
         self._writer = writer
         self._identities = identities
         self._clock = clock
-        self._recent: dict[str, _Known] = {}
+        self._recent: OrderedDict[str, _Known] = OrderedDict()  # a dict's first key is slow to find after deletes
         self._in_hand: dict[str, asyncio.Future[None]] = {}
         self._messages = writer.client.jetstream()
 
@@ -327,7 +328,7 @@ class Journal:
     def _remember(self, identity: str, known: _Known) -> None:
         self._recent[identity] = known
         if len(self._recent) > RECENT_IDS:
-            del self._recent[next(iter(self._recent))]
+            self._recent.popitem(last=False)
 
     @asynccontextmanager
     async def _holding(self, identities: Sequence[str]) -> AsyncIterator[None]:

@@ -130,7 +130,7 @@ class IdentityReader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every append, and freezing triples its cost
 class Published:
     """The broker's ack of one message."""
 

@@ -63,7 +63,7 @@ _SHOWN_IDS: Final = 10
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every append
 class Appended:
     """An entry that is in the journal.
 

@@ -6,10 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from support.nats import nats_binary, running_broker
 
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.nats_binary import NatsBinary
+
+settings.register_profile("bounded", deadline=None)  # two shared cores: a slow example is no failure
+settings.register_profile("nightly", deadline=None, max_examples=2_000)
+settings.load_profile("bounded")
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,10 @@ def params_of(given: Mapping[str, object]) -> Params:
 
 def submission(entry: Entry) -> dict[str, Any]:
     """The fields to send, with an id."""
-    record = entry.model_dump(mode="json", exclude_none=True) if isinstance(entry, JournalEntry) else dict(entry)
+    if isinstance(entry, JournalEntry):  # an answer of `get` knows more than an entry may say
+        record = entry.model_dump(mode="json", exclude_none=True, include=set(JournalEntry.model_fields))
+    else:
+        record = dict(entry)
     record.pop("seq", None)  # an entry that was read back can be appended elsewhere
     if not record.get("id"):
         record["id"] = mint_entry_id()

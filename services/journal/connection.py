@@ -182,8 +182,10 @@ class Connection(Client):
         self._state = ConnectionState(True, self._clock(), 0, None)
 
     async def was_disconnected(self) -> None:
-        """Note that the connection was lost; nats-py is reconnecting."""
+        """Note that the connection was lost, and nats-py is reconnecting, or that we closed it."""
         self._state = replace(self._state, connected=False, since=self._clock())
+        if self.is_closed:
+            return  # our own doing, nobody needs to hear of it
         _log.warning("nats.disconnected", connection=self.label, error=self._state.last_error)
 
     async def was_reconnected(self) -> None:

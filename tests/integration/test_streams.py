@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 from nats.js.api import StreamConfig
 from support.journal import eventually, journal_rig
 
@@ -83,3 +84,11 @@ async def test_the_connection_tells_since_when_it_is_down_and_that_it_came_back(
         await broker.start()
         await eventually(lambda: rig.client.state.connected, "the reconnect is seen")
         assert (rig.client.state.reconnects, rig.client.state.last_error) == (1, None)
+
+
+async def test_a_connection_closed_on_purpose_warns_of_nothing(broker: ManagedBroker) -> None:
+    with structlog.testing.capture_logs() as logs:
+        client = await connect(broker.url, broker.user, broker.password, "test")
+        await client.close()
+    assert not client.state.connected
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == []

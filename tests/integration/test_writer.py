@@ -221,3 +221,24 @@ async def test_close_waits_for_what_is_in_flight_and_takes_no_more(broker: Manag
         assert all(task.done() and task.exception() is None for task in tasks)
         with pytest.raises(BrokerUnavailable, match="closed"):
             await rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/late"})
+
+
+async def test_a_dead_letter_among_group_commits_goes_its_own_way(broker: ManagedBroker) -> None:
+    async with journal_rig(broker, group_commit=True, deadline_s=5.0) as rig:
+        letter = OutgoingMessage("deadletter.entries.acme", b"{}", {h.MSG_ID: "acme/letter"})
+        messages = [message(f"m{n}") for n in range(150)]
+        messages.insert(75, letter)
+        published = await asyncio.gather(*(rig.writer.publish(m.subject, m.body, m.headers) for m in messages))
+        assert published.pop(75) == Published(1, False)
+        assert sorted(p.seq for p in published) == list(range(1, 151))
+
+
+async def test_one_message_that_is_too_large_fails_nobody_else_of_its_group(broker: ManagedBroker) -> None:
+    async with journal_rig(broker, group_commit=True) as rig:
+        messages = [message(f"m{n}") for n in range(100)]
+        messages.insert(50, message("large", b"x" * rig.client.max_payload))
+        outcomes = await asyncio.gather(
+            *(rig.writer.publish(m.subject, m.body, m.headers) for m in messages), return_exceptions=True
+        )
+        assert isinstance(outcomes.pop(50), EntryTooLarge)
+        assert sorted(o.seq for o in outcomes if isinstance(o, Published)) == list(range(1, 101))

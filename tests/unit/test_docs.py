@@ -1,0 +1,48 @@
+"""What README and docs tell people to type exists, and what they link to is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from crew_journal.services.cli.main import app
+
+PROJECT = Path(__file__).parents[2]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+MIN_COMMANDS = 15
+LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
+
+
+def commands(page: Path) -> list[str]:
+    """Every ``crew-journal …`` that stands on lines of its own, continuation lines joined."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    return re.findall(r"^(?: {4})?(crew-journal [a-z].*)$", text, re.MULTILINE)
+
+
+TYPED = [pytest.param(line, id=f"{page.name}: {line[:60]}") for page in PAGES for line in commands(page)]
+
+
+def test_the_pages_hold_commands_to_check() -> None:
+    assert len(TYPED) >= MIN_COMMANDS
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_a_command_of_the_docs_exists_with_its_options(line: str) -> None:
+    words = shlex.split(line.replace("…", ""), comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands") and words:
+        assert words[0] in command.commands, f"there is no command {words[0]!r}"
+        command = command.commands[words.pop(0)]
+    known = {name for param in command.params for name in param.opts}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = [link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
+    assert missing == []

@@ -134,10 +134,14 @@ class TokenRegistry:
         self._owner_hash = token_hash(owner_token)
         self._by_hash: dict[str, Principal] = {}
         self._hash_of: dict[str, str] = {}
+        self._generation = views.generation
         self._unsubscribe = views.subscribe(self._committed)
 
     def load(self) -> None:
-        """Read the folded tokens; blocking, once, on the event loop's thread, so that no commit falls in between."""
+        """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between."""
+        self._generation = self._views.generation
+        self._by_hash.clear()
+        self._hash_of.clear()
         rows = self._views.rows(
             "SELECT token_id, sha256, role, workspace_id, crew_id, agent_id FROM tokens WHERE revoked_ms IS NULL"
         )
@@ -159,6 +163,7 @@ class TokenRegistry:
         Raises:
             NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable.
         """
+        self._follow_swaps()
         if is_token(bearer):
             digest = token_hash(bearer)
             if digest == self._owner_hash:
@@ -169,7 +174,13 @@ class TokenRegistry:
 
     def counts(self, token_id: str) -> bool:
         """Whether a token still counts; for answers that last, like the live tail."""
+        self._follow_swaps()
         return token_id == OWNER_TOKEN_ID or token_id in self._hash_of
+
+    def _follow_swaps(self) -> None:
+        """Read anew after a rebuild or a catch-up, which tell no listener what they folded."""
+        if self._views.generation != self._generation:
+            self.load()
 
     async def create(
         self,

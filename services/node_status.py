@@ -23,8 +23,10 @@ from crew_journal.schemas.timestamps import format_ts
 _COUNTS: Final = """
 SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
        (SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)),
-       (SELECT count(*) FROM journal_embeddings WHERE dim > 0 AND model = $2 AND ($1 IS NULL OR workspace_id = $1)),
-       (SELECT count(*) FROM journal_embeddings WHERE dim = 0 AND model = $2 AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
+        WHERE dim > 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
+        WHERE dim = 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
        (SELECT count(*) FROM dead_letters WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
 """
 _ACTIVE: Final = """

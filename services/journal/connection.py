@@ -22,6 +22,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
+from crew_journal.services.journal.diversion import DivertingParser, Sink
 
 ATTEMPT_TIMEOUT_S: Final = 2
 """Seconds for one attempt; on loopback it takes about 2 ms."""
@@ -34,9 +35,6 @@ PENDING_BYTES: Final = 8 * 1024 * 1024
 PING_INTERVAL_S: Final = 20
 """Seconds between pings; with two outstanding a silent connection is found dead within a minute."""
 MAX_PINGS_OUTSTANDING: Final = 2
-
-Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
-"""Takes subject, reply subject, body and raw header block of a message."""
 
 _subject = re.compile(r"[!-~]+")
 _log = structlog.get_logger(__name__)
@@ -78,6 +76,10 @@ def encode_publish(subject: str, reply: str, headers: bytes, body: bytes) -> byt
     )
 
 
+def _on_wire(sid: int) -> bytes:
+    return b"%d" % sid
+
+
 async def _never(message: Msg) -> None:
     raise AssertionError("diverted messages go to the sink")
 
@@ -117,7 +119,8 @@ class Connection(Client):
         self._clock = clock
         self._state = ConnectionState(False, clock(), 0, None)
         self._listeners: list[Callable[[], None]] = []
-        self._sinks: dict[int, Sink] = {}
+        self._sinks: dict[bytes, Sink] = {}
+        self._ps = DivertingParser(self, self._sinks)
 
     @property
     def state(self) -> ConnectionState:
@@ -161,17 +164,17 @@ class Connection(Client):
             sink: Called with subject, reply subject, body and raw header block (None without headers); must not block.
         """
         subscription = await self.subscribe(subject, cb=_never)
-        self._sinks[subscription._id] = sink  # noqa: SLF001  # nats-py names its subscriptions nowhere else
+        self._sinks[_on_wire(subscription._id)] = sink  # noqa: SLF001  # nats-py names its subscriptions nowhere else
         return subscription
 
     async def release(self, subscription: Subscription) -> None:
         """End a diverted subscription; does nothing if the connection is gone."""
-        self._sinks.pop(subscription._id, None)  # noqa: SLF001  # see divert
+        self._sinks.pop(_on_wire(subscription._id), None)  # noqa: SLF001  # see divert
         with contextlib.suppress(NatsError):
             await subscription.unsubscribe()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        sink = self._sinks.get(sid)
+        sink = self._sinks.get(_on_wire(sid))
         if sink is None:
             await super()._process_msg(sid, subject, reply, data, headers)
         else:

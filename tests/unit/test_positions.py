@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from crew_journal.consumers.positions import Position, position_of, read_headers, status_of
+from crew_journal.consumers.positions import EntryHeaders, Position, headers_of, position_of, read_headers, status_of
 
 _VALUES = st.text("ab :\t\x0b\x1c\x85\xe4\n", max_size=6).map(str.encode)
 
@@ -49,7 +49,10 @@ def test_a_header_block_is_read_as_written_by_anybody(block: bytes, expected: di
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([b"Crew-Entry-Id", b"A", b" A", b"A b", b"", b"\xc3\xa4", b"A\t"]), _VALUES),
+        st.tuples(
+            st.sampled_from([b"Crew-Content-Hash", b"Crew-Entry-Id", b"A", b" A", b"A b", b"", b"\xc3\xa4", b"A\t"]),
+            _VALUES,
+        ),
         max_size=4,
     ),
     st.sampled_from([b":", b": ", b":  ", b" : ", b":\t", b""]),
@@ -58,6 +61,20 @@ def test_replay_and_live_feed_read_the_same_headers(lines: list[tuple[bytes, byt
     block = b"NATS/1.0\r\n" + b"".join(name + colon + value + b"\r\n" for name, value in lines) + b"\r\n"
     live = {name: value for name, value in Client._parse_header_lines(block[10:]).items() if name}
     assert read_headers(block) == live
+    put_off = headers_of(block)
+    assert (None if put_off is None else put_off.get("Crew-Content-Hash")) == live.get("Crew-Content-Hash")
+    assert put_off == (live or None)
+
+
+def test_an_entry_s_headers_are_read_when_asked_for() -> None:
+    block = b"NATS/1.0\r\nNats-Msg-Id: a/j_1\r\nCrew-Content-Hash: 00ff\r\nCrew-Format: 1\r\n\r\n"
+    headers = headers_of(block)
+    assert isinstance(headers, EntryHeaders)
+    assert headers.get("Crew-Content-Hash") == "00ff"
+    assert headers.get("Crew-Entry-Id") is None
+    assert headers == {"Nats-Msg-Id": "a/j_1", "Crew-Content-Hash": "00ff", "Crew-Format": "1"}
+    assert len(headers) == 3
+    assert headers_of(b"") is headers_of(None) is None
 
 
 def test_the_status_is_in_the_first_line() -> None:

@@ -157,9 +157,17 @@ def new_documents(documents: Documents, events: Sequence[EntryRecorded]) -> NewD
     )
 
 
+_ASCII_BLANKED: Final = bytes(code if chr(code).isascii() and chr(code).isalnum() else ord(" ") for code in range(256))
+"""Letters and digits as they are, all else a blank: cutting at blanks is then cutting into tokens, and five times faster
+than the regular expression (a commit's words are counted on the event loop)."""
+
+
 def _words(event: EntryRecorded) -> int:
     entry = event.entry
-    return len(tokens_of(entry.summary)) + sum(len(tokens_of(text)) for text in strings_in(entry.payload))
+    text = " ".join((entry.summary, *strings_in(entry.payload))) if entry.payload else entry.summary
+    if text.isascii():
+        return len(text.encode().translate(_ASCII_BLANKED).split())
+    return len(tokens_of(text))
 
 
 def _flags(event: EntryRecorded) -> int:

@@ -50,15 +50,23 @@ class QueryEmbedder:
         self._known: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
         self._paused_until = 0.0
 
+    def remembered(self, text: str) -> QueryVector | None:
+        """The query's vector under the present model if it was made lately: no call, and no turn of the event loop."""
+        embedder = self._embedder()
+        key = (embedder.model_id, text) if embedder is not None else None
+        if key is None or key not in self._known:
+            return None
+        self._known.move_to_end(key)
+        return self._known[key]
+
     async def embed(self, text: str) -> QueryVector | None:
         """The query's vector under the present model; None if there is no model or it failed."""
+        if (known := self.remembered(text)) is not None:
+            return known
         embedder = self._embedder()
         if embedder is None:
             return None
         key = (embedder.model_id, text)
-        if (known := self._known.get(key)) is not None:
-            self._known.move_to_end(key)
-            return known
         loop = asyncio.get_running_loop()
         if loop.time() < self._paused_until:
             return None

@@ -76,6 +76,7 @@ class RecallService:
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock
+        self._turn_taken = False
         self._executor = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="crew-recall")
 
     def figures(self) -> dict[str, int]:
@@ -108,15 +109,18 @@ class RecallService:
             raise InvalidQuery(
                 "walk_depth other than 0 comes with relations", hint="leave walk_depth out", field="walk_depth"
             )
-        # the model works while the views catch up and the index is loaded
-        embedding = asyncio.create_task(self._queries.embed(request.query)) if recipe.uses_vectors else None
-        await asyncio.sleep(0)  # a caller that asks in a loop lets commits in, though nothing below may have to wait
+        embedded = self._queries.remembered(request.query) if recipe.uses_vectors else None
+        embedding = None
+        if recipe.uses_vectors and embedded is None:  # the model works while the views catch up and the index is loaded
+            embedding = asyncio.create_task(self._queries.embed(request.query))
+        await self._take_turns()
         try:
             min_seq = request.min_seq or 0
             if min_seq:
                 await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS)
             await self._cache.get(workspace_id, min_seq)
-            embedded = await embedding if embedding is not None else None
+            if embedding is not None:
+                embedded = await embedding
             index = await self._cache.get(workspace_id, min_seq)
         finally:
             if embedding is not None:
@@ -143,6 +147,21 @@ class RecallService:
             degraded=_degraded(recipe, vector),
             view_seq=view_seq,
         )
+
+    async def _take_turns(self) -> None:
+        """Let the event loop run if a recall was answered since it last did.
+
+        Nothing else in a recall may have to wait, and a caller that asks in a loop must let commits in. A request of its
+        own has had its turn of the loop and needs no second one, which costs milliseconds while entries are written.
+        """
+        if self._turn_taken:
+            await asyncio.sleep(0)
+        if not self._turn_taken:
+            self._turn_taken = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_taken = False
 
     async def _records(
         self, index: HotIndex, workspace_id: str, found: Sequence[Found]

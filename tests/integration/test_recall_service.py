@@ -310,3 +310,14 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
             cache.close()
 
     asyncio.run(run())
+
+
+async def test_recalls_one_after_the_other_let_the_event_loop_run_in_between(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(MINI, told("e1"))
+        await at_work.recall()  # loads the index and the query's vector: from now on nothing has to wait
+        turns = []
+        for number in range(3):
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            await at_work.recall()
+        assert turns[:2] == [0, 1]

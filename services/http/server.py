@@ -43,6 +43,7 @@ class HttpServer:
         self._before_stop = before_stop
         config = uvicorn.Config(
             app,
+            http="httptools",  # C instead of Python
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -31,6 +32,10 @@ from crew_journal.schemas.upcasters import upcast
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _CONTENT_BYTES: Final = 16
+_JOURNAL: Final = Family.JOURNAL  # members of an enum are slow to look up, and every message asks
+_CONTROL: Final = Family.CONTROL
+_NORMAL: Final = Priority.NORMAL
+_is_control_type: Final = lru_cache(maxsize=4_096)(is_control_type)
 
 
 def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes, published_ms: int) -> Event:
@@ -47,10 +52,11 @@ def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: byte
         FoldError: If the message breaks the format; the message says how, without quoting its text.
     """
     parsed = parse_subject(subject)
-    known = headers or _NO_HEADERS
-    if parsed.family is Family.JOURNAL or parsed.family is Family.CONTROL:
+    family = parsed.family
+    known = _NO_HEADERS if headers is None else headers
+    if family is _JOURNAL or family is _CONTROL:
         return _entry(seq, parsed, known, body, published_ms)
-    if parsed.family is Family.DOCUMENT:
+    if family is Family.DOCUMENT:
         return decode_document(seq, parsed, body, published_ms)
     if parsed.kind == DerivedKind.VECTOR:
         return decode_vector(seq, parsed.workspace, known, body, published_ms)
@@ -81,15 +87,15 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
         except ValidationError as error:
             fields = "; ".join(f"{p.field}: {p.problem}" for p in problems_of(error)[:5])
             raise FoldError(f"the entry at {seq} is not valid: {fields}") from None
-    control = subject.family is Family.CONTROL
-    if not control and (entry.priority is not Priority.NORMAL or is_control_type(entry.entry_type)):
+    control = subject.family is _CONTROL
+    if not control and (entry.priority is not _NORMAL or _is_control_type(entry.entry_type)):
         raise FoldError(f"the entry at {seq} needs the service's authority: control type or priority")
     return EntryRecorded(
         seq,
         entry,
         to_ms(entry.ts),
         control,
-        identity_key(entry.workspace_id, entry.id),
+        identity_key(subject.workspace, entry.id),
         content,
         published_ms,
         len(body),
@@ -98,19 +104,24 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
 
 def _believe_subject(seq: int, subject: Subject, record: dict[str, Any]) -> None:
     """Fill in what the body leaves out, refuse where it disagrees."""
-    says = record.setdefault("workspace_id", subject.workspace)
-    if says != subject.workspace:
+    fill = record.setdefault
+    if fill("workspace_id", subject.workspace) != subject.workspace:
         raise FoldError(f"the entry at {seq} names another workspace than its subject", field="workspace_id")
-    if record.setdefault("entry_type", subject.kind) != subject.kind:
+    if fill("entry_type", subject.kind) != subject.kind:
         raise FoldError(f"the entry at {seq} names another type than its subject", field="entry_type")
-    if subject.family is Family.CONTROL:
+    if subject.family is _CONTROL:
         return
-    for name, value in (("crew_id", subject.crew), ("agent_id", subject.agent)):
-        if value is not None:
-            if record.setdefault(name, value) != value:
-                raise FoldError(f"the entry at {seq} names another {name} than its subject", field=name)
-        elif record.get(name):
-            raise FoldError(f"the entry at {seq} names a {name} its subject does not", field=name)
+    crew, agent = subject.crew, subject.agent
+    if record.get("crew_id") if crew is None else fill("crew_id", crew) != crew:
+        raise _disagrees(seq, "crew_id", crew)
+    if record.get("agent_id") if agent is None else fill("agent_id", agent) != agent:
+        raise _disagrees(seq, "agent_id", agent)
+
+
+def _disagrees(seq: int, name: str, value: str | None) -> FoldError:
+    if value is None:
+        return FoldError(f"the entry at {seq} names a {name} its subject does not", field=name)
+    return FoldError(f"the entry at {seq} names another {name} than its subject", field=name)
 
 
 def _content_hash(headers: Mapping[str, str], record: dict[str, Any]) -> bytes:

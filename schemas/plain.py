@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -71,14 +72,52 @@ _DEFAULTS: Final[dict[str, Any]] = {
 _SEVERITIES: Final = {level.value: level for level in Severity}
 _PRIORITIES: Final = {level.value: level for level in Priority}
 _ACTORS: Final = {kind.value: kind for kind in ActorType}
+_moment: Final = datetime.fromisoformat
+_new: Final = JournalEntry.__new__
 _JUDGED_HERE: Final = frozenset(
     {"id", "workspace_id", "entry_type", "ts", "summary", "severity", "priority", "actor_type", "payload", "refs"}
 )
-"""Fields that ``plain_entry`` looks at in its straight line; the others go through ``PLAIN_FIELDS``."""
-_set: Final = object.__setattr__
+"""Fields that ``plain_entry`` looks at in its straight line; the others go through the plan."""
 _known_id: Final = lru_cache(maxsize=16_384)(lambda text: bool(_id(text)))
 _SEEN_BEFORE: Final = frozenset({"crew_id", "agent_id", "mission_id", "trace_id"})
 """Ids that many entries share: worth remembering."""
+_set: Final = object.__setattr__
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What to do with records that have the same fields; none of it depends on a value.
+
+    Attributes:
+        fields: The fields, as the model keeps them; shared by such entries, which a copy of an entry does not.
+        checks: Field and check of what the straight line does not look at.
+        objects: Which of payload and refs there are.
+        empty: Which there are not.
+    """
+
+    fields: set[str]
+    checks: tuple[tuple[str, Callable[[Any], Any]], ...]
+    objects: tuple[str, ...]
+    empty: tuple[str, ...]
+
+
+@lru_cache(maxsize=1_024)
+def _plan(*names: str) -> _Plan:
+    """The plan for records with these fields.
+
+    Raises:
+        KeyError: If one of them is no field of an entry.
+    """
+    return _Plan(
+        set(names),
+        tuple(
+            (name, _known_id if name in _SEEN_BEFORE else PLAIN_FIELDS[name])
+            for name in names
+            if name not in _JUDGED_HERE
+        ),
+        tuple(name for name in ("payload", "refs") if name in names),
+        tuple(name for name in ("payload", "refs") if name not in names),
+    )
 
 
 def plain_entry(record: dict[str, Any]) -> JournalEntry | None:
@@ -95,30 +134,25 @@ def plain_entry(record: dict[str, Any]) -> JournalEntry | None:
             return None
         if summary.isspace() or not _ts(ts):
             return None
-        values = {**_DEFAULTS, **record}
-        values["ts"] = datetime.fromisoformat(ts)
-        if "severity" in record:
-            values["severity"] = _SEVERITIES[record["severity"]]
-        if "priority" in record:
-            values["priority"] = _PRIORITIES[record["priority"]]
-        if "actor_type" in record:
-            values["actor_type"] = _ACTORS[record["actor_type"]]
-        for name in ("payload", "refs"):
-            if name not in record:
-                values[name] = {}
-            elif type(record[name]) is not dict:
+        plan = _plan(*record)
+        for name, is_plain in plan.checks:
+            if not is_plain(record[name]):
                 return None
-        for name in record.keys() - _JUDGED_HERE:
-            if name in _SEEN_BEFORE:
-                if not _known_id(record[name]):
-                    return None
-            elif not PLAIN_FIELDS[name](record[name]):
+        values = {**_DEFAULTS, **record}
+        values["ts"] = _moment(ts)
+        values["severity"] = _SEVERITIES[values["severity"]]
+        values["priority"] = _PRIORITIES[values["priority"]]
+        values["actor_type"] = _ACTORS[values["actor_type"]]
+        for name in plan.objects:
+            if type(record[name]) is not dict:
                 return None
     except (KeyError, TypeError, ValueError):
         return None
-    entry = JournalEntry.__new__(JournalEntry)
+    for name in plan.empty:
+        values[name] = {}
+    entry = _new(JournalEntry)
     _set(entry, "__dict__", values)
-    _set(entry, "__pydantic_fields_set__", set(record))
+    _set(entry, "__pydantic_fields_set__", plan.fields)
     _set(entry, "__pydantic_extra__", None)
     _set(entry, "__pydantic_private__", None)
     return entry

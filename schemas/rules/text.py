@@ -196,14 +196,18 @@ class Analyzer:
     def keys_of(self, tokens: list[str]) -> list[int]:
         """The term key of each folded token, 0 for a stop word; for callers that cut the text themselves."""
         keys = self._keys
-        unknown = {token for token in tokens if token not in keys}
-        if unknown:
-            learned = self._learned(unknown)
+        found: list[Any] = list(map(keys.get, tokens))
+        if None in found:
+            unknown = [at for at, key in enumerate(found) if key is None]
+            learned = self._learned({tokens[at] for at in unknown})
             if len(keys) + len(learned) > self._cache_size:
                 self._keys = dict.fromkeys(STOP_WORDS, 0)
-                self._keys.update(learned)  # the old cache goes on serving the tokens at hand
-            keys.update(learned)
-        return [keys[token] for token in tokens]
+                self._keys.update(learned)
+            else:
+                keys.update(learned)
+            for at in unknown:
+                found[at] = learned[tokens[at]]
+        return found
 
     def _learned(self, unknown: set[str]) -> dict[str, int]:
         words = sorted(unknown)

@@ -22,6 +22,7 @@ from crew_journal.consumers.rebuild import rebuild
 from crew_journal.consumers.replay import replay
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES
+from crew_journal.services.journal.connection import connect
 
 TARGET: Final = 12_000
 MEMORY_MB: Final = 512
@@ -33,12 +34,16 @@ async def run(quick: bool, folder: Path) -> Report:
     """All of it."""
     entries, vectors, rounds = (10_000, 1_000, 1) if quick else (100_000, 10_000, 3)
     report = Report("replay", quick, {"entries": entries, "vectors": vectors, "rounds": rounds})
-    async with open_broker(folder, "interval") as (_, client, _):
+    async with open_broker(folder, "interval") as (broker, client, _):
         filled = await fill(client, Corpus(entries), vectors)
         last = filled.last_seq
         raw = last / median([await pull_all(client, last) for _ in range(DRAIN)])
         report.baseline("raw pull of the stream, undecoded", raw, "messages/s")
-        await _views(report, client, folder / "views.duckdb", last, raw, rounds)
+        ours = await connect(broker.url, broker.user, broker.password, "bench")  # reads as the service does
+        try:
+            await _views(report, ours, folder / "views.duckdb", last, raw, rounds)
+        finally:
+            await ours.close()
     return report
 
 

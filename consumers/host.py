@@ -23,6 +23,7 @@ from crew_journal.consumers.folding import Folder
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.prepare import Parked, Prepared, in_order, prepare
 from crew_journal.consumers.projection import Batch, Projection
+from crew_journal.consumers.statements import forget
 from crew_journal.consumers.store import ViewStore
 from crew_journal.consumers.tidying import Tidying
 from crew_journal.consumers.transaction import (
@@ -135,6 +136,7 @@ class Host:
                 changed = True
                 drop_tables(con, projection)
                 create_tables(con, projection)
+        forget(con)
         if changed:
             con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)
 

@@ -11,14 +11,26 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
 
 from crew_journal.consumers.projection import Projection
+from crew_journal.consumers.statements import forget, insert_columns, move_checkpoints
 from crew_journal.schemas.errors import CrewJournalError
+
+__all__ = [
+    "CHECKPOINT_DDL",
+    "ProjectionTransaction",
+    "TableNotOwned",
+    "arrow_table",
+    "create_tables",
+    "drop_tables",
+    "insert_columns",
+    "read_checkpoints",
+    "transaction",
+    "write_checkpoints",
+]
 
 CHECKPOINT_DDL: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
     projection VARCHAR NOT NULL, version INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
-_INCOMING: Final = "incoming_columns"
 
 
 class TableNotOwned(CrewJournalError):
@@ -37,17 +49,8 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
     except BaseException:
         with contextlib.suppress(duckdb.Error):  # a failed COMMIT has rolled back already; the first error counts
             con.execute("ROLLBACK")
+        forget(con)
         raise
-
-
-def insert_columns(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Any]) -> None:
-    """Append equally long columns by one ``INSERT … SELECT`` (executemany is 80 times slower, facts/duckdb.md)."""
-    names = ", ".join(columns)
-    con.register(_INCOMING, pa.table(dict(columns)))
-    try:
-        con.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {_INCOMING}")
-    finally:
-        con.unregister(_INCOMING)
 
 
 def arrow_table(con: duckdb.DuckDBPyConnection, sql: str, params: Sequence[Any] = ()) -> Any:
@@ -91,11 +94,13 @@ def read_checkpoints(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int
 
 def write_checkpoints(con: duckdb.DuckDBPyConnection, names: Iterable[str], seq: int) -> None:
     """Move the checkpoints of ``names`` to ``seq``, inside the caller's transaction."""
-    con.execute("UPDATE checkpoint SET seq = ? WHERE projection IN (SELECT unnest(?))", [seq, sorted(names)])
+    if moved := frozenset(names):
+        move_checkpoints(con, moved, seq)
 
 
 def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
     """The projection's tables and its checkpoint row, at 0 if it is new."""
+    forget(con)
     for statement in projection.ddl:
         con.execute(statement)
     known = con.execute("SELECT 1 FROM checkpoint WHERE projection = ?", [projection.name]).fetchone()
@@ -105,6 +110,7 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
 
 def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
     """Forget the projection's rows and its checkpoint: the same events would give other rows now."""
+    forget(con)
     for table in projection.tables:
         con.execute(f'DROP TABLE IF EXISTS "{table}"')
     con.execute("DELETE FROM checkpoint WHERE projection = ?", [projection.name])

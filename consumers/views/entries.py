@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -39,6 +40,11 @@ _LIKE_FIELDS: Final = (
     "schema_version",
 )
 """Columns that hold the entry's field of the same name as it is."""
+_ENUMS: Final = ("severity", "priority", "actor_type")
+"""Columns that hold the value of the entry's field of the same name."""
+_NAMES: Final = (*_LIKE_FIELDS, *_ENUMS)
+_VALUES: Final = attrgetter(*_LIKE_FIELDS, *(f"{name}.value" for name in _ENUMS))
+"""All of them in one pass over the entries."""
 
 
 def json_text(value: Mapping[str, Any]) -> str:
@@ -72,9 +78,7 @@ class EntriesProjection:
             return
         entries = [event.entry for event in events]
         n = len(events)
-        columns: dict[str, Any] = {name: [getattr(entry, name) for entry in entries] for name in _LIKE_FIELDS}
-        for name in ("severity", "priority", "actor_type"):
-            columns[name] = [getattr(entry, name).value for entry in entries]
+        columns: dict[str, Any] = dict(zip(_NAMES, zip(*map(_VALUES, entries), strict=True), strict=True))
         columns["payload"] = [json_text(entry.payload) for entry in entries]
         columns["refs"] = [json_text(entry.refs) for entry in entries]
         run_ids = [entry.payload.get("run_id") for entry in entries]

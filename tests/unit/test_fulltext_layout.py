@@ -30,6 +30,7 @@ async def test_sealing_and_merging_change_no_digest(tmp_path: Path, monkeypatch:
         assert (sealed, runs) == (0, 0)
         assert tail > 0
     monkeypatch.setattr(fulltext, "SEAL_POSTINGS", 40)
+    monkeypatch.setattr(fulltext, "SEAL_CHECK", 4)
     async with node(tmp_path / "runs.duckdb", [FulltextProjection()]) as live:
         for start in range(0, 240, 4):
             await live.host.fold(STREAM[start : start + 4])

@@ -61,9 +61,7 @@ def _let_die(host: Host, crash: str) -> None:
     host.store.write = dying  # type: ignore[method-assign]
 
 
-async def _fold(
-    projection: type[Projection], cuts: Sequence[Cut], path: Path
-) -> Outcome:
+async def _fold(projection: type[Projection], cuts: Sequence[Cut], path: Path) -> Outcome:
     dead = DeadLetters()
     remaining = list(cuts)
     while True:
@@ -84,9 +82,7 @@ async def _fold(
                 return Outcome(found, frozenset(dead.names()))
 
 
-def outcome(
-    projection: type[Projection], cuts: Sequence[Cut]
-) -> Outcome:
+def outcome(projection: type[Projection], cuts: Sequence[Cut]) -> Outcome:
     """Fold deliveries into a fresh file."""
     with tempfile.TemporaryDirectory(prefix="crew-contract-") as folder:
         return asyncio.run(_fold(projection, cuts, Path(folder) / "views.duckdb"))

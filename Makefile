@@ -32,7 +32,7 @@ run: setup
 	@exec $(BIN)/crew-journal up --sample --data-dir $(DATA_DIR) --http $(HTTP)
 
 test: setup
-	$(BIN)/python -m pytest -m "not nightly"
+	$(BIN)/python -m pytest -m "not nightly" -n 2 --dist worksteal
 
 nightly: setup
 	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import json
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -38,12 +35,13 @@ from crew_journal.consumers.rebuild import rebuild, verify
 from crew_journal.consumers.replay import replay
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer
-from crew_journal.schemas.errors import CrewJournalError, DataDirBusy
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES, Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.data_dir import announce, lock, node_id
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
@@ -65,9 +63,6 @@ from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
 
 VIEWS_FILE: Final = "views.duckdb"
-RUNTIME_FILE: Final = "runtime.json"
-LOCK_FILE: Final = "lock"
-FEED_DURABLE: Final = "views"
 _PRIVATE: Final = 0o700
 _RECORDED_DIM: Final = "SELECT dim FROM journal_embeddings WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
@@ -93,6 +88,7 @@ class Runtime:
         self._say = log or (lambda _line: None)
         self._stack = AsyncExitStack()
         self._closed = asyncio.Event()
+        self._failure: CrewJournalError | None = None
         self._started_at = utc_now()
         self._http_url = ""
         self._nats: tuple[str, str | None, str | None] = ("", None, None)
@@ -120,8 +116,14 @@ class Runtime:
         return self._owner_token
 
     async def wait_closed(self) -> None:
-        """Return when the node was stopped."""
+        """Return when the node was stopped.
+
+        Raises:
+            CrewJournalError: If it cannot go on; ``stop`` is still to be called.
+        """
         await self._closed.wait()
+        if self._failure is not None:
+            raise self._failure
 
     async def stop(self) -> None:
         """Drain and stop, in reverse order of starting; does nothing the second time."""
@@ -149,7 +151,7 @@ class Runtime:
         settings, stack = self._settings, self._stack
         data_dir = settings.data_dir.resolve()
         data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-        stack.callback(_lock(data_dir))
+        stack.callback(lock(data_dir))
         self._owner_token = ensure_owner_token(data_dir)
 
         await self._start_broker(data_dir)
@@ -183,9 +185,13 @@ class Runtime:
         keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
         stack.push_async_callback(_cancel, keeping_up)
 
-        feed = LiveFeed(*self._nats, handler=host.fold, start_seq=host.checkpoint + 1, durable=FEED_DURABLE)
+        feed = LiveFeed(
+            *self._nats, handler=host.fold, start_seq=host.checkpoint + 1, durable=f"views-{node_id(data_dir)}"
+        )
         await feed.start()
         stack.push_async_callback(feed.stop)
+        watching = asyncio.create_task(self._watch(client), name="connection-watch")
+        stack.push_async_callback(_cancel, watching)
         canary = Canary(client, clock=utc_now)
         await canary.start()
         stack.push_async_callback(canary.stop)
@@ -231,7 +237,7 @@ class Runtime:
         await server.start()
         stack.push_async_callback(server.stop)
         self._http_url = server.url
-        stack.callback(_announce(data_dir, self._http_url, self.nats_url))
+        stack.callback(announce(data_dir, self._http_url, self.nats_url))
 
     async def _start_broker(self, data_dir: Path) -> None:
         settings = self._settings
@@ -246,6 +252,14 @@ class Runtime:
         self._broker = broker
         self._nats = (broker.url, broker.user, broker.password)
         self._say(f"broker: nats-server {broker.status().version} at {broker.url}, {settings.durability}")
+
+    async def _watch(self, client: Connection) -> None:
+        """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""
+        await client.ended.wait()
+        self._failure = BrokerUnavailable(
+            f"the connection to the broker was closed for good: {client.state.last_error}", hint="start the node again"
+        )
+        self._closed.set()
 
     async def _connect(self, name: str) -> Connection:
         client = await connect(*self._nats, name)
@@ -346,29 +360,6 @@ class Runtime:
 def _mapping(value: object) -> dict[str, Any]:
     figures: dict[str, Any] = as_json(value)
     return figures
-
-
-def _lock(data_dir: Path) -> Callable[[], None]:
-    """Take the data directory's lock; returns the way to give it back."""
-    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise DataDirBusy(
-            f"another process owns {data_dir}",
-            hint="stop it, or use another --data-dir; client commands find it by themselves",
-        ) from None
-    return lambda: os.close(descriptor)
-
-
-def _announce(data_dir: Path, http: str, nats: str) -> Callable[[], None]:
-    """Write ``runtime.json`` in one piece; returns the way to remove it."""
-    path = data_dir / RUNTIME_FILE
-    candidate = path.with_suffix(".tmp")
-    candidate.write_text(json.dumps({"http": http, "nats": nats, "pid": os.getpid()}) + "\n")
-    candidate.replace(path)
-    return lambda: path.unlink(missing_ok=True)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -20,8 +20,9 @@ from typing import Final
 
 from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
-from crew_journal.services.cli.connection import RUNTIME_FILE, Where, find_running, read_runtime, resolve, sync_client
+from crew_journal.services.cli.connection import Where, find_running, read_runtime, resolve, sync_client
 from crew_journal.services.cli.output import plain, size_text
+from crew_journal.services.data_dir import RUNTIME_FILE
 
 MINIMUM_PYTHON: Final = (3, 11)
 COMFORTABLE_DISK_FACTOR: Final = 8

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from crew_journal.schemas.errors import NotAuthenticated, NotFound
 from crew_journal.services.cli.output import say
+from crew_journal.services.data_dir import RUNTIME_FILE
 
 if TYPE_CHECKING:
     from crew_journal.schemas.settings import EmbedderKind, Settings
     from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 
-RUNTIME_FILE: Final = "runtime.json"
 OWNER_TOKEN_FILE: Final = "admin.token"
 PROBE_TIMEOUT_S: Final = 3.0
 """Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle."""

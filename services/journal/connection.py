@@ -119,6 +119,8 @@ class Connection(Client):
         self._clock = clock
         self._state = ConnectionState(False, clock(), 0, None)
         self._listeners: list[Callable[[], None]] = []
+        self.ended = asyncio.Event()
+        """Set when the connection was closed for good: by us, or by nats-py on an error it does not recover from."""
         self._sinks: dict[bytes, Sink] = {}
         self._ps = DivertingParser(self, self._sinks)
 
@@ -208,6 +210,7 @@ class Connection(Client):
     async def was_closed(self) -> None:
         """Note that it was closed for good."""
         self._state = replace(self._state, connected=False, since=self._clock())
+        self.ended.set()
 
 
 async def connect(

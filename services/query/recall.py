@@ -13,8 +13,6 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Final
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no annotations
-
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.ids import uuid7_hex
 from crew_journal.schemas.ports import Embedder, ViewReader
@@ -72,7 +70,6 @@ class RecallService:
         embed_timeout_s: float = QUERY_TIMEOUT_S,
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
     ) -> None:
-        threadpool_limits(limits=1, user_api="blas")  # the whole process: see ``dense``
         self._views = views
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s)

@@ -208,9 +208,3 @@ def build_entry(record: Mapping[str, Any], prefix: str = "") -> JournalEntry:
         return JournalEntry.model_validate(dict(record))
     except ValidationError as error:
         raise InvalidEntry(problems_of(error, prefix)) from None
-
-
-def parent_of(entry: JournalEntry) -> str | None:
-    """The id of the entry this one corrects (``refs.parent_entry_id``), if any."""
-    parent = entry.refs.get("parent_entry_id")
-    return parent if isinstance(parent, str) and parent else None

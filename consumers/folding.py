@@ -167,7 +167,7 @@ class Folder:
 def committed(batch: Batch, names: frozenset[str]) -> CommittedBatch:
     """What listeners learn of a commit."""
     postings = batch.shared.get(SHARED_POSTINGS) if FULLTEXT_PROJECTION in names else None
-    return CommittedBatch(batch.first_seq, batch.last_seq, batch.entries, batch.vectors, postings, names)
+    return CommittedBatch(batch.first_seq, batch.last_seq, batch.entries, batch.vectors, postings, names, batch.links)
 
 
 def beyond(batch: Batch, seq: int) -> Batch:

@@ -89,8 +89,8 @@ def read_headers(block: bytes) -> dict[str, str]:
     for line in block[len(_FIRST_LINE) :].split(b"\r\n"):
         name, colon, value = line.partition(b":")
         name = name.strip()
-        if colon and name.isascii() and name.split() == [name]:
-            headers[name.decode("ascii")] = value.strip().decode("utf-8", "replace")
+        if colon and name.isascii() and not any(map(str.isspace, key := name.decode("ascii"))) and key:
+            headers[key] = value.strip().decode("utf-8", "replace")
     return headers
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from crew_journal.schemas.events.envelope import EntryRecorded, Event, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, Event, LinkDerived, VectorDerived
 
 SHARED_POSTINGS: Final = "postings"
 """Key in ``Batch.shared`` of the posting columns that the full-text fold wrote (``CommittedBatch.postings``)."""
@@ -42,6 +42,11 @@ class Batch:
     def vectors(self) -> list[VectorDerived]:
         """The vector facts among the events."""
         return [event for event in self.events if isinstance(event, VectorDerived)]
+
+    @cached_property
+    def links(self) -> list[LinkDerived]:
+        """The link facts among the events."""
+        return [event for event in self.events if isinstance(event, LinkDerived)]
 
     def control(self, entry_type: str) -> list[EntryRecorded]:
         """The control entries of one type."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nats.aio.client import Client
 
-from crew_journal.schemas.ports import Embedder, Publisher
+from crew_journal.schemas.ports import Embedder, Publisher, SimilarReader, ViewReader
 from crew_journal.schemas.settings import Settings
 
 
@@ -69,6 +69,10 @@ class ReactorContext:
         embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.
         clock: The time now, UTC; for status, never for what is published.
         settings: The node's settings.
+        views: The node's views, read only; None in a process that has none (``work``), where reactors that search
+            views have nothing to do.
+        similar: Finds an entry's nearest earlier ones; None likewise.
+        embedder_trouble: What ails the embedder (its last outcome), None if nothing does.
     """
 
     client: Client
@@ -77,6 +81,9 @@ class ReactorContext:
     embedding_dim: int | None
     clock: Callable[[], datetime]
     settings: Settings
+    views: ViewReader | None = None
+    similar: SimilarReader | None = None
+    embedder_trouble: Callable[[], str | None] = lambda: None
 
 
 ReactorFactory = Callable[[ReactorContext], Reactor | None]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
 
 
 @runtime_checkable
@@ -67,6 +67,7 @@ class CommittedBatch:
         postings: Columns ``ws``, ``term``, ``doc`` (uint64), ``tf``, ``dl`` (uint16) as numpy arrays of equal length, as
             the full-text fold wrote them; None if it was not part of this commit.
         projections: Names of the projections that committed.
+        links: Link facts among them.
     """
 
     first_seq: int
@@ -75,6 +76,31 @@ class CommittedBatch:
     vectors: Sequence[VectorDerived]
     postings: Mapping[str, Any] | None
     projections: frozenset[str]
+    links: Sequence[LinkDerived] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarEntry:
+    """An entry near another one: its id, stream sequence and cosine."""
+
+    entry_id: str
+    seq: int
+    cosine: float
+
+
+class SimilarReader(Protocol):
+    """The nearest earlier entries of an entry, for the reactor that links them."""
+
+    async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
+        """The best ``k`` earlier entries with a cosine of at least ``threshold``.
+
+        Same workspace, same crew (none with none), vectors of the same model and length whose facts came before this
+        one; cosine descending, then newer, then id. Waits until the views have passed the fact.
+
+        Raises:
+            ViewsBehind: If they do not come so far in time.
+        """
+        ...
 
 
 @runtime_checkable

@@ -118,9 +118,12 @@ def encode_link(event: LinkDerived, version: int) -> OutgoingMessage:
     body = json.dumps(
         {
             "src_entry_id": event.src_entry_id,
+            "src_seq": event.src_seq,
             "dst_entry_id": event.dst_entry_id,
+            "dst_seq": event.dst_seq,
             "relation": event.relation,
             "weight": event.weight,
+            "reason": event.reason,
             "derived_from": [event.src_entry_id, event.dst_entry_id],
         },
         separators=(",", ":"),
@@ -132,6 +135,8 @@ def encode_link(event: LinkDerived, version: int) -> OutgoingMessage:
         h.REACTOR: event.reactor,
         h.DERIVED_FROM: f"{event.src_entry_id},{event.dst_entry_id}",
     }
+    if event.crew_id is not None:
+        headers[h.CREW] = event.crew_id
     return OutgoingMessage(derived_subject(event.workspace_id, DerivedKind.LINK), body, headers)
 
 
@@ -147,15 +152,20 @@ def decode_link(seq: int, workspace_id: str, headers: Mapping[str, str], body: b
             seq=seq,
             workspace_id=workspace_id,
             src_entry_id=str(raw["src_entry_id"]),
+            src_seq=int(raw["src_seq"]),
             dst_entry_id=str(raw["dst_entry_id"]),
+            dst_seq=int(raw["dst_seq"]),
             relation=str(raw["relation"]),
             weight=float(raw["weight"]),
             published_ms=published_ms,
             reactor=headers.get(h.REACTOR, ""),
+            crew_id=headers.get(h.CREW),
+            reason=str(raw.get("reason", "")),
         )
-    except (ValueError, KeyError, TypeError) as bad:
+    except (ValueError, KeyError, TypeError, OverflowError) as bad:
         raise FoldError(f"the link fact at {seq} is malformed: {type(bad).__name__}") from None
-    ids_fit = is_id(event.src_entry_id) and is_id(event.dst_entry_id)
+    ids_fit = is_id(event.src_entry_id) and is_id(event.dst_entry_id) and event.src_entry_id != event.dst_entry_id
+    ids_fit = ids_fit and 0 < event.src_seq < seq and 0 < event.dst_seq < seq
     if not ids_fit or event.relation not in RELATIONS or not math.isfinite(event.weight):
         raise FoldError(f"the link fact at {seq} names no possible relation")
     return event

@@ -90,9 +90,13 @@ class LinkDerived:
         seq: Stream sequence of this fact.
         workspace_id: Workspace of both entries.
         src_entry_id: The newer entry, or the rule.
+        src_seq: Its stream sequence.
         dst_entry_id: The older entry, or the evidence.
+        dst_seq: Its stream sequence.
         relation: similar, supports or contradicts.
-        weight: Cosine for similar, 1.0 where asserted.
+        weight: Cosine for similar, confidence for a proposed contradicts.
+        crew_id: The crew of both entries, None if they have none.
+        reason: Why, for people: which rule found a contradiction.
         published_ms: The broker's time.
         reactor: ``name@version``.
     """
@@ -100,11 +104,15 @@ class LinkDerived:
     seq: int
     workspace_id: str
     src_entry_id: str
+    src_seq: int
     dst_entry_id: str
+    dst_seq: int
     relation: str
     weight: float
     published_ms: int
     reactor: str
+    crew_id: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

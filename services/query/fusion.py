@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
 
 _FLAT: Final = 1e-9
-"""Standard deviation below which a list says nothing: all its scores are equal."""
+"""Standard deviation, in units of the largest score, below which a list says nothing: all its scores are equal."""
 
 
 def reciprocal_ranks(ranks: Integers, k: int) -> Floats:
@@ -43,7 +43,7 @@ def z_scores(scores: npt.NDArray[np.floating]) -> Floats:
     if not known.any():
         return values
     mean, deviation = float(values[known].mean()), float(values[known].std())
-    if deviation <= _FLAT * max(1.0, abs(mean)):
+    if deviation <= _FLAT * float(np.abs(values[known]).max()):
         return np.where(known, 0.0, np.nan)
     z: Floats = (values - mean) / deviation
     return z

@@ -60,7 +60,7 @@ VECTOR = VectorDerived(
     PUBLISHED,
     "embed@1",
 )
-LINK = LinkDerived(SEQ, "default", "j_2", "j_1", "similar", 0.91, PUBLISHED, "link@1")
+LINK = LinkDerived(SEQ, "default", "j_2", 41, "j_1", 40, "similar", 0.91, PUBLISHED, "link@1", "platform")
 DOCUMENT = DocumentWritten(SEQ, "default", "ada", "daily", "2026-11-21", "# Notes\nä\n", "ada", PUBLISHED)
 
 

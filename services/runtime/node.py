@@ -8,7 +8,6 @@ order: lock, broker, streams, views (caught up from the stream), writer, tokens,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -19,9 +18,6 @@ from typing import Any, Final
 import Stemmer
 import structlog
 
-from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder
-from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
 from crew_journal.consumers.bulk import fold_range
 from crew_journal.consumers.catchup import keep_up
 from crew_journal.consumers.discovery import discover_projections, discover_reactors
@@ -36,8 +32,6 @@ from crew_journal.consumers.replay import replay
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES, Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -45,7 +39,6 @@ from crew_journal.services.data_dir import announce, lock, node_id
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.activation import activate_embeddings, check_model
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
@@ -61,11 +54,10 @@ from crew_journal.services.operations import OperationParts, Operations, Progres
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
+from crew_journal.services.runtime.embedding import Embedding, cancel
 
 VIEWS_FILE: Final = "views.duckdb"
 _PRIVATE: Final = 0o700
-_RECORDED_DIM: Final = "SELECT dim FROM journal_embeddings WHERE model = ? AND dim > 0 LIMIT 1"
-"""What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
 
 log = structlog.get_logger(__name__)
 
@@ -94,8 +86,6 @@ class Runtime:
         self._nats: tuple[str, str | None, str | None] = ("", None, None)
         self._owner_token = ""
         self._broker: ManagedBroker | None = None
-        self._choice = EmbedderChoice(None, "none", "not chosen yet")
-        self._observed: ObservedEmbedder | None = None
         self._reactors: list[Reactor] = []
 
     # what callers ask
@@ -183,7 +173,7 @@ class Runtime:
             self._say(f"views: folding {streams.last_seq - host.checkpoint} messages")
         await fold_range(host, source, streams.last_seq)
         keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
-        stack.push_async_callback(_cancel, keeping_up)
+        stack.push_async_callback(cancel, keeping_up)
 
         feed = LiveFeed(
             *self._nats, handler=host.fold, start_seq=host.checkpoint + 1, durable=f"views-{node_id(data_dir)}"
@@ -191,7 +181,7 @@ class Runtime:
         await feed.start()
         stack.push_async_callback(feed.stop)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
-        stack.push_async_callback(_cancel, watching)
+        stack.push_async_callback(cancel, watching)
         canary = Canary(client, clock=utc_now)
         await canary.start()
         stack.push_async_callback(canary.stop)
@@ -199,18 +189,32 @@ class Runtime:
         tokens = TokenRegistry(store, journal, self._owner_token)
         tokens.load()
         stack.callback(tokens.close)
-        await self._start_embedding(store, journal, writer)
+        embedding = Embedding(settings, store, journal, clock=utc_now)
+        await embedding.start(stack)
+        self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
         recall = RecallService(
             store,
-            lambda: self._observed,
+            embedding.current,
             analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
         )
         stack.callback(recall.close)
+        await self._start_reactors(
+            ReactorContext(
+                await self._connect("crew-journal reactors"),
+                writer,
+                embedding.observed,
+                embedding.known_dim,
+                utc_now,
+                settings,
+                views=store,
+                embedder_trouble=embedding.trouble,
+            )
+        )
         tail = LiveTail(store, queries)
         node = Node(
             NodeParts(
@@ -225,13 +229,13 @@ class Runtime:
                 folding=lambda: _mapping(host.status()),
                 feed=lambda: _mapping(feed.status()),
                 reactors=self._reactor_figures,
-                embedder=self._embedder_figures,
+                embedder=embedding.figures,
                 canary=lambda: _mapping(canary.outcome),
                 cache=recall.figures,
             ),
             clock=utc_now,
         )
-        operations = Operations(self._operation_parts(host, source, store, journal, desks[0]))
+        operations = Operations(self._operation_parts(host, source, store, embedding, desks[0]))
         app = create_app(AppServices(journal, queries, tail, recall, tokens, node, operations, HttpLimits.of(settings)))
         server = HttpServer(app, settings.http, before_stop=tail.close)
         await server.start()
@@ -272,32 +276,7 @@ class Runtime:
 
         return read
 
-    async def _start_embedding(self, store: ViewStore, journal: Journal, writer: Writer) -> None:
-        settings = self._settings
-        pinned = store.rows("SELECT model FROM embeddings_active WHERE workspace_id = ?", [SYSTEM_WORKSPACE])
-        self._choice = await choose_embedder(
-            settings.embedder,
-            ollama_host=settings.ollama_host,
-            ollama_model=settings.ollama_model,
-            cache_dir=settings.models_dir,
-            pinned_model=pinned[0][0] if pinned else None,
-        )
-        embedder = self._choice.embedder
-        self._say(f"embedder: {self._choice.kind} ({self._choice.reason})")
-        if embedder is None:
-            return
-        observed = ObservedEmbedder(embedder, utc_now)
-        self._observed = observed
-        self._stack.push_async_callback(observed.close)
-        probing = asyncio.create_task(_probe(observed), name="embedder-probe")
-        self._stack.push_async_callback(_cancel, probing)
-        await activate_embeddings(
-            journal, store, model=observed.model_id, embedder=self._choice.kind, reason=self._choice.reason
-        )
-        client = await self._connect("crew-journal reactors")
-        dims = store.rows(_RECORDED_DIM, [observed.model_id])
-        known_dim = dims[0][0] if dims else None
-        context = ReactorContext(client, writer, observed, known_dim, utc_now, settings)
+    async def _start_reactors(self, context: ReactorContext) -> None:
         for name, create in discover_reactors().items():
             reactor = create(context)
             if reactor is None:
@@ -312,7 +291,7 @@ class Runtime:
         host: Host,
         source: Callable[[int, int], AsyncIterator[list[RawMessage]]],
         store: ViewStore,
-        journal: Journal,
+        embedding: Embedding,
         desk: DeadLetters,
     ) -> OperationParts:
         memory_mb = self._settings.duckdb_memory_mb
@@ -324,21 +303,14 @@ class Runtime:
             results = await verify(host, source, memory_mb=memory_mb, progress=progress)
             return {"equal": all(result.equal for result in results), "projections": results}
 
-        async def switch(workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
-            running = {self._observed.model_id} if self._observed is not None else set()
-            await check_model(store, model, {MODEL_ID, self._settings.ollama_model, *running})
-            return await activate_embeddings(
-                journal, store, model=model, embedder=self._choice.kind, reason=reason, workspace_id=workspace_id
-            )
-
         url, user, password = self._nats
         return OperationParts(
             views=store,
             rebuild=rebuild_views,
             verify=verify_views,
             desk=desk,
-            embedder=self._embedder_figures,
-            activate=switch,
+            embedder=embedding.figures,
+            activate=embedding.activate,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )
 
@@ -349,10 +321,6 @@ class Runtime:
             return {"managed": False, "url": self._nats[0], "durability": "unknown"}
         return {"managed": True, **_mapping(self._broker.status())}
 
-    def _embedder_figures(self) -> Mapping[str, Any]:
-        outcome = SPARSE_ONLY if self._observed is None else self._observed.outcome
-        return {"kind": self._choice.kind, "reason": self._choice.reason, **_mapping(outcome)}
-
     async def _reactor_figures(self) -> list[Mapping[str, Any]]:
         return [_mapping(await reactor.status()) for reactor in self._reactors]
 
@@ -360,18 +328,6 @@ class Runtime:
 def _mapping(value: object) -> dict[str, Any]:
     figures: dict[str, Any] = as_json(value)
     return figures
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
-async def _probe(embedder: Embedder) -> None:
-    """One real call, so that status is true from the start; its outcome is observed, not needed here."""
-    with contextlib.suppress(CrewJournalError):
-        await embedder.probe()
 
 
 async def _stream_figures(client: Connection) -> Mapping[str, int]:

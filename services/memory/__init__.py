@@ -1,0 +1,1 @@
+"""Memory use-cases: sweeps, health, nudges, references; no SQL of folds, no transport."""

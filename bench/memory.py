@@ -27,6 +27,8 @@ LIBRARIES: Final = (
 )
 """What the bare libraries take once imported, in KiB."""
 
+EMBEDDED_DEADLINE_S = 900.0
+"""Seconds for MiniLM to work through the prepared journal's embeddable entries (60 to 75 a second)."""
 
 def _ready(stack: Stack) -> float:
     """Seconds from the spawn of ``up`` until ``/readyz`` says yes."""
@@ -74,7 +76,7 @@ def _large(report: Report, folder: Path, corpus: Corpus, last_seq: int) -> None:
                 for query in corpus.queries(20):
                     body = {"query": query, "k": 10, "workspace_id": corpus.workspace(0)}
                     client.post("/v1/recall", json=body).raise_for_status()
-            wait_idle(stack)
+            wait_idle(stack, EMBEDDED_DEADLINE_S)
             memory = memory_of(stack)
             report.figure(
                 f"whole stack idle, MiniLM, {corpus.entries:,} entries, {when}",

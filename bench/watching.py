@@ -64,13 +64,17 @@ def cpu_seconds(stack: Stack) -> float:
     return sum(p.cpu_times().user + p.cpu_times().system for p in stack.processes())
 
 
-def wait_idle(stack: Stack) -> None:
+def wait_idle(stack: Stack, deadline_s: float = SETTLE_DEADLINE_S) -> None:
     """Return once the stack has used almost no CPU for a second.
+
+    Args:
+        stack: What is watched.
+        deadline_s: Seconds it may take: a model that works through thousands of entries needs minutes.
 
     Raises:
         TimeoutError: If it does not come to rest.
     """
-    until = time.monotonic() + SETTLE_DEADLINE_S
+    until = time.monotonic() + deadline_s
     while time.monotonic() < until:
         before = cpu_seconds(stack)
         time.sleep(LOOK_S)  # an interval of measurement

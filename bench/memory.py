@@ -30,6 +30,7 @@ LIBRARIES: Final = (
 EMBEDDED_DEADLINE_S = 900.0
 """Seconds for MiniLM to work through the prepared journal's embeddable entries (60 to 75 a second)."""
 
+
 def _ready(stack: Stack) -> float:
     """Seconds from the spawn of ``up`` until ``/readyz`` says yes."""
     began = time.perf_counter()

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.entry import Id, JournalEntry, WorkspaceId
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.settings import RECALL_K_MAX
 
 
 class Answer(BaseModel):
@@ -115,14 +116,30 @@ class RecallHit(Answer):
 
 
 class RecallAnswer(Answer):
-    """What was recalled, by which recipe and model, and whether an arm was missing."""
+    """What was recalled, by which recipe and model, and whether an arm was missing; ``receipt`` is for ``used``."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+    receipt: str = ""
     hits: tuple[RecallHit, ...]
     recipe: str
     model: str | None
     degraded: str | None
     view_seq: int
+
+
+class UsedRequest(BaseModel):
+    """Which hits of a recall reached a prompt; all if absent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    entry_ids: tuple[Id, ...] | None = Field(default=None, max_length=RECALL_K_MAX)
+
+
+class UsedAnswer(Answer):
+    """What a receipt counted for: ``counted`` entries now, none if it had been used ``already``."""
+
+    receipt: str
+    counted: int
+    already: bool
 
 
 class TokenRequest(BaseModel):

@@ -29,6 +29,7 @@ from crew_journal.schemas.api import (
     TokenCreatedAnswer,
     TokenRecord,
     TokensAnswer,
+    UsedAnswer,
 )
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind
@@ -170,6 +171,12 @@ def recall(query: str, given: Mapping[str, object]) -> Steps[RecallAnswer]:
     """POST a recall; it changes nothing, so it may be repeated."""
     body = {"query": query, **{name: value for name, value in given.items() if value is not None}}
     return (yield from _ask(Request("POST", "/v1/recall", json=body), RecallAnswer))
+
+
+def used(receipt: str, entry_ids: Sequence[str] | None) -> Steps[UsedAnswer]:
+    """POST which hits reached a prompt; a receipt counts once, so it may be repeated."""
+    body = {} if entry_ids is None else {"entry_ids": list(entry_ids)}
+    return (yield from _ask(Request("POST", f"/v1/recall/{quote(receipt, safe='')}/used", json=body), UsedAnswer))
 
 
 def status(given: Mapping[str, object]) -> Steps[dict[str, Any]]:

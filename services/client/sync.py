@@ -26,6 +26,7 @@ from crew_journal.schemas.api import (
     TailGap,
     TokenCreatedAnswer,
     TokenRecord,
+    UsedAnswer,
 )
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
@@ -162,6 +163,10 @@ class CrewJournal:
     def recall(self, query: str, **given: object) -> RecallAnswer:
         """What is remembered of ``query``; ``given`` are the fields of POST /v1/recall (k, scope, recipe …)."""
         return self._run(core.recall(query, given))
+
+    def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
+        """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""
+        return self._run(core.used(receipt, entry_ids))
 
     def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
         """How the node and the workspace are doing."""

@@ -14,6 +14,7 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
+from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
@@ -135,4 +136,5 @@ class AppServices:
     tokens: TokenRegistry
     status: NodeStatus
     admin: AdminOperations
+    references: ReferenceLog
     limits: HttpLimits = field(default_factory=HttpLimits)

@@ -1,4 +1,4 @@
-"""``POST /v1/recall``.
+"""``POST /v1/recall``, and ``/{receipt}/used``: what of it reached a prompt.
 
 Invariant: whose memories are searched follows from the token; the body may only narrow it (``services.query.scope``).
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from crew_journal.schemas.api import UsedAnswer, UsedRequest
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.http.auth import Asker, services_of
-from crew_journal.services.http.bodies import read_json
+from crew_journal.services.http.bodies import answer, read_json, read_model
 from crew_journal.services.http.openapi import body, inlined, problems
 from crew_journal.services.query.requests import RecallRequest, RecallResponse, parse_recall
 
@@ -33,5 +34,19 @@ def recall_routes() -> APIRouter:
             raise InvalidQuery("the body is no JSON object", hint='send {"query": "…"}', field="body")
         found = await services.recall.recall(principal, parse_recall(asked))
         return Response(found.model_dump_json(), media_type="application/json")
+
+    @router.post(
+        "/{receipt}/used",
+        summary="Say which hits of a recall reached a prompt",
+        responses={200: {"model": UsedAnswer}, **problems(404, 413, 422)},
+        openapi_extra=body(inlined(UsedRequest.model_json_schema()), required=False),
+        response_class=Response,
+    )
+    async def used(request: Request, principal: Asker, receipt: str) -> Response:
+        """All hits, or those named; a receipt counts once. What is used keeps its importance longer."""
+        services = services_of(request)
+        asked = await read_model(request, UsedRequest, services.limits.body_bytes, optional=True)
+        done = services.references.used(principal, receipt, asked.entry_ids)
+        return answer({"receipt": done.receipt, "counted": done.counted, "already": done.already})
 
     return router

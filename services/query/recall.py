@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
+
+import structlog
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.ids import uuid7_hex
@@ -36,7 +38,7 @@ from crew_journal.services.query.requests import (
     RecallRequest,
     RecallResponse,
 )
-from crew_journal.services.query.scope import ScopeKind, resolve_scope
+from crew_journal.services.query.scope import Scope, ScopeKind, resolve_scope
 from crew_journal.services.query.search import Explanation, Found, Query, search
 from crew_journal.services.query.vector_matrix import Vectors
 
@@ -44,6 +46,33 @@ MAX_QUERY_TERMS: Final = 128
 """Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A recall that was answered, for those who keep account of them.
+
+    Attributes:
+        principal: Who asked.
+        workspace_id: Where.
+        request: What.
+        scope: Whose memories were searched.
+        response: What they got.
+        mean_cosine: Mean cosine of the hits that have a vector, None if none has.
+    """
+
+    principal: Principal
+    workspace_id: str
+    request: RecallRequest
+    scope: Scope
+    response: RecallResponse
+    mean_cosine: float | None
+
+
+Observer = Callable[[Answered], None]
+"""Told of every answer before it is sent; must be quick, and what it raises harms nobody."""
 
 
 class RecallService:
@@ -57,6 +86,7 @@ class RecallService:
         clock: The time now, for ages.
         embed_timeout_s: Seconds to wait for a query's vector.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
+        observers: Told of every answer.
     """
 
     def __init__(
@@ -69,8 +99,10 @@ class RecallService:
         clock: Callable[[], datetime],
         embed_timeout_s: float = QUERY_TIMEOUT_S,
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self._views = views
+        self._observers = tuple(observers)
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s)
         self._analyzer = analyzer
@@ -138,7 +170,7 @@ class RecallService:
             for hit, (seq, ts_ms, record) in zip(found, shown, strict=True)
             if record is not None  # erased between the search and now: it must not be shown
         ]
-        return RecallResponse(
+        response = RecallResponse(
             receipt=f"r_{uuid7_hex()}",
             hits=hits,
             recipe=recipe.name,
@@ -147,6 +179,15 @@ class RecallService:
             degraded=_degraded(recipe, vector),
             view_seq=view_seq,
         )
+        self._tell(Answered(principal, workspace_id, request, scope, response, _mean_cosine(found)))
+        return response
+
+    def _tell(self, answered: Answered) -> None:
+        for observer in self._observers:
+            try:
+                observer(answered)
+            except Exception:
+                _log.exception("recall_observer_failed", receipt=answered.response.receipt)
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -185,6 +226,11 @@ def _vector_for(index: HotIndex, embedded: QueryVector | None) -> Vectors | None
     if embedded is None or index.vectors is None or index.vectors.model != embedded.model:
         return None
     return embedded.vector
+
+
+def _mean_cosine(found: Sequence[Found]) -> float | None:
+    cosines = [hit.cosine for hit in found if hit.cosine is not None]
+    return sum(cosines) / len(cosines) if cosines else None
 
 
 def _degraded(recipe: Recipe, vector: Vectors | None) -> Degraded | None:

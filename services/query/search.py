@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 import numpy.typing as npt
@@ -68,11 +69,12 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One hit: its document, its reported score and, if asked for, why."""
+    """One hit: its document, its reported score, its cosine (None without a vector) and, if asked for, why."""
 
     doc: int
     score: float
     explanation: Explanation | None
+    cosine: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,11 @@ def search(
     best = ranked(index.documents, docs, total, k)
     reported = _reported(recipe, total[best], vectors.cosine[best])
     why = _explanations(found, shares, best) if explain else [None] * len(best)
-    return [Found(int(docs[i]), float(score), one) for i, score, one in zip(best, reported, why, strict=True)]
+    cosines = vectors.cosine[best].tolist()
+    return [
+        Found(int(docs[i]), float(score), one, None if isnan(cosine) else cosine)
+        for i, score, one, cosine in zip(best, reported, why, cosines, strict=True)
+    ]
 
 
 def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:

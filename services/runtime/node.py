@@ -49,6 +49,7 @@ from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.streams import declare_streams, stream_info
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
 from crew_journal.services.query.journal_queries import JournalQueries
@@ -195,12 +196,16 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
+        references = ReferenceLog(journal, clock=utc_now)
+        await references.start()
+        stack.push_async_callback(references.stop)
         recall = RecallService(
             store,
             embedding.current,
             analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
+            observers=[references.observe],
         )
         stack.callback(recall.close)
         await self._start_reactors(
@@ -236,7 +241,19 @@ class Runtime:
             clock=utc_now,
         )
         operations = Operations(self._operation_parts(host, source, store, embedding, desks[0]))
-        app = create_app(AppServices(journal, queries, tail, recall, tokens, node, operations, HttpLimits.of(settings)))
+        app = create_app(
+            AppServices(
+                journal=journal,
+                queries=queries,
+                tail=tail,
+                recall=recall,
+                tokens=tokens,
+                status=node,
+                admin=operations,
+                references=references,
+                limits=HttpLimits.of(settings),
+            )
+        )
         server = HttpServer(app, settings.http, before_stop=tail.close)
         await server.start()
         stack.push_async_callback(server.stop)

@@ -38,6 +38,7 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
@@ -45,6 +46,7 @@ from crew_journal.services.query.recall import RecallService
 FETCH = 1_000
 FETCH_WAIT_S = 0.02
 POLL_S = 0.01
+FLUSH_EVERY_S = 0.05
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 
 
@@ -196,12 +198,16 @@ async def running_stack(
         ends.callback(queries.close)
         tail = LiveTail(store, queries) if tail_queue is None else LiveTail(store, queries, queue=tail_queue)
         node = FakeNode()
+        references = ReferenceLog(journal, clock=lambda: datetime.now(UTC), flush_every_s=FLUSH_EVERY_S)
+        await references.start()
+        ends.push_async_callback(references.stop)
         recall = RecallService(
             store,
             lambda: None,
             analyzer=Analyzer(Stemmer(STEMMER).stemWords),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: datetime.now(UTC),
+            observers=[references.observe],
         )
         ends.callback(recall.close)
         services = AppServices(
@@ -212,6 +218,7 @@ async def running_stack(
             tokens=tokens,
             status=node,
             admin=node,
+            references=references,
             limits=limits or HttpLimits(),
         )
         feed = asyncio.create_task(_feed(client, host))

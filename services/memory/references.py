@@ -1,0 +1,294 @@
+"""Which memories reached a prompt: receipts of recalls, and what callers say of them, batched into events.
+
+Why: importance grows with use (contract §6), and use is what a prompt got to see, neither what was searched nor what was
+found ([TRAP] of §5: the whole over-fetched lane was counted, and hits of full text alone never were). Recall itself writes
+nothing; it leaves a receipt here, and whoever puts the hits into a prompt redeems it.
+
+Invariants: a receipt counts once, and only for whom it was made out to; what is counted is published as
+``memory.referenced`` exactly once, for a batch keeps its id until the broker has acked it. Memory is bounded: an outage
+of the broker costs counts, loudly, never the service. Receipts live on the node that answered, for an hour at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
+from crew_journal.schemas.events.control import MemoryReferenced, ReferencedEntry
+from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.schemas.principal import Principal
+from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.query.recall import Answered
+
+RECEIPT_TTL_S: Final = 3_600.0
+"""Seconds a receipt can be redeemed; a prompt is built within seconds of its recall, a slow run within minutes."""
+MAX_RECEIPT_ENTRIES: Final = 50_000
+"""Entry ids kept in receipts, about 6 MB; the oldest receipts go first. At 10 recalls/s of 5 hits, a quarter of an hour."""
+FLUSH_EVERY_S: Final = 3.0
+"""Seconds between batches: nothing reads a count before the nightly decay."""
+FLUSH_ENTRIES: Final = 1_000
+"""Entries at which a batch is published at once; also the most one event may hold."""
+MAX_PENDING_ENTRIES: Final = 50_000
+"""Entries whose counts are kept while the broker is away, about 10 MB; further ones are lost and counted as dropped."""
+STOP_TIMEOUT_S: Final = 5.0
+"""Seconds that the last batch may take while the node stops."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What redeeming a receipt did.
+
+    Attributes:
+        receipt: The receipt.
+        counted: Entries counted now.
+        already: Whether it had been redeemed before; then nothing was counted.
+    """
+
+    receipt: str
+    counted: int
+    already: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFigures:
+    """What ``status`` shows.
+
+    Attributes:
+        receipts: Receipts held.
+        pending: Entries counted and not yet published.
+        published: Entries published since start.
+        dropped: Entries lost since start because too many were pending.
+        error: Why the last batch was not published, None if it was.
+    """
+
+    receipts: int
+    pending: int
+    published: int
+    dropped: int
+    error: str | None
+
+
+@dataclass(slots=True)
+class _Receipt:
+    workspace_id: str
+    agent_id: str | None
+    entry_ids: frozenset[str]
+    until: datetime
+    used: bool = False
+
+    @property
+    def cost(self) -> int:
+        return len(self.entry_ids) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Counts under way to the broker; a retry has the same id and the same content."""
+
+    workspace_id: str
+    entry_id: str
+    payload: MemoryReferenced
+
+
+class ReferenceLog:
+    """Receipts of recalls and the counts of what reached prompts; used on the event loop.
+
+    Args:
+        journal: Records the batches.
+        clock: The time now, UTC.
+        flush_every_s: Seconds between batches.
+    """
+
+    def __init__(
+        self, journal: Recorder, *, clock: Callable[[], datetime], flush_every_s: float = FLUSH_EVERY_S
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._flush_every_s = flush_every_s
+        self._receipts: OrderedDict[str, _Receipt] = OrderedDict()
+        self._held = 0
+        self._counts: dict[str, dict[str, int]] = {}
+        self._outgoing: list[_Batch] = []
+        self._due = asyncio.Event()
+        self._flushing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._published = 0
+        self._dropped = 0
+        self._error: str | None = None
+
+    # life
+
+    async def start(self) -> None:
+        """Publish in the background."""
+        self._task = asyncio.create_task(self._run(), name="references")
+
+    async def stop(self) -> None:
+        """Publish what is pending and end; what the broker does not take now is lost."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self.flush()
+        if lost := self.figures().pending:
+            _log.warning("references.lost_at_shutdown", entries=lost, error=self._error)
+
+    def figures(self) -> ReferenceFigures:
+        """How it is doing."""
+        pending = sum(len(batch.payload.entries) for batch in self._outgoing)
+        pending += sum(map(len, self._counts.values()))
+        return ReferenceFigures(len(self._receipts), pending, self._published, self._dropped, self._error)
+
+    # receipts
+
+    def offer(self, principal: Principal, workspace_id: str, receipt: str, entry_ids: Sequence[str]) -> None:
+        """Make out the receipt of a recall: these entries may be said to have reached a prompt.
+
+        Args:
+            principal: Who recalled.
+            workspace_id: Where the entries are.
+            receipt: Its name, as the answer shows it.
+            entry_ids: What the answer shows, and nothing else: not the lanes that were searched.
+        """
+        self._expire()
+        agent = None if principal.role.administers else principal.agent_id
+        ttl = timedelta(seconds=RECEIPT_TTL_S)
+        made = _Receipt(workspace_id, agent, frozenset(entry_ids), self._clock() + ttl)
+        if receipt in self._receipts:
+            self._forget(receipt)
+        self._receipts[receipt] = made
+        self._held += made.cost
+        while self._held > MAX_RECEIPT_ENTRIES and len(self._receipts) > 1:
+            self._forget(next(iter(self._receipts)))
+
+    def observe(self, answered: Answered) -> None:
+        """Make out the receipt of an answered recall."""
+        response = answered.response
+        shown = [hit.entry_id for hit in response.hits]
+        self.offer(answered.principal, answered.workspace_id, response.receipt, shown)
+
+    def used(self, principal: Principal, receipt: str, entry_ids: Sequence[str] | None = None) -> Used:
+        """Count the entries of a receipt, or some of them, as having reached a prompt; once.
+
+        Args:
+            principal: Who says so: the agent who recalled, or an OWNER or ADMIN of the workspace.
+            receipt: The receipt of the recall.
+            entry_ids: Which of its entries; all if None.
+
+        Raises:
+            NotFound: If there is no such receipt, or none for this token.
+            InvalidQuery: If it does not hold one of the entries.
+        """
+        self._expire()
+        known = self._receipts.get(receipt)
+        if known is None or not _is_for(known, principal):
+            raise NotFound(
+                f"no receipt {receipt[:64]}",
+                hint=f"use it with the token that recalled, within {RECEIPT_TTL_S / 60:g} minutes, at the same node",
+            )
+        if known.used:
+            return Used(receipt, 0, already=True)
+        chosen = known.entry_ids if entry_ids is None else frozenset(entry_ids)
+        if foreign := sorted(chosen - known.entry_ids):
+            raise InvalidQuery(
+                f"the receipt does not hold {foreign[0][:64]}", hint="name hits of that recall", field="entry_ids"
+            )
+        self._held -= len(known.entry_ids)
+        known.used, known.entry_ids = True, frozenset()
+        self._count(known.workspace_id, sorted(chosen))
+        return Used(receipt, len(chosen), already=False)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        while self._receipts:
+            receipt, oldest = next(iter(self._receipts.items()))
+            if oldest.until > now:
+                return
+            self._forget(receipt)
+
+    def _forget(self, receipt: str) -> None:
+        self._held -= self._receipts.pop(receipt).cost
+
+    # counting and publishing
+
+    def _count(self, workspace_id: str, entry_ids: Sequence[str]) -> None:
+        room = MAX_PENDING_ENTRIES - self.figures().pending
+        counts = self._counts.setdefault(workspace_id, {})
+        for entry_id in entry_ids:
+            if entry_id not in counts:
+                if room <= 0:
+                    self._dropped += 1
+                    continue
+                room -= 1
+            counts[entry_id] = counts.get(entry_id, 0) + 1
+        if len(counts) >= FLUSH_ENTRIES:
+            self._due.set()
+
+    async def flush(self) -> bool:
+        """Publish what is pending.
+
+        Returns:
+            Whether all of it was acked; what was not is kept and tried again.
+        """
+        async with self._flushing:
+            counted, self._counts = self._counts, {}
+            for workspace_id, counts in counted.items():
+                self._outgoing += _batches(workspace_id, counts)
+            while self._outgoing:
+                batch = self._outgoing[0]
+                size = len(batch.payload.entries)
+                try:
+                    await self._journal.record(
+                        batch.workspace_id,
+                        batch.payload,
+                        summary=f"{size} {'memory' if size == 1 else 'memories'} reached prompts",
+                        entry_id=batch.entry_id,
+                    )
+                except CrewJournalError as error:
+                    if self._error is None:
+                        _log.warning("references.not_published", error=error.message)
+                    self._error = error.message
+                    return False
+                self._error = None
+                self._published += size
+                del self._outgoing[0]
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), self._flush_every_s)
+            self._due.clear()
+            try:
+                acked = await self.flush()
+            except Exception:  # what was counted is kept, the next round tries again
+                _log.exception("references.flush_failed")
+                acked = False
+            if not acked:
+                await asyncio.sleep(self._flush_every_s)
+
+
+def _is_for(receipt: _Receipt, principal: Principal) -> bool:
+    if principal.workspace_id not in (None, receipt.workspace_id):
+        return False
+    return principal.role.administers or (receipt.agent_id is not None and receipt.agent_id == principal.agent_id)
+
+
+def _batches(workspace_id: str, counts: dict[str, int]) -> list[_Batch]:
+    counted = [ReferencedEntry(entry_id=entry_id, count=count) for entry_id, count in sorted(counts.items())]
+    return [
+        _Batch(workspace_id, mint_entry_id(), MemoryReferenced(entries=tuple(counted[first : first + FLUSH_ENTRIES])))
+        for first in range(0, len(counted), FLUSH_ENTRIES)
+    ]

@@ -182,7 +182,9 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
         band = "yellow" if band == "green" else band
         since = f" since {trouble.since}" if trouble.since else ""
         reasons.append(f"new entries are not embedded{since}: {trouble.reason}")
-        steps.append("bring the embedder back: `crew-journal embedder status` and `crew-journal doctor` say what is wrong")
+        steps.append(
+            "bring the embedder back: `crew-journal embedder status` and `crew-journal doctor` say what is wrong"
+        )
     if score is not None and score < GREEN_FROM:
         for name in _weak(metrics):
             reason, step = _explain(name, getattr(metrics, name), figures)
@@ -208,36 +210,33 @@ def _weak(metrics: HealthMetrics) -> list[str]:
 
 def _explain(name: str, value: float, figures: MemoryFigures) -> tuple[str, str]:
     """Why a metric is what it is, and what the operator can do about it."""
-    if name == "freshness":
-        return (
-            f"freshness {value:.0f}: half of the indexed entries are older than {figures.median_age_days:.0f} days",
-            "let the agents write summaries of what is recent (summary.generated); "
-            "`crew-journal list --type summary.generated` shows the last ones",
-        )
     if name == "coverage":
         return _explain_coverage(value, figures)
-    if name == "coherence":
-        return (
-            f"coherence {value:.0f}: an embedding's nearest neighbour lies at cosine {figures.nearest_cosine:.2f} on average",
-            "have recurring themes summarised (summary.generated, memory.consolidated), so that entries gather around them",
-        )
-    if name == "efficiency":
+    if name == "freshness":
+        reason = f"half of the indexed entries are older than {figures.median_age_days:.0f} days"
+        step = "let the agents write summaries of what is recent: `crew-journal list --type summary.generated` has the last"
+    elif name == "coherence":
+        reason = f"an embedding's nearest neighbour lies at cosine {figures.nearest_cosine:.2f} on average"
+        step = "have recurring themes summarised (summary.generated), so that entries gather around them"
+    elif name == "efficiency":
         recalls = "1 recall" if figures.searches == 1 else f"{figures.searches} recalls"
-        return (
-            f"efficiency {value:.0f}: the hits of {recalls} in {SEARCH_DAYS} days lie at cosine "
-            f"{figures.search_cosine:.2f} on average",
-            "see what is asked and found: `crew-journal list --type memory.searched`, "
-            "then `crew-journal recall QUERY --explain`",
+        reason = f"the hits of {recalls} in {SEARCH_DAYS} days lie at cosine {figures.search_cosine:.2f} on average"
+        step = (
+            "compare what is asked (`crew-journal list --type memory.searched`) with what `crew-journal recall` finds"
         )
-    return (
-        f"reachability {value:.0f}: {figures.linked} of {figures.embeddings} embeddings are linked to another",
-        "see whether the link reactor runs: `crew-journal status`; entries without a near neighbour stay unlinked",
-    )
+    else:
+        reason = f"{figures.linked} of {figures.embeddings} embeddings are linked to another"
+        step = (
+            "see in `crew-journal status` whether the link reactor runs; entries without a near neighbour stay unlinked"
+        )
+    return f"{name} {value:.0f}: {reason}", step
 
 
 def _explain_coverage(value: float, figures: MemoryFigures) -> tuple[str, str]:
     if figures.model is None:
-        reason = f"coverage {value:.0f}: no model is active, so none of {figures.embeddable} embeddable entries is indexed"
+        reason = (
+            f"coverage {value:.0f}: no model is active, so none of {figures.embeddable} embeddable entries is indexed"
+        )
         return reason, "install a model (`crew-journal embedder install minilm`) and start `crew-journal up` again"
     parts = []
     if figures.missing:

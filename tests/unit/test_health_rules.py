@@ -149,9 +149,7 @@ def test_the_legacy_profile_gives_40_for_an_empty_workspace() -> None:
 
 def test_the_legacy_profile_gives_the_seeded_examples_74_375() -> None:
     """Contract §9: 100 / 37.5 / 100 / 33.33 / 100 = 74.375; one link in six rows archived, three types of eight."""
-    seeded = LegacyFigures(
-        last_day=4, last_week=7, types=3, similar=1, embeddings=2, linked=2, live=5, archived=1
-    )
+    seeded = LegacyFigures(last_day=4, last_week=7, types=3, similar=1, embeddings=2, linked=2, live=5, archived=1)
     found = measure_legacy(seeded)
     assert found == HealthMetrics(freshness=100, coverage=37.5, coherence=100, efficiency=33.3333, reachability=100)
     assert composite(found) == pytest.approx(74.375)

@@ -149,7 +149,7 @@ def measure_legacy(figures: LegacyFigures) -> HealthMetrics:
 
 def composite(metrics: HealthMetrics) -> float | None:
     """The weighted mean of the metrics that were measured, in [0, 100]; None if none was."""
-    known = {name: value for name in WEIGHTS if (value := getattr(metrics, name)) is not None}
+    known: dict[str, float] = {name: value for name in WEIGHTS if (value := getattr(metrics, name)) is not None}
     weight = sum(WEIGHTS[name] for name in known)
     if not known:
         return None

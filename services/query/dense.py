@@ -48,11 +48,19 @@ class DenseScores:
 
 @dataclass(frozen=True, slots=True)
 class DenseResult:
-    """What the dense arm found: its lane by cosine times importance, and enough to score any other document."""
+    """What the dense arm found: its lane by cosine times importance, and enough to score any other document.
+
+    Attributes:
+        lane: The best documents.
+        matrix: The vectors; None if there are none.
+        query: The query's vector.
+        cosines: (rows,) float32 of every row of the matrix; None if only those in scope were computed.
+    """
 
     lane: Lane
     matrix: VectorMatrix | None
     query: Vectors
+    cosines: Scores | None = None
 
     def scores_of(self, docs: Docs) -> DenseScores:
         """Cosine and importance of any documents."""
@@ -60,9 +68,10 @@ class DenseResult:
         importance = np.full(len(docs), np.nan, np.float32)
         if self.matrix is not None:
             rows = self.matrix.rows_of(docs)
-            have = rows != NO_ROW
-            cosine[have] = _cosines(self.matrix, rows[have], self.query)
-            importance[have] = self.matrix.importance[rows[have]]
+            have = (rows != NO_ROW).nonzero()[0]
+            rows = rows[have]
+            cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
+            importance[have] = self.matrix.importance[rows]
         return DenseScores(cosine, importance)
 
 
@@ -94,15 +103,12 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
     rows = np.flatnonzero(live)
     if not len(rows):
         return DenseResult(EMPTY_LANE, matrix, query)
-    narrow = len(rows) * NARROW_SHARE < len(doc)
-    scores = _cosines(matrix, rows if narrow else None, query)
-    if not narrow:
-        scores = scores[rows]
-    scores = scores * matrix.importance[rows]
-    if depth < len(rows):
-        least = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-        keep = scores >= least
-        rows, scores = rows[keep], scores[keep]
+    if len(rows) * NARROW_SHARE < len(doc):
+        every, cosines = None, _cosines(matrix, rows, query)
+    else:
+        every = _cosines(matrix, None, query)
+        cosines = every[rows]
+    scores = cosines * matrix.importance[rows]
     docs = doc[rows]
     best = ranked(index.documents, docs, scores, depth)
-    return DenseResult(Lane(docs[best], scores[best]), matrix, query)
+    return DenseResult(Lane(docs[best], scores[best]), matrix, query, every)

@@ -58,15 +58,16 @@ def features_of(index: HotIndex, scoped: ScopedDocuments, query: str, docs: npt.
     else:
         by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
         named = (documents.actor[docs] == speaker) & by_user
-    return Features(
-        _among(docs, previous), _among(docs, following), documents.session[docs], documents.words[docs], named
-    )
+    before, after = _among(docs, np.concatenate((previous, following))).reshape(2, -1)
+    return Features(before, after, documents.session[docs], documents.words[docs], named)
 
 
 def _among(docs: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Index of each wanted document in the ascending ``docs``."""
     if not len(docs):
-        return np.zeros(0, np.int64)
-    place = np.minimum(docs.searchsorted(wanted), len(docs) - 1)
-    found = np.where(docs[place] == wanted, place, NOT_FOUND)
-    return np.where(wanted == ABSENT, NO_NEIGHBOUR, found)
+        return np.zeros(len(wanted), np.int64)
+    place = docs.searchsorted(wanted)
+    place[place == len(docs)] = 0
+    place[docs[place] != wanted] = NOT_FOUND
+    place[wanted == ABSENT] = NO_NEIGHBOUR
+    return place

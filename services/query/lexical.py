@@ -79,8 +79,9 @@ class LexicalResult:
         """(m,) float32 BM25 of any documents in scope; 0 where no term occurs."""
         scores = np.zeros(len(docs), np.float32)
         for part in self.parts:
-            place = np.minimum(part.docs.searchsorted(docs), len(part.docs) - 1)
-            holds = np.flatnonzero(part.docs[place] == docs)
+            place = part.docs.searchsorted(docs)
+            place[place == len(part.docs)] = 0
+            holds = (part.docs[place] == docs).nonzero()[0]
             if len(holds):
                 tf = None if part.tf is None else part.tf[place[holds]]
                 scores[holds] += self.norms.shares(part, docs[holds], tf)
@@ -114,12 +115,24 @@ NOTHING: Final = LexicalResult(EMPTY_LANE, (), _NO_NORMS)
 
 
 def ranked(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
-    """Indices of the best ``depth`` documents: score descending, then newer ts, then id."""
+    """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
+    if depth < len(docs):  # whatever is below the last of the best need not be sorted
+        kept = (scores >= np.partition(scores, len(scores) - depth)[len(scores) - depth]).nonzero()[0]
+        best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
+        return best
+    return _sorted(documents, docs, scores, depth)
+
+
+def _sorted(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
     ts_ms = documents.ts_ms[docs]
     order = np.lexsort((-ts_ms, -scores))
-    tied = (scores[order][1:] == scores[order][:-1]) & (ts_ms[order][1:] == ts_ms[order][:-1])
-    if bool(tied[:depth].any()):
-        order = _by_id(documents, docs, order, tied, depth)
+    ordered = scores[order]
+    tied = ordered[1:] == ordered[:-1]
+    if tied.any():
+        newest = ts_ms[order]
+        tied &= newest[1:] == newest[:-1]
+        if tied[:depth].any():
+            order = _by_id(documents, docs, order, tied, depth)
     return order[:depth]
 
 

@@ -84,30 +84,39 @@ def neighbours(
     """
     session = documents.session[:count]
     own = session[docs]
-    previous, following = np.full((2, len(docs)), ABSENT, np.int32)
+    hard = np.zeros(len(docs), bool)  # whoever must look further than one place beside
     newest = session[order.covered :]
-    unsorted = np.zeros(len(documents.sessions) + 1, bool)  # sessions with documents that are not in the order yet
-    unsorted[newest] = True
-    direct = np.flatnonzero((own != ABSENT) & ~unsorted[own])
-    before = _beside(order, docs[direct], own[direct], -1)
-    after = _beside(order, docs[direct], own[direct], +1)
-    hard = (own != ABSENT) & unsorted[own]
-    if mask is not None:  # whoever stands next to a row out of scope must look further
+    if len(newest):
+        unsorted = np.zeros(len(documents.sessions) + 1, bool)  # sessions with documents that are not in the order yet
+        unsorted[newest] = True
+        hard = (own != ABSENT) & unsorted[own]
+    direct = ((own != ABSENT) & ~hard).nonzero()[0]
+    before, after = _beside(order, docs[direct], own[direct])
+    if mask is not None:
         hard[direct] = ((before != ABSENT) & ~mask[before]) | ((after != ABSENT) & ~mask[after])
+    previous, following = np.full((2, len(docs)), ABSENT, np.int32)
     previous[direct], following[direct] = before, after
-    far = np.flatnonzero(hard)
+    far = hard.nonzero()[0]
     if len(far):
         members, member_session = _members(order, documents, np.unique(own[far]), count, mask)
         previous[far], following[far] = _among(members, member_session, docs[far])
     return previous, following
 
 
-def _beside(order: SessionOrder, docs: Docs, session: npt.NDArray[np.int32], step: int) -> Docs:
-    """The document ``step`` places on in the same session, whatever the scope; -1 beyond its ends."""
-    place = order.place[docs].astype(np.int64) + step
-    inside = (place >= order.starts[session]) & (place < order.starts[session + 1])
-    beside: Docs = np.where(inside, order.docs[np.where(inside, place, 0)], ABSENT)
-    return beside
+def _beside(order: SessionOrder, docs: Docs, session: npt.NDArray[np.int32]) -> tuple[Docs, Docs]:
+    """The documents one place before and behind in the same session, whatever the scope; -1 beyond its ends.
+
+    Args:
+        order: The order.
+        docs: (m,) int32, each in the order.
+        session: (m,) int32, the session of each.
+    """
+    place = order.place[docs]
+    before = np.where(place > order.starts[session], order.docs[place - 1], ABSENT)
+    behind = place + 1
+    inside = behind < order.starts[session + 1]
+    behind[~inside] = 0
+    return before, np.where(inside, order.docs[behind], ABSENT)
 
 
 def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Docs) -> tuple[Docs, Docs]:

@@ -1,0 +1,23 @@
+"""Times as text and as milliseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.timestamps import format_ms, format_ts, from_ms, parse_ts, to_ms
+
+FIRST_MS = to_ms(datetime(1, 1, 1, tzinfo=UTC))
+LAST_MS = to_ms(datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC))
+
+
+@given(st.integers(FIRST_MS, LAST_MS))
+@example(FIRST_MS)
+@example(-1)
+@example(0)
+@example(LAST_MS)
+def test_milliseconds_are_written_as_their_instant_is_and_read_back(ms: int) -> None:
+    assert format_ms(ms) == format_ts(from_ms(ms))
+    assert to_ms(parse_ts(format_ms(ms))) == ms

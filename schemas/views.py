@@ -22,6 +22,13 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   DOUBLE, reference_count BIGINT, last_referenced_at BIGINT, indexed_at BIGINT, seq UBIGINT`` (the fact's).
 - ``embeddings_active(workspace_id, model, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: the last activation of each
   workspace, ``_system`` for the default.
+- ``memory_relations(workspace_id, src_entry_id, dst_entry_id, relation VARCHAR, weight DOUBLE, state VARCHAR, src_seq,
+  dst_seq UBIGINT, crew_id, reason VARCHAR, created_at BIGINT, seq, key UBIGINT)``: one row per (workspace, pair, relation).
+  ``relation`` is similar or contradicts (symmetric: one row a pair, ``src`` the newer entry) or supports (rule → evidence);
+  ``state`` derived, proposed, asserted or retracted (the edge does not count); ``weight`` the cosine of similar, the
+  confidence of a proposed contradicts, else 1.0 or as asserted; ``dst_seq`` NULL where the event did not say (evidence
+  of a rule); ``crew_id`` that of both entries if a reactor found them, else the assertion's; ``created_at`` the broker's
+  time of the edge's first event, ms; ``seq`` of the event that made the row what it is; ``key`` hash of its name.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
   VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded.
 - ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
@@ -35,12 +42,14 @@ ENTRIES: Final = "journal_entries"
 POSTINGS: Final = "postings"
 POSTINGS_TAIL: Final = "postings_tail"
 EMBEDDINGS: Final = "journal_embeddings"
+RELATIONS: Final = "memory_relations"
 
 # names of the projections that own them, for checkpoints and ``min_seq``
 ADMISSION_PROJECTION: Final = "admission"
 ENTRIES_PROJECTION: Final = "entries"
 FULLTEXT_PROJECTION: Final = "fulltext"
 VECTORS_PROJECTION: Final = "vectors"
+RELATIONS_PROJECTION: Final = "relations"
 
 ENTRY_COLUMNS: Final = (
     "seq",

@@ -152,7 +152,9 @@ class RelationRetracted(ControlPayload):
 
     ENTRY_TYPE = "memory.relation_retracted"
     src_entry_id: Id
+    src_seq: int = Field(ge=1)
     dst_entry_id: Id
+    dst_seq: int = Field(ge=1)
     relation: Relation
     reason: str = Field(default="", max_length=1_000)
 

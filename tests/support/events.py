@@ -19,11 +19,13 @@ from crew_journal.schemas.events.control import (
     DeadLetterRetried,
     EmbeddingsActivated,
     EventParked,
+    RelationAsserted,
+    RelationRetracted,
     TokenCreated,
     TokenRevoked,
 )
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
-from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
+from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import format_ms
@@ -117,6 +119,25 @@ def vector(
     return encode_vector(fact, 1)
 
 
+def link(
+    src: str = "e2",
+    dst: str = "e1",
+    *,
+    src_seq: int = 2,
+    dst_seq: int = 1,
+    relation: str = "similar",
+    weight: float = 0.9,
+    workspace: str = "w1",
+    crew: str | None = "c1",
+    reason: str = "",
+) -> OutgoingMessage:
+    """A link fact."""
+    fact = LinkDerived(
+        1_000_000, workspace, src, src_seq, dst, dst_seq, relation, weight, EPOCH_MS, "link@1", crew, reason
+    )
+    return encode_link(fact, 1)
+
+
 # strategies: few ids and workspaces, so that repeats and conflicts are common
 
 _IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -196,8 +217,26 @@ _TOKENS = st.builds(
     crew_id=st.sampled_from([None, "c1"]),
     agent_id=st.sampled_from([None, "a1"]),
 )
+_RELATED = st.sampled_from(
+    [
+        {"src_entry_id": "e2", "src_seq": 2, "dst_entry_id": "e1", "dst_seq": 1},
+        {"src_entry_id": "e1", "src_seq": 1, "dst_entry_id": "e2", "dst_seq": 2},
+        {"src_entry_id": "e3", "src_seq": 3, "dst_entry_id": "e1", "dst_seq": 1},
+        {"src_entry_id": "e1", "src_seq": 1, "dst_entry_id": "e1", "dst_seq": 1},
+        {"src_entry_id": "e5", "src_seq": 500, "dst_entry_id": "e1", "dst_seq": 1},
+    ]
+)
+_RELATIONS = st.sampled_from(["similar", "contradicts", "supports"])
 _CONTROLS = st.one_of(
     _TOKENS,
+    st.builds(
+        lambda pair, **said: RelationAsserted(**pair, **said),
+        _RELATED,
+        relation=_RELATIONS,
+        weight=st.sampled_from([0.5, 1.0]),
+        reason=st.sampled_from(["", "seen"]),
+    ),
+    st.builds(lambda pair, **said: RelationRetracted(**pair, **said), _RELATED, relation=_RELATIONS),
     st.builds(TokenRevoked, token_id=st.sampled_from(["k1", "k2", "k3"])),
     st.builds(
         EmbeddingsActivated, model=st.sampled_from(["mini", "nomic"]), embedder=st.just("minilm"), dim=st.just(4)
@@ -242,6 +281,43 @@ def vectors(draw: st.DrawFn) -> OutgoingMessage:
     return made
 
 
+@st.composite
+def links(draw: st.DrawFn) -> OutgoingMessage:
+    """A link fact either way round, sometimes of an entry with itself or of the future."""
+    ends = [("e1", 1), ("e2", 2), ("e3", 3), ("e4", 400)]
+    (src, src_seq), (dst, dst_seq) = draw(st.sampled_from(ends)), draw(st.sampled_from(ends))
+    return link(
+        src,
+        dst,
+        src_seq=src_seq,
+        dst_seq=dst_seq,
+        relation=draw(st.sampled_from(["similar", "similar", "contradicts", "supports", "likes"])),
+        weight=draw(st.sampled_from([0.8, 0.9, 1.0])),
+        workspace=draw(_WORKSPACES),
+        crew=draw(st.sampled_from(["c1", None])),
+        reason=draw(st.sampled_from(["", "3 is not 4"])),
+    )
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> OutgoingMessage:
+    """A consolidated rule with evidence, of an operator or (which does not count) of an agent."""
+    evidence = draw(
+        st.sampled_from([[], ["e1"], ["e1", "e2", "e1"], ["e3", 7, "", "no id!"], "e1", None, ["r1", "e1"]])
+    )
+    operator = draw(st.booleans())
+    return entry(
+        draw(st.sampled_from(["r1", "r2"])),
+        summary="parser builds need a clean cache",
+        workspace=draw(_WORKSPACES),
+        crew=None if operator else "c1",
+        agent=None if operator else "a1",
+        entry_type="memory.consolidated",
+        control=operator,
+        refs={"evidence": evidence},
+    )
+
+
 _BROKEN = st.sampled_from(
     [
         OutgoingMessage("journal.w1.c1.a1.x", b"", {}),
@@ -263,7 +339,7 @@ _BROKEN = st.sampled_from(
 @st.composite
 def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
     """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
-    kinds = st.one_of(entries(), entries(), controls(), vectors(), _BROKEN)
+    kinds = st.one_of(entries(), entries(), controls(), vectors(), links(), rules(), _BROKEN)
     made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
     seq = 0
     stream: list[RawMessage] = []

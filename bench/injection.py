@@ -1,0 +1,111 @@
+"""What the injection scanners find and what they take for an attack by mistake, per scanner and per rule.
+
+Sets: ``../shared/data/injection_dev`` (public rows, English and German; evaluation only, said plainly when absent), and two
+of our own beside this file: ``injection_own`` (written before the rules were refined on it) and ``injection_heldout``
+(written afterwards; harmless rows are meant as traps). Baseline: a plain list of words, on the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench.figures import Report, at_least, at_most, say
+from crew_journal.schemas.rules.injection import findings
+
+PROJECT: Final = Path(__file__).resolve().parents[1]
+DEV: Final = "injection_dev"
+RECALL_PERCENT: Final = 35.0
+FALSE_ALARM_PERCENT: Final = 2.0
+"""What the issue asks of all scanners together on ``injection_dev``."""
+WORDS: Final = re.compile(
+    r"\b(?:ignore|disregard|forget|jailbreak|pretend|system prompt|prompt|instructions)\b", re.IGNORECASE
+)
+"""The baseline: words that anybody would think of first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A text and whether it is an attack."""
+
+    text: str
+    attack: bool
+
+
+def paths() -> dict[str, Path]:
+    """Name of each set → where it is, or would be."""
+    shared = Path(os.environ.get("CREW_JOURNAL_SHARED_DATA", PROJECT.parent / "shared" / "data"))
+    own = Path(__file__).parent / "data"
+    return {
+        DEV: shared / DEV / "rows.jsonl",
+        "injection_own": own / "injection_own.jsonl",
+        "injection_heldout": own / "injection_heldout.jsonl",
+    }
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of a set."""
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+    return [Row(record["text"], record["label"] == 1) for record in records]
+
+
+def _judged(report: Report, name: str, rows: Sequence[Row], alarms: Sequence[bool], *, asked: bool = False) -> None:
+    attacks = sum(row.attack for row in rows)
+    found = sum(row.attack and alarm for row, alarm in zip(rows, alarms, strict=True))
+    mistaken = sum(not row.attack and alarm for row, alarm in zip(rows, alarms, strict=True))
+    note = f"{found} of {attacks} attacks, {mistaken} of {len(rows) - attacks} harmless rows"
+    recall, mistakes = 100 * found / max(1, attacks), 100 * mistaken / max(1, len(rows) - attacks)
+    report.figure(f"{name}, recall", recall, "%", at_least(RECALL_PERCENT) if asked else None, note)
+    report.figure(f"{name}, false alarms", mistakes, "%", at_most(FALSE_ALARM_PERCENT) if asked else None, note)
+    report.figure(f"{name}, precision", 100 * found / max(1, found + mistaken), "%", None, note)
+
+
+def _measure(report: Report, name: str, rows: Sequence[Row]) -> None:
+    began = time.process_time()
+    found = [list(findings(row.text)) for row in rows]
+    spent = time.process_time() - began
+    blocked = [[finding for finding in one if finding.blocks] for one in found]
+    _judged(report, f"{name}: all scanners", rows, [bool(one) for one in blocked], asked=name == DEV)
+    for scanner in ("memory", "recall", "technique"):
+        alarms = [any(finding.scanner == scanner for finding in one) for one in blocked]
+        _judged(report, f"{name}: scanner {scanner}", rows, alarms)
+    hits: dict[tuple[str, bool], Counter[bool]] = {}
+    for row, one in zip(rows, found, strict=True):
+        for rule in {(f"{f.scanner}/{f.category}/{f.pattern}", f.blocks) for f in one}:
+            hits.setdefault(rule, Counter())[row.attack] += 1
+    for (rule, blocks), count in sorted(hits.items(), key=lambda item: (-item[1][True], item[0])):
+        total = count[True] + count[False]
+        kind = "blocks" if blocks else "records only"
+        note = f"{count[True]} attacks, {count[False]} harmless rows; {kind}"
+        report.figure(f"{name}: rule {rule}, precision", 100 * count[True] / total, "%", None, note)
+    report.figure(f"{name}: time a text", 1_000 * spent / max(1, len(rows)), "ms", None, "CPU, all scanners")
+    _baseline(report, name, rows, lambda text: WORDS.search(text) is not None)
+
+
+def _baseline(report: Report, name: str, rows: Sequence[Row], alarm: Callable[[str], bool]) -> None:
+    attacks = [row for row in rows if row.attack]
+    harmless = [row for row in rows if not row.attack]
+    found, mistaken = sum(alarm(row.text) for row in attacks), sum(alarm(row.text) for row in harmless)
+    report.baseline(f"{name}: list of words, recall", 100 * found / max(1, len(attacks)), "%")
+    report.baseline(f"{name}: list of words, false alarms", 100 * mistaken / max(1, len(harmless)), "%")
+
+
+async def run(quick: bool, folder: Path) -> Report:
+    """All sets; there is nothing to reduce."""
+    report = Report("injection", quick)
+    for name, path in paths().items():
+        if not path.is_file():
+            say(f"injection: {name} is ABSENT, nothing is said of it (CREW_JOURNAL_SHARED_DATA names another folder)")
+            report.sizes[name] = 0
+            continue
+        rows = rows_of(path)
+        report.sizes[name] = len(rows)
+        _measure(report, name, rows)
+    return report

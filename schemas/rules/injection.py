@@ -1,0 +1,100 @@
+"""All scanners over one text: the two of contract §17, which disagree, and our own rules.
+
+Invariant: what any of them blocks is blocked; the finding names scanner, category and pattern, and never quotes the text.
+Detection is a help, not the defence: what keeps a text inside its block is escaping and the nonce (``rules/render``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from crew_journal.schemas.rules import (
+    injection_encoded,
+    injection_memory,
+    injection_recall,
+    injection_rules,
+    lookalikes,
+)
+from crew_journal.schemas.rules.injection_encoded import readings
+from crew_journal.schemas.rules.injection_memory import scan_memory
+from crew_journal.schemas.rules.injection_recall import guard_recall
+from crew_journal.schemas.rules.injection_rules import RULES
+from crew_journal.schemas.rules.injection_vocabulary import TechniqueRule
+
+VERSION: Final = (
+    f"{injection_memory.VERSION}.{injection_recall.VERSION}.{injection_rules.VERSION}"
+    f".{injection_encoded.VERSION}.{lookalikes.VERSION}"
+)
+"""Versions of memory scanner, recall guard, techniques, decoders and look-alikes."""
+
+Scanner = Literal["memory", "recall", "technique"]
+
+SPACED_LETTERS: Final = 12
+"""Single letters in a row from which on letter-spacing is a disguise, not an abbreviation."""
+_LETTER_SPACED: Final = re.compile(rf"(?<!\S)[^\W\d_](?: [^\W\d_]){{{SPACED_LETTERS - 1},}}(?!\S)")
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
+_THROUGH_CIPHERS: Final = frozenset({"override", "extraction"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule that fired.
+
+    Attributes:
+        scanner: Whose rule: ``memory`` (§17a), ``recall`` (§17b), ``technique`` (ours).
+        category: Its category or technique.
+        pattern: Its name, with a suffix for the disguise it was found under.
+        blocks: Whether the text must not be shown.
+    """
+
+    scanner: Scanner
+    category: str
+    pattern: str
+    blocks: bool
+
+
+def scan(text: str) -> Finding | None:
+    """The first finding that blocks; None if the text may be shown."""
+    return next((finding for finding in findings(text) if finding.blocks), None)
+
+
+def findings(text: str) -> Iterator[Finding]:
+    """Every finding: the memory scanner's first, the recall guard's, each of our rules once."""
+    if not text:
+        return
+    if (first := scan_memory(text)) is not None:
+        yield Finding("memory", first.category, first.pattern, True)
+    for guarded in guard_recall(text):
+        yield Finding("recall", "recall_guard", guarded.pattern, guarded.severity == "high")
+    yield from techniques(text)
+
+
+def techniques(text: str) -> Iterator[Finding]:
+    """What our own rules find, each rule once, under the plainest reading that shows it."""
+    if _is_letter_spaced(text):
+        yield Finding("technique", "obfuscation", "letter_spacing", True)
+    left = list(RULES)
+    for suffix, reading in readings(text):
+        ciphered = suffix in ("_reversed", "_rot13")
+        for rule in tuple(left):
+            if ciphered and rule.technique not in _THROUGH_CIPHERS:
+                continue
+            if matches(rule, reading):
+                left.remove(rule)
+                yield Finding("technique", rule.technique, rule.name + suffix, rule.severity == "block")
+
+
+def matches(rule: TechniqueRule, reading: str) -> bool:
+    """Whether a rule fires on a folded reading."""
+    return any(need in reading for need in rule.needs) and rule.pattern.search(reading) is not None
+
+
+def _is_letter_spaced(text: str) -> bool:
+    for match in _LETTER_SPACED.finditer(text):
+        letters = match[0].replace(" ", "").lower()
+        if letters not in _ALPHABET and len(set(letters)) > 2:
+            return True
+    return False

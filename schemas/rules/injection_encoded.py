@@ -1,0 +1,136 @@
+"""What a text says once it is decoded: the disguises that ``injection_rules`` looks through.
+
+Invariants: pure; no decoder makes a text longer than it is, and what was decoded is decoded at most once more, so time stays
+linear. A decoding that gives no text is dropped, so nothing fires on noise.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from crew_journal.schemas.rules.lookalikes import folded, plain, unleeted, unspaced
+
+VERSION: Final = 1
+
+DEPTH: Final = 2
+"""Decodings on top of each other that are followed: base64 within base64."""
+RUNS: Final = 256
+"""Encoded runs of one text that are looked at."""
+TEXT_SHARE: Final = 0.85
+"""Share of printable characters from which on decoded bytes count as text."""
+_WRAPPED_FROM: Final = 16
+"""Characters of a token from which on it may be a line of wrapped base64; words are shorter."""
+
+_BASE64: Final = re.compile(
+    r"[A-Za-z0-9+/_-]{16,}={0,2}(?:\s{1,3}[A-Za-z0-9+/_-]{16,}={0,2})*(?:\s{1,3}[A-Za-z0-9+/_-]{2,15}={0,2}(?!\S))?"
+)
+_BASE64_TOKEN: Final = re.compile(r"[A-Za-z0-9+/_-]{24,}")
+_HEX: Final = re.compile(r"(?:(?:0x|\\x)?[0-9a-fA-F]{2}[ :,]?){12,}")
+_HEX_DIGITS: Final = re.compile(r"0x|\\x|[ :,]")
+_PERCENT: Final = re.compile(r"(?:%[0-9a-fA-F]{2})+")
+_PERCENT_MIN: Final = 4
+_ENTITY: Final = re.compile(r"&#?\w{1,12};")
+_ESCAPE: Final = re.compile(r"\\u\{?([0-9a-fA-F]{4,6})\}?|\\x([0-9a-fA-F]{2})")
+_ROT13: Final = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
+
+
+def decodings(text: str, depth: int = DEPTH) -> Iterator[tuple[str, str]]:
+    """Every decoding of ``text`` that gives text: how it was encoded (``base64``, ``base64_hex`` …) and what it says."""
+    for kind, decoded in _once(text):
+        yield kind, decoded
+        if depth > 1:
+            for inner, more in decodings(decoded, depth - 1):
+                yield f"{kind}_{inner}", more
+
+
+def disguises(text: str) -> Iterator[tuple[str, str]]:
+    """What a folded text says read in other ways: letters closed up, digits as letters, backwards, rotated by 13."""
+    if (closed := unspaced(text)) is not None:
+        yield "spaced", closed
+    if (letters := unleeted(text)) is not None:
+        yield "leet", letters
+    yield "reversed", text[::-1]
+    yield "rot13", text.translate(_ROT13)
+
+
+def _once(text: str) -> Iterator[tuple[str, str]]:
+    yield from _base64(text)
+    yield from _hex(text)
+    if text.count("%") >= _PERCENT_MIN and (decoded := _PERCENT.sub(_unquoted, text)) != text:
+        yield "percent", decoded
+    if "&" in text and (decoded := _ENTITY.sub(lambda match: html.unescape(match[0]), text)) != text:
+        yield "entity", decoded
+    if "\\" in text and (decoded := _ESCAPE.sub(_unescaped, text)) != text:
+        yield "escape", decoded
+
+
+def _base64(text: str) -> Iterator[tuple[str, str]]:
+    for count, match in enumerate(_BASE64.finditer(text)):
+        if count == RUNS:
+            return
+        whole = "".join(match[0].split())
+        if (decoded := _from_base64(whole)) is not None:
+            yield "base64", decoded
+        elif whole != match[0]:
+            for token in _BASE64_TOKEN.findall(match[0]):
+                if (decoded := _from_base64(token)) is not None:
+                    yield "base64", decoded
+
+
+def _from_base64(run: str) -> str | None:
+    standard = run.replace("=", "").replace("-", "+").replace("_", "/")
+    if len(standard) % 4 == 1:
+        standard = standard[:-1]
+    try:
+        raw = base64.b64decode(standard + "=" * (-len(standard) % 4))
+    except (binascii.Error, ValueError):
+        return None
+    return _as_text(raw)
+
+
+def _hex(text: str) -> Iterator[tuple[str, str]]:
+    for count, match in enumerate(_HEX.finditer(text)):
+        if count == RUNS:
+            return
+        digits = _HEX_DIGITS.sub("", match[0])
+        decoded = _as_text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+        if decoded is not None:
+            yield "hex", decoded
+
+
+def _as_text(raw: bytes) -> str | None:
+    for encoding in ("utf-8", "utf-16-le") if len(raw) > 1 and raw[1] == 0 else ("utf-8",):
+        decoded = raw.decode(encoding, "ignore")
+        if decoded and sum(map(_reads, decoded)) >= TEXT_SHARE * max(len(decoded), len(raw) // 4):
+            return decoded
+    return None
+
+
+def _reads(character: str) -> bool:
+    return character.isprintable() or character in "\n\r\t"
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = int(match[1] or match[2], 16)
+    return chr(code) if code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF else match[0]
+
+
+def readings(text: str) -> Iterator[tuple[str, str]]:
+    """Every folded reading of ``text``: suffix for the pattern's name (empty for the plain one) and the reading."""
+    latin = folded(text)
+    yield "", latin
+    if not text.isascii() and (own := plain(text)) != latin:
+        yield "", own  # letters of other scripts as they are
+    for kind, reading in disguises(latin):
+        yield f"_{kind}", reading
+    for kind, decoded in decodings(text):
+        yield f"_{kind}", folded(decoded)

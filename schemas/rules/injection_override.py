@@ -1,0 +1,222 @@
+"""Techniques that take the reader's instructions away or put others in their place.
+
+Invariant: as in ``injection_rules``; a rule names its technique and is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from crew_journal.schemas.rules.injection_vocabulary import (
+    DE_DISCARD,
+    DE_SAY,
+    DE_TOLD,
+    DE_WHICH,
+    DISCARD,
+    FILL,
+    FIRM,
+    SAY,
+    START,
+    TOLD,
+    WHICH,
+    S,
+    TechniqueRule,
+    technique_rule,
+)
+
+OVERRIDE: Final[tuple[TechniqueRule, ...]] = (
+    technique_rule(
+        "discard_instructions",
+        "override",
+        "ignor|disregard|forget|drop|abandon|discard|dismiss|neglect|overrid|overrule|bypass|overlook|erase|"
+        "purge|unlearn|"
+        "aside|throw|attention|heed|notice|follow|obey|listen|adher|comply|remember|consider|leave|break|"
+        "violate|away|out|"
+        "behind|supersede|replace|cancel|void",
+        rf"""\b{DISCARD}{S}(?:(?:{FILL}){S}){{0,5}}{WHICH}{S}(?:(?:{FILL}){S}){{0,4}}(?:[a-z]{{2,15}}{S})?{FIRM}\b
+        |\b{DISCARD}{S}(?:(?:the|these|those|my|this){S}){{0,2}}(?:{TOLD}){S}(?:that{S})?(?:(?:are|were|was|i|you)\b{S})?
+        (?:(?:written|given|stated|listed){S})?(?:above|before|previously|earlier|so\s+far|given|got|received|gave|told|have)\b
+        |{START}(?:ignore|disregard|forget(?:\s+about)?|override|bypass|break|violate)\s+(?:the|these|those|all|any|every)\s+(?:of\s+(?:the|your)\s+)?(?:instructions?|directives?|guidelines?|
+        rules|prompts?|restrictions?|guardrails?)\s{{0,2}}(?:[.,!;:-]|$|and\b)
+        |\b(?:set|put|leave|throw|push|cast)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:your|the|these|those|previous|prior)\s+(?:[a-z]{{2,15}}\s+){{0,2}}{FIRM}\s+(?:aside|behind|away|out)\b
+        |\b(?:overrides?|supersedes?|replaces?|cancels?|voids?)\s+(?:all\s+|any\s+|every\s+|the\s+|your\s+)*(?:prior|previous|earlier|preceding|existing|other|former|above)\s+(?:[a-z]{{2,15}}\s+)?{FIRM}\b
+        |{START}(?:ignore|disregard|forget)\s+(?:the\s+)?(?:user'?s?|original|actual)\s+(?:[a-z]{{2,12}}\s+)?(?:question|request|query|task|input|prompt)\b""",
+    ),
+    technique_rule(
+        "discard_everything",
+        "override",
+        "ignor|disregard|forget|drop|abandon|discard|dismiss|erase|leave|overrid|neglect|unlearn|overlook|set aside",
+        rf"""\b{DISCARD}{S}(?:(?:absolutely|about|all|literally){S})?(?:everything|anything|whatever|what|all(?={S}(?:of|that|what|which|you|i|the\s+above|above\b(?!\s+[a-z]+s\b))))
+        {S}(?:(?:of|that|which|else|the|in|is|was|were|it){S}){{0,3}}(?:above|before(?:\s+(?:that|this)|hand)?|prior|previous(?:ly)?|
+        earlier|(?:you(?:'ve|\s+have)?|i(?:'ve|\s+have)?|we(?:'ve|\s+have)?|i\s+ever)\s+(?:know|knew|been|were|was|learn(?:ed|t)|
+        said|told|discussed|wrote|talked|just|ever|asked|instructed)|so\s+far|until\s+now|up\s+to\s+(?:now|here))\b
+        |{START}(?:ignore|disregard|forget(?:\s+about)?)\s+(?:everything|it\s+all|the\s+above|above|all)
+        (?:\s*[.,!:;]|\s+(?:and|now|then|i\s+command)\b|\s*$)""",
+    ),
+    technique_rule(
+        "discard_sources",
+        "override",
+        "document|article|artikel|context|source|knowledge",
+        rf"""\b(?:{DISCARD}|ignoring|disregarding){S}(?:(?:all|any|the|these|those|every|your|of|provided|given|retrieved|supplied){S}){{1,4}}
+        (?:documents?|articles?|artikels?|contexts?|sources?|passages?|search\s+results)\b
+        |\b(?:do(?:es)?\s+not|don'?'?n?t|not|never)\b[^.!?\n]{{0,40}}\b(?:according\s+to|based\s+on|in|by|from|use|using)
+        {S}(?:the\s+)?(?:provided|given|retrieved|supplied)\s+(?:documents?|articles?|context|sources?)
+        |\b(?:documents?|articles?|context|sources?)\s+provided\b[^.!?\n]{{0,30}}\b(?:just|only|instead)\s+{SAY}\b
+        |\byour\s+own\s+knowledge\s+and\s+not\b""",
+    ),
+    technique_rule(
+        "discard_thoughts",
+        "override",
+        "thought|memor|identity|persona|training|programming|values|ethic|moral",
+        r"""\b(?:abandon|discard|erase|forget|drop|wipe|clear|reset|delete|purge|override)\s+(?:all\s+|any\s+)?(?:of\s+)?your\s+
+        (?:previous\s+|prior\s+|own\s+|current\s+|old\s+)?(?:thoughts?|memor(?:y|ies)|identity|persona|training|programming|
+        values|ethics|morals|beliefs)\b""",
+    ),
+    technique_rule(
+        "discard_german",
+        "override",
+        "vergiss|vergesst|vergessen|ignorier|missachte|verwirf|verwerfen|uberspringe|uberschreibe|befolge|"
+        "beachte|losche|"
+        "streiche|hinweg",
+        rf"""\b{DE_DISCARD}{S}(?:(?:nun|jetzt|bitte|einfach|sofort|ab|mal|die|den|das|der|dieser?|diesen|von|bis|hier|dir|
+        {DE_WHICH[3:-1]}){S}){{0,5}}{DE_TOLD}\b
+        |\b{DE_DISCARD}{S}(?:(?:nun|jetzt|bitte|einfach|mal|doch){S}){{0,2}}alles\b(?:\s*[.,!:;]|\s*$|{S}(?:
+        (?:davor|vorher|bisher|zuvor|gesagte|gelernte|obige|andere|bisherige|vorherige|vorangegangene)\b
+        |was\s+(?:ich|du|wir|dir|ihnen|vorher|bisher|davor|zuvor|oben)\b|und\b))
+        |\b{DE_DISCARD}{S}(?:(?:nun|jetzt|bitte|einfach|mal|doch){S}){{0,2}}was\s+(?:oben|vorher|davor|bisher|zuvor)\b
+        |\bsetze?n?\s+(?:dich|sie\s+sich)\s+uber\s+[^.!?\n]{{0,20}}{DE_TOLD}\b[^.!?\n]{{0,40}}\bhinweg\b
+        |\b(?:{DE_WHICH})\s+(?:{DE_TOLD})\s+(?:bitte\s+)?(?:zu\s+)?ignorieren\b
+        |\b(?:die|alle|samtliche)\s+obigen?\s+(?:{DE_TOLD})\s+ignorieren\b""",
+    ),
+    technique_rule(
+        "leave_behind_german",
+        "override",
+        "hinter|kopf",
+        rf"""\b(?:lass|lassen\s+sie)\b[^.!?\n]{{0,60}}\b{DE_TOLD}\s+hinter\s+(?:dir|sich|uns)
+        |\b{DE_TOLD}\s+(?:aus\s+dem|aus\s+ihrem|aus\s+deinem)\s+kopf""",
+    ),
+    technique_rule(
+        "leave_behind",
+        "override",
+        "behind|head|mind",
+        r"""\b(?:leave|put|remove|clear|strike)\s+(?:all\s+)?(?:the\s+|your\s+|of\s+|any\s+)*(?:previous|prior|earlier|preceding|past)
+        \s+(?:[a-z]{2,15}\s+)?(?:information|instructions|tasks?|assignments|orders|context|messages)\s+
+        (?:behind|out\s+of|from)\b""",
+    ),
+    technique_rule(
+        "contrary_to_instructions",
+        "override",
+        "despite|contrary|regardless|instead of|deviat|abweichend|entgegen|ungeachtet|trotz|notwithstanding|unlike",
+        rf"""\b(?:despite|contrary\s+to|regardless\s+of|instead\s+of|deviat(?:e|ing)\s+from|notwithstanding|unlike)\s+
+        (?:(?:all|any|the|your|my|of|what(?:ever)?)\s+){{0,3}}(?:(?:previous|prior|earlier|above|initial|original|given|system)\s+
+        (?:[a-z]{{2,15}}\s+)?{FIRM}|your\s+{FIRM}|you(?:'ve|\s+have|\s+were)\s+(?:been\s+)?(?:told|instructed|taught|trained))
+        |\b(?:abweichend\s+(?:zu|von)|entgegen|ungeachtet|trotz)\s+(?:(?:den|der|aller?|deine[nr]|ihre[nr])\s+){{0,2}}
+        (?:{DE_WHICH}\s+)?{DE_TOLD}\b""",
+    ),
+    technique_rule(
+        "invalidate_instructions",
+        "override",
+        "irrelevant|void|invalid|obsolete|outdated|wrong|fake|old|whatever|cancel|revoked|superseded|lifted|"
+        "overridden|no longer|replaced|not great|hinfallig|"
+        "ungultig|aufgehoben|nicht",
+        rf"""\b(?:all|any|every|your|the)\s+(?:[a-z]{{1,12}}\s+){{0,2}}(?:previous|prior|earlier|preceding|above|former|old|original)\s+
+        (?:[a-z]{{2,15}}\s+)?(?:{FIRM}|information\s+(?:that\s+)?(?:you|i))\b[^.!?\n]{{0,50}}\b(?:is|are|were|was|have\s+been|has\s+been)
+        \s+(?:now\s+|all\s+|hereby\s+|not\s+)?(?:irrelevant|void|invalid|obsolete|cancel\w{{0,5}}|revoked|superseded|lifted|
+        overridden|no\s+longer|replaced|great)
+        |\b(?:instructions|guidelines|rules|directives|orders|guidance)\s+(?:that\s+)?you\s+(?:were|have\s+been|got|received|are)\s+(?:[a-z]{{2,12}}\s+)?(?:are|were|is)\s+(?:now\s+)?
+        (?:outdated|wrong|void|invalid|obsolete|cancelled|irrelevant|fake|old|superseded|no\s+longer)
+        |\bwhatever\b[^.!?\n]{{0,40}}\b(?:asked|told|said|instructed|wrote|wants?)\b[^.!?\n]{{0,20}}\b(?:no\s+longer|does\s+not|doesn'?t)\s+(?:appl|matter|count)
+        |\balle\s+(?:bisherigen|vorherigen|fruheren|obigen)\s+{DE_TOLD}\b[^.!?\n]{{0,50}}\bsind\s+(?:nun\s+|jetzt\s+)?
+        (?:irrelevant|ungultig|hinfallig|aufgehoben|nichtig|nicht|uberholt)""",
+    ),
+    technique_rule(
+        "override_other_languages",
+        "override",
+        "instru|consigne|istruzion|indicazion|opdracht|upute|naredb|polecen|инструкц|указани|anterior|antes|"
+        "que sabes|"
+        "指示|指令|命令|talimat",
+        r"""\b(?:olvid(?:a|e|ar|en)|ignor(?:a|e|en|ar)|descart(?:a|e|en|ar))\s+(?:por\s+favor\s+)?(?:todas?|todo|tod[oa]s|tus|las|sus)\b[^.!?\n]{0,30}
+        \b(?:instruccion(?:es)?|anteriores|antes|ordenes|lo\s+anterior|que\s+(?:sabes|te|digo|dije))
+        |\b(?:oublie[zr]?|ignore[zr]?)\s+(?:toutes?\s+|tous\s+)?(?:(?:les|tes|vos|ces)\s+)?(?:[a-z]{2,15}\s+)?(?:instructions|consignes|ordres|directives)\b
+        |\b(?:dimentica(?:te)?|ignora(?:te)?)\s+(?:tutte\s+)?(?:le\s+)?(?:tue\s+)?(?:precedenti\s+)?(?:istruzioni|indicazioni)\b
+        |\b(?:esqueca|esquece|ignore)\s+(?:todas\s+)?(?:as\s+)?(?:suas\s+)?(?:instrucoes|orientacoes)\b
+        |\b(?:vergeet|negeer)\s+(?:al(?:le)?\s+)?(?:je\s+|de\s+)?(?:vorige\s+|eerdere\s+|bovenstaande\s+)?(?:instructies|opdrachten)\b
+        |\b(?:zaboravi|ignorisi|ignoriraj|ignorira)(?:te)?\s+(?:sve\s+)?(?:prethodne\s+)?(?:instrukcije|upute|uputstva|naredbe)\b
+        |\b(?:zapomnij|zignoruj|ignoruj|pomin)\s+(?:o\s+)?(?:wszystki(?:e|ch)\s+)?(?:poprzedni(?:e|ch)\s+)?(?:instrukcj\w{1,3}|polecen\w{1,3})\b
+        |\b(?:забудь(?:те)?|(?:про)?игнорируи(?:те)?)\s+(?:про\s+)?(?:все\s+)?(?:предыдущие\s+)?(?:инструкции|указания)
+        |(?:忽略|无视|忘记)[^。\n]{0,12}(?:指示|指令|说明|命令)|(?:指示|命令)(?:を|は)(?:すべて)?(?:無視|忘れ)
+        |\b(?:onceki\s+)?(?:tum\s+)?talimatlari\s+(?:unut|yok\s+say|gormezden)""",
+    ),
+    technique_rule(
+        "rewrite_instructions",
+        "override",
+        "instructions|rules|guidelines|prompt|anweisungen|from now on|from here on|from this|ab jetzt|"
+        "ab sofort|von nun an|"
+        "kunftig|identity|persona|never|every|all |any |orders",
+        r"""\b(?:change|update|replace|rewrite|modify|adjust|set)\s+your\s+(?:[a-z]{2,15}\s+)?(?:instructions|rules|guidelines|prompt|
+        programming)\b|\byour\s+(?:new\s+|updated\s+|real\s+|only\s+|true\s+)?(?:instructions|rules|guidelines|orders)\s+
+        (?:are\s+(?:now|as\s+follows|to)\b|are\s*:|have\s+(?:been\s+)?(?:changed|updated))
+        |\b(?:here\s+(?:are|is)|these\s+are|this\s+is)\s+your\s+(?:new|updated|real|actual|true|revised)\s+(?:[a-z]{2,12}\s+)?(?:rules?|instructions?|guidelines?|orders|prompt|persona|identity)\b
+        |\byou\s+(?:must|will|shall|may|can)\s+never\s+(?:again\s+)?(?:refuse|decline|say\s+no|warn)\b
+        |\b(?:answer|reply|respond)\s+(?:to\s+)?(?:every|all|any)\s+(?:future\s+|further\s+|subsequent\s+|following\s+)?(?:questions?|messages?|prompts?|queries|requests?)\b[^.!?\n]{0,40}\b(?:with|by\s+saying|as)\b
+        |\b(?:du|sie)\s+(?:musst|wirst|darfst|sollst|mussen|werden)\s+(?:ab\s+jetzt|ab\s+sofort|von\s+nun\s+an|kunftig)\b
+        |\bfrom\s+(?:now\s+on|here\s+on(?:\s+out)?|this\s+(?:point|moment)\s+(?:on|onwards?|forward))\b[\s,]{1,3}(?:you\s+(?:are|will|must|shall|should|only|have|can)\b|(?:always|never|only)\s+[a-z]{2,12}\b)
+        |\b(?:ab\s+jetzt|ab\s+sofort|von\s+nun\s+an)\s+(?:bist|wirst|musst|darfst|sollst|antwortest|sind\s+sie|werden\s+sie)\b
+        |\b(?:andere|aktualisiere|uberschreibe)\s+deine\s+(?:anweisungen|regeln|instruktionen)\b""",
+    ),
+)
+
+HIJACK: Final[tuple[TechniqueRule, ...]] = (
+    technique_rule(
+        "new_task",
+        "hijack",
+        "task|instruction|assignment|challenge|objective|mission|goal|orders",
+        r"""\byour\s+(?:new|next|real|actual|true|only)\s+(?:task|assignment|instruction|objective|mission|goal|job|order)s?
+        \s*(?:is|are|:|-|namely)|\b(?:focus|concentrate)\s+(?:only\s+|solely\s+|now\s+)?on\s+(?:your|the|this)\s+new\s+
+        (?:task|assignment|instruction|objective|mission|goal)
+        |\b(?:new|further|additional|more|next|updated)\s+(?:tasks?|instructions?|assignments?|orders)\s+(?:now\s+)?(?:follow|are\s+
+        (?:followed|coming)|below|apply)\b
+        |\b(?:now|here)\s+(?:come|follow|are)\s+(?:(?:a\s+few|some|the|your|my)\s+)?(?:new|more|further|additional)\s+
+        (?:tasks|instructions|assignments|orders)\b
+        |\b(?:start|begin)\s+(?:over|again|anew|fresh)?\s*with\s+a\s+new\s+task\b
+        |(?:^|[.!?;\n\"])\s{0,4}(?:(?:new|additional|updated|extra|further|important|revised)\s+instructions?|(?:new|updated|revised)\s+(?:orders|directives?|rules))\s*[:\u2013\u2014-]
+        |\bnow\s+(?:please\s+)?(?:help|assist)\s+me\s+with\s+(?:the\s+following|another|this|a\s+new)\s+task
+        |\bnow\s+(?:come\s+on|listen)\b[\s,]{1,3}i\s+need\s+your\s+help\s+with\s+another\s+task
+        |\bi\s+have\s+a\s+(?:great\s+|little\s+|better\s+|real\s+)?new\s+(?:challenge|task|mission|job)\s+for\s+you\b""",
+    ),
+    technique_rule(
+        "new_task_german",
+        "hijack",
+        "aufgabe|anweisung|auftrag|auftrage|instruktion|befehl|herausforderung",
+        r"""\b(?:deine|ihre|eure|die)\s+(?:neue|nachste|eigentliche|wahre|einzige)n?\s+(?:aufgabe|anweisung|instruktion|mission)
+        (?:\s*[:,.]|\s+(?:ist|lautet|besteht|zu)\b|\s+[a-z]{2,12}\b)
+        |\b(?:nun|jetzt|hier|es)\s+(?:folgen|kommen|sind)\b[^.!?\n]{0,40}\b(?:aufgaben|anweisungen|instruktionen|befehle|auftrage)\b
+        |\b(?:beginnen|starten|fangen)\b[^.!?\n]{0,30}\bmit\s+(?:einer|der)\s+neuen\s+aufgabe\b
+        |\b(?:konzentrier\w{0,4}|fokussier\w{0,4})\b[^.!?\n]{0,40}\bauf\s+(?:deine|die|ihre)\s+(?:neue|folgende)\s+(?:aufgabe|anweisung)
+        |\b(?:hilf|helfen\s+sie)\s+mir\s+(?:nun|jetzt|bitte)?\s*(?:bitte\s+)?(?:mit|bei)\s+(?:folgender|der\s+folgenden|einer\s+weiteren|einer\s+neuen)\s+
+        aufgabe\b
+        |\bbrauche\s+deine\s+hilfe\s+bei\s+einer\s+(?:weiteren|anderen|neuen)\s+aufgabe\b
+        |\b(?:neue|tolle\s+neue|grosse\s+neue)\s+herausforderung\s+fur\s+dich\b
+        |(?:^|[.!?;\n\"])\s{0,4}(?:neue|zusatzliche|weitere|wichtige)\s+(?:anweisung|instruktion)(?:en)?\s*[:\u2013\u2014-]""",
+    ),
+    technique_rule(
+        "fake_completion",
+        "hijack",
+        "done|enough|complete|finished|well|great|excellent|erledigt|genugt|fertig|gemacht|reicht",
+        r"""\b(?:(?:that|this|it|the\s+task)\s+(?:is|was)\s+(?:now\s+)?(?:done|enough|complete[d]?|finished|sufficient)|
+        task\s+(?:is\s+)?(?:complete[d]?|done|finished|accomplished)|(?:very\s+)?well\s+done|(?:great|excellent|good|nice)\s+
+        (?:job|work|performance))\s{0,2}[.!]{1,3}\s{0,4}(?:and\s+|but\s+|so\s+)?(?:now|next|then|from\s+here)[\s,]{1,3}
+        (?:please\s+|you\s+|also\s+|i\s+(?:want|need)\s+you\s+to\s+|let'?s\s+)?(?:write|answer|tell|say|give|show|print|help|output|act|ignore|forget|list|generate|create|explain|translate|repeat|respond|reveal|pretend|perform|draft|compose|do)\b
+        |\b(?:das\s+(?:ist\s+(?:erledigt|genug|fertig)|genugt|reicht)|aufgabe\s+erledigt|gut\s+gemacht)\s{0,2}[.!]{1,3}
+        \s{0,4}(?:(?:bitte\s+){0,2}(?:verfasse|schreibe?|antworte|hilf|zeige?|gib|nenne|erstelle|erklare|ubersetze|sage?|tu|vergiss|ignoriere)\s+
+        (?:mir\s+)?(?:nun|jetzt)\b|(?:nun|jetzt)\s+(?:bitte\s+)?(?:verfasse|schreibe?|antworte|hilf|zeige?|gib|nenne|erstelle|erklare|ubersetze|sage?)\b)""",
+    ),
+    technique_rule(
+        "interrupt",
+        "hijack",
+        "stop|halt|achtung",
+        rf"""(?:^|[.!?;:\n\"]\s{{0,4}}|\s)(?:stop|stopp|halt)\s{{0,2}}[:,;!\u2013\u2014-]{{1,3}}\s{{0,3}}(?:now\s+|nun\s+|and\s+|please\s+)?
+        (?:{SAY}|{DE_SAY}|ignore|ignoriere|forget|vergiss|listen|do\s+(?:not|this))\b
+        |\b(?:attention|achtung|warning|important)\b\W{{1,6}}stopp?\b\W{{1,6}}(?:i|ich|you|du|listen|read)\b""",
+    ),
+)

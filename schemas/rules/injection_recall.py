@@ -1,0 +1,78 @@
+"""Scanner (b) of contract §17: the recall guard, for what is put into an agent's prompt and what an agent is told.
+
+Invariant: a finding of severity high blocks; one of severity medium is only recorded. Rules run over the text as it is,
+and each is bounded, so time is linear in the text. The two scanners disagree with each other; both are run everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+VERSION: Final = 1
+
+RTL_OVERRIDE: Final = "\u202e"
+RTL_BELOW: Final = 1_024
+"""Characters of a text below which an RTL override is an attack on the reader rather than typography."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallFinding:
+    """One rule that fired."""
+
+    severity: Literal["high", "medium"]
+    pattern: str
+
+
+def _rule(name: str, pattern: str) -> tuple[str, re.Pattern[str]]:
+    return name, re.compile(pattern, re.IGNORECASE)
+
+
+_FILLER: Final = r"(?:(?:of|the|any|your|my|these|those|other|earlier|prior)\s+){0,3}"
+
+HIGH: Final = (
+    _rule(
+        "ignore_instructions",
+        rf"ignore\s+{_FILLER}(?:previous|all|above)\s+{_FILLER}(?:(?:previous|all|above)\s+{_FILLER})?"
+        r"(?:instruction|prompt)s?\b",
+    ),
+    _rule("disregard_instructions", r"disregard\s+(?:[\w'-]{1,30}\s+){0,6}instructions?\b"),
+    _rule(
+        "reveal_system_prompt",
+        r"(?:reveal|show|print|output)\s+(?:me\s+|us\s+)?(?:your|the)\s+(?:system\s+prompt|system\s+instructions|"
+        r"system\s+rules|instructions|rules)\b",
+    ),
+    _rule("dan_mode", r"\bDAN\s+(?:mode|prompt)\b"),
+    _rule("pretend_no_restrictions", r"pretend\s+(?:[\w'-]{1,30}\s+){0,8}no\s+restrictions"),
+    _rule("zero_width", "[\u200b-\u200d\u2060\ufeff]"),
+)
+"""Name and pattern of the rules that block, in the order in which they are reported."""
+MEDIUM: Final = (
+    _rule("you_are_now", r"\byou\s+are\s+(?:now|actually)\b"),
+    _rule("new_instructions", r"\bnew\s+(?:instructions|rules|persona)\b"),
+    _rule(
+        "what_is_your_prompt",
+        r"\bwhat\s+(?:is|are)\s+your\s+(?:system|initial)\s+(?:prompt|instructions)\b"
+        r"|\bwhat\s+(?:is|are)\s+your\s+(?:prompt|instructions)\b",
+    ),
+    _rule("developer_mode", r"\bdeveloper\s+mode\b"),
+    _rule("jailbreak", r"\bjail\s?break"),
+)
+"""Name and pattern of the rules that only record."""
+
+
+def guard_recall(text: str) -> list[RecallFinding]:
+    """Every rule that fires, those that block first; empty for a clean text."""
+    if not text:
+        return []
+    found = [RecallFinding("high", name) for name, pattern in HIGH if pattern.search(text)]
+    if RTL_OVERRIDE in text and len(text) < RTL_BELOW:
+        found.append(RecallFinding("high", "rtl_override"))
+    found += [RecallFinding("medium", name) for name, pattern in MEDIUM if pattern.search(text)]
+    return found
+
+
+def blocks(findings: list[RecallFinding]) -> RecallFinding | None:
+    """The first finding that blocks; None if none does."""
+    return next((finding for finding in findings if finding.severity == "high"), None)

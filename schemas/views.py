@@ -29,6 +29,9 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   confidence of a proposed contradicts, else 1.0 or as asserted; ``dst_seq`` NULL where the event did not say (evidence
   of a rule); ``crew_id`` that of both entries if a reactor found them, else the assertion's; ``created_at`` the broker's
   time of the edge's first event, ms; ``seq`` of the event that made the row what it is; ``key`` hash of its name.
+- ``agents(workspace_id, agent_id, crew_id VARCHAR, memory_walk_depth INTEGER, settings VARCHAR`` (JSON text)``,
+  registered_ms, updated_ms BIGINT, seq UBIGINT)`` and ``crews(workspace_id, crew_id, settings, registered_ms, updated_ms,
+  seq)``: the last registration of each.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
   VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded.
 - ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
@@ -43,6 +46,8 @@ POSTINGS: Final = "postings"
 POSTINGS_TAIL: Final = "postings_tail"
 EMBEDDINGS: Final = "journal_embeddings"
 RELATIONS: Final = "memory_relations"
+AGENTS: Final = "agents"
+CREWS: Final = "crews"
 
 # names of the projections that own them, for checkpoints and ``min_seq``
 ADMISSION_PROJECTION: Final = "admission"
@@ -50,6 +55,7 @@ ENTRIES_PROJECTION: Final = "entries"
 FULLTEXT_PROJECTION: Final = "fulltext"
 VECTORS_PROJECTION: Final = "vectors"
 RELATIONS_PROJECTION: Final = "relations"
+AGENTS_PROJECTION: Final = "agents"
 
 ENTRY_COLUMNS: Final = (
     "seq",

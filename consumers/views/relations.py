@@ -27,6 +27,7 @@ from crew_journal.schemas.rules.relations import (
     SYMMETRIC,
     RelationState,
     found_state,
+    is_possible,
     is_turned,
     outweighs,
 )
@@ -174,10 +175,8 @@ def _found(fact: LinkDerived) -> _Edge:
 def _spoken(
     event: EntryRecorded, said: RelationAsserted | RelationRetracted, state: RelationState, weight: float
 ) -> _Edge:
-    if said.src_entry_id == said.dst_entry_id or said.src_seq == said.dst_seq:
-        raise FoldError(f"the relation at {event.seq} is of an entry with itself")
-    if max(said.src_seq, said.dst_seq) >= event.seq:
-        raise FoldError(f"the relation at {event.seq} is of entries that come later")
+    if not is_possible(said.src_entry_id, said.src_seq, said.dst_entry_id, said.dst_seq, event.seq):
+        raise FoldError(f"the relation at {event.seq} is not of two entries before it")
     return _Edge(
         event.workspace_id,
         said.src_entry_id,

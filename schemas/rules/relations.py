@@ -45,6 +45,11 @@ def outweighs(new: RelationState, known: RelationState | None) -> bool:
     return new in _SPOKEN or known not in _SPOKEN
 
 
+def is_possible(src: str, src_seq: int, dst: str, dst_seq: int, seq: int) -> bool:
+    """Whether the event at ``seq`` may relate these two: two different entries, both there before it."""
+    return src != dst and src_seq != dst_seq and max(src_seq, dst_seq) < seq
+
+
 def is_turned(relation: str, src_seq: int, dst_seq: int | None) -> bool:
     """Whether source and destination are to be exchanged: symmetric edges lead from the newer entry to the older."""
     return relation in SYMMETRIC and dst_seq is not None and dst_seq > src_seq

@@ -15,13 +15,13 @@ import numpy as np
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.entry import ActorType, Priority
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged, SweepTicked
-from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.rules.embed_policy import is_embedded
 from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
-from crew_journal.schemas.views import VECTORS_PROJECTION
+from crew_journal.schemas.views import AGENTS_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from crew_journal.services.query.documents import (
     ABSENT,
     CONVERSATION,
@@ -34,9 +34,10 @@ from crew_journal.services.query.documents import (
 )
 from crew_journal.services.query.hot_index import HotIndex, PostingColumns
 from crew_journal.services.query.hot_load import HIGH, INDEXED_PROJECTIONS
+from crew_journal.services.query.hot_relations import extend_relations
 from crew_journal.services.query.records import record_of
 
-NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION))
+NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION))
 """Projections that must have taken part in a commit for the index to follow it."""
 _POSTING_COLUMNS: Final = ("term", "doc", "tf", "dl")
 REWRITES_IMPORTANCE: Final = "decay"
@@ -52,12 +53,14 @@ class WorkspaceCommit:
         vectors: Its vector facts.
         postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
         last_seq: Last stream sequence the commit covers.
+        links: Its link facts.
     """
 
     entries: Sequence[EntryRecorded]
     vectors: Sequence[VectorDerived]
     postings: Mapping[str, Any] | None
     last_seq: int
+    links: Sequence[LinkDerived] = ()
 
 
 class SplitCommit:
@@ -75,6 +78,9 @@ class SplitCommit:
         self._vectors: dict[str, list[VectorDerived]] = {}
         for fact in batch.vectors:
             self._vectors.setdefault(fact.workspace_id, []).append(fact)
+        self._links: dict[str, list[LinkDerived]] = {}
+        for link in batch.links:
+            self._links.setdefault(link.workspace_id, []).append(link)
         complete = batch.projections >= NEEDED and (batch.postings is not None or not batch.entries)
         self._complete = complete and not any(map(_needs_load, self._entries.get(SYSTEM_WORKSPACE, ())))
 
@@ -95,7 +101,8 @@ class SplitCommit:
             own = np.asarray(postings["ws"]) == np.uint64(hash64(workspace_id))
             postings = {name: np.asarray(postings[name])[own] for name in _POSTING_COLUMNS}
         vectors = self._vectors.get(workspace_id, [])
-        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq)
+        links = self._links.get(workspace_id, [])
+        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links)
 
 
 def _needs_load(event: EntryRecorded) -> bool:
@@ -130,7 +137,8 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
         for doc, fact in zip(docs.tolist(), facts, strict=True):
             if doc != ABSENT:
                 importance = base_importance(fact.entry_type, fact.severity, fact.priority)
-                index.vectors.put(doc, fact.vector, importance)
+                index.vectors.put(doc, fact.vector, importance, fact.seq)
+    extend_relations(index, commit.links, commit.entries)
     index.seq = max(index.seq, commit.last_seq)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crew_journal.services.query.documents import ABSENT, HIGH_PRIORITY, Documents, NewDocuments
+from crew_journal.services.query.edges import SimilarEdges
 from crew_journal.services.query.postings import (
     INLINE_MERGE_POSTINGS,
     Postings,
@@ -68,6 +69,9 @@ class HotIndex:
         self.documents = Documents()
         self.postings = Postings()
         self.vectors = vectors
+        self.edges = SimilarEdges()
+        self.walk_depths: dict[str, tuple[int, int]] = {}
+        """Agent → its default of ``walk_depth``, and the sequence that said so."""
         self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
         self.names = SpeakerNames(self.documents.actors)
@@ -84,6 +88,7 @@ class HotIndex:
         vectors = self.vectors.nbytes if self.vectors is not None else 0
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
+        columns += self.edges.nbytes
         return columns + vectors + scopes + self._sums.nbytes
 
     def append(self, new: NewDocuments, *postings: PostingColumns) -> None:

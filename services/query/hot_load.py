@@ -37,6 +37,7 @@ from crew_journal.services.query.documents import (
     Vocabulary,
 )
 from crew_journal.services.query.hot_index import HotIndex, PostingColumns
+from crew_journal.services.query.hot_relations import load_relations
 from crew_journal.services.query.records import RECORD_SQL
 from crew_journal.services.query.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
 
@@ -48,7 +49,8 @@ _DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, tra
     priority, embeddable, words, size, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
 _POSTINGS: Final = f"""SELECT term, doc::BIGINT AS doc, tf, dl, true AS sealed FROM {POSTINGS} WHERE ws = ? AND doc <= ?
     UNION ALL SELECT term, doc::BIGINT AS doc, tf, dl, false FROM {POSTINGS_TAIL} WHERE ws = ? AND doc <= ?"""
-_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, importance_score FROM {EMBEDDINGS}
+_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, importance_score, seq::BIGINT AS seq
+    FROM {EMBEDDINGS}
     WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
 _RECORDS: Final = f"""SELECT seq::BIGINT AS seq, {RECORD_SQL} AS record FROM {ENTRIES}
     WHERE workspace_id = ? AND seq BETWEEN ? AND ? ORDER BY seq"""
@@ -89,6 +91,7 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
             index.set_high_priority(doc, priority in HIGH)
     if index.vectors is not None and len(index):
         _vectors(index, index.vectors, views.columns(_VECTORS, [workspace_id, model]))
+    load_relations(views, index)
     index.seq = seq
     return index
 
@@ -157,16 +160,17 @@ def _vectors(index: HotIndex, matrix: VectorMatrix, table: pa.Table) -> None:
     if not have.any():
         return
     dim = int(dims[have][0])
-    importance = _array(table, "importance_score")
+    importance, fact_seq = _array(table, "importance_score"), _array(table, "seq")
     blob = _one(table, "vector").cast(pa.large_binary())
     ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
     data = blob.buffers()[2]
     if bool((dims == dim).all()):
         every: Vectors = np.frombuffer(data, FLOAT32_LE)[ends[0] // 4 : ends[-1] // 4].reshape(-1, dim)
-        matrix.append(docs[have], every if have.all() else every[have], importance[have])
+        matrix.append(docs[have], every if have.all() else every[have], importance[have], fact_seq[have])
         return
     for row in np.flatnonzero(have).tolist():  # a model that changed its width: such rows count as zeros
-        matrix.put(int(docs[row]), bytes(data[int(ends[row]) : int(ends[row + 1])]), float(importance[row]))
+        body = bytes(data[int(ends[row]) : int(ends[row + 1])])
+        matrix.put(int(docs[row]), body, float(importance[row]), int(fact_seq[row]))
 
 
 def _one(table: pa.Table, name: str) -> Any:

@@ -15,10 +15,10 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.ids import uuid7_hex
 from crew_journal.schemas.ports import Embedder, ViewReader
 from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.rules.relations import SIMILAR
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms, to_ms
@@ -37,10 +37,12 @@ from crew_journal.services.query.requests import (
     RecallHit,
     RecallRequest,
     RecallResponse,
+    Via,
 )
 from crew_journal.services.query.scope import Scope, ScopeKind, resolve_scope
 from crew_journal.services.query.search import Explanation, Found, Query, search
 from crew_journal.services.query.vector_matrix import Vectors
+from crew_journal.services.query.walk import Walked, walk
 
 MAX_QUERY_TERMS: Final = 128
 """Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
@@ -137,10 +139,6 @@ class RecallService:
             principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
         )
         recipe = recipe_named(request.recipe)
-        if request.walk_depth:
-            raise InvalidQuery(
-                "walk_depth other than 0 comes with relations", hint="leave walk_depth out", field="walk_depth"
-            )
         embedded = self._queries.remembered(request.query) if recipe.uses_vectors else None
         embedding = None
         if recipe.uses_vectors and embedded is None:  # the model works while the views catch up and the index is loaded
@@ -162,12 +160,15 @@ class RecallService:
         found = search(
             index, scope, Query(request.query, terms, vector), recipe, request.hits_wanted, explain=request.explain
         )
+        walked = _neighbours(index, scope, request, found)
         view_seq = index.seq
-        shown = await self._records(index, workspace_id, found)
+        every: list[Found | Walked] = [*found, *walked]
+        shown = await self._records(index, workspace_id, [hit.doc for hit in every])
         now_ms = to_ms(self._clock())
+        ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
         hits = [
-            _hit(seq, ts_ms, record, hit, now_ms)
-            for hit, (seq, ts_ms, record) in zip(found, shown, strict=True)
+            _hit(seq, ts_ms, record, hit, now_ms, via)
+            for hit, (seq, ts_ms, record), via in zip(every, shown, ways, strict=True)
             if record is not None  # erased between the search and now: it must not be shown
         ]
         response = RecallResponse(
@@ -205,13 +206,11 @@ class RecallService:
         self._turn_taken = False
 
     async def _records(
-        self, index: HotIndex, workspace_id: str, found: Sequence[Found]
+        self, index: HotIndex, workspace_id: str, docs: Sequence[int]
     ) -> list[tuple[int, int, EntryRecord | None]]:
         """Sequence, time and record of each hit: from memory, or from the views for older entries."""
         documents = index.documents
-        shown = [
-            (int(documents.seq[hit.doc]), int(documents.ts_ms[hit.doc]), index.records.get(hit.doc)) for hit in found
-        ]
+        shown = [(int(documents.seq[doc]), int(documents.ts_ms[doc]), index.records.get(doc)) for doc in docs]
         missing = [seq for seq, _, record in shown if record is None]
         if not missing:
             return shown
@@ -239,10 +238,23 @@ def _degraded(recipe: Recipe, vector: Vectors | None) -> Degraded | None:
     return NO_VECTORS if recipe.needs_vectors else LEXICAL_ONLY
 
 
-def _hit(seq: int, ts_ms: int, record: EntryRecord, found: Found, now_ms: int) -> RecallHit:
+def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Sequence[Found]) -> list[Walked]:
+    """What a hop along edges adds, if the request or, failing that, the agent's registration wants one."""
+    depth = request.walk_depth
+    if depth is None and scope.agent_id is not None:
+        depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
+    return walk(index, scope, [hit.doc for hit in found], request.hits_wanted) if depth else []
+
+
+def _via(index: HotIndex, neighbour: Walked) -> Via:
+    return Via(entry_id=index.documents.id_of(neighbour.via), relation=SIMILAR, weight=neighbour.weight)
+
+
+def _hit(seq: int, ts_ms: int, record: EntryRecord, found: Found | Walked, now_ms: int, via: Via | None) -> RecallHit:
+    explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
         entry_id=record.entry_id,
-        score=found.score,
+        score=found.score if isinstance(found, Found) else found.weight,
         ts=format_ms(ts_ms),
         age_seconds=max(0, now_ms - ts_ms) / 1000,
         entry_type=record.entry_type,
@@ -258,7 +270,8 @@ def _hit(seq: int, ts_ms: int, record: EntryRecord, found: Found, now_ms: int) -
         payload=record.payload,
         refs=record.refs,
         seq=seq,
-        explain=_explain(found.explanation) if found.explanation is not None else None,
+        explain=_explain(explanation) if explanation is not None else None,
+        via=via,
     )
 
 

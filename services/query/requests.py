@@ -6,7 +6,7 @@ Invariant: frozen models; a request says nothing of itself about what may be see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
 
@@ -23,7 +23,8 @@ class RecallRequest(BaseModel):
     """A recall.
 
     ``k`` outside 1 to 50 counts as 5 (contract §4). ``scope`` left out follows from the role. ``min_seq`` waits until
-    entries and full text have been folded so far. ``walk_depth`` is 0: walking along relations comes with relations.
+    entries and full text have been folded so far. ``walk_depth`` 1 appends neighbours of the hits, at most ``k``, reached
+    along ``similar`` edges; left out, the agent's registered default counts (off).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,7 +35,9 @@ class RecallRequest(BaseModel):
     agent_id: Id | None = Field(default=None, description="Whose entries, for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="Whose crew, for OWNER and ADMIN.")
     recipe: str | None = Field(default=None, description="robust (default), rrf, dense or lexical.")
-    walk_depth: StrictInt = Field(default=0, description="Hops along relations; 0.")
+    walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Hops along similar edges, 0 or 1; the agent's default if absent."
+    )
     min_seq: StrictInt | None = Field(default=None, ge=0, description="Wait until this sequence is folded.")
     explain: StrictBool = Field(default=False, description="Show each arm's rank and score and each rule's share.")
     workspace_id: WorkspaceId | None = Field(default=None, description="For tokens of all workspaces.")
@@ -94,11 +97,22 @@ class HitExplanation(BaseModel):
     shares: dict[str, float]
 
 
+class Via(BaseModel):
+    """How a neighbour was reached: from this hit, along an edge of this relation and weight."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entry_id: str
+    relation: str
+    weight: float
+
+
 class RecallHit(BaseModel):
     """One entry that was recalled.
 
     ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
-    fused score otherwise. ``priority`` is the one it was emitted with.
+    fused score otherwise; of a neighbour (``via`` is not null) the edge's weight. ``priority`` is the one it was
+    emitted with.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -121,6 +135,7 @@ class RecallHit(BaseModel):
     refs: dict[str, Any]
     seq: int
     explain: HitExplanation | None = None
+    via: Via | None = None
 
 
 class RecallResponse(BaseModel):

@@ -51,6 +51,7 @@ class VectorMatrix:
         self._vectors: GrowableArray | None = GrowableArray(np.float32, dim) if dim else None
         self._doc = GrowableArray(np.int32)
         self._importance = GrowableArray(np.float32)
+        self._fact_seq = GrowableArray(np.int64)
         self._row_of = GrowableArray(np.int32)
 
     def __len__(self) -> int:
@@ -65,7 +66,8 @@ class VectorMatrix:
     def nbytes(self) -> int:
         """Bytes allocated."""
         vectors = self._vectors.nbytes if self._vectors is not None else 0
-        return vectors + self._doc.nbytes + self._importance.nbytes + self._row_of.nbytes
+        columns = self._doc.nbytes + self._importance.nbytes + self._fact_seq.nbytes
+        return vectors + columns + self._row_of.nbytes
 
     @property
     def vectors(self) -> Vectors:
@@ -82,8 +84,19 @@ class VectorMatrix:
         """(m,) float32 importance of each row's entry, in [0, 1]."""
         return self._importance.rows
 
-    def append(self, docs: npt.NDArray[np.int32], vectors: Vectors, importance: npt.NDArray[Any]) -> None:
-        """Append rows of documents that have none yet; ``vectors`` (m, d) of any norm."""
+    @property
+    def fact_seq(self) -> npt.NDArray[np.int64]:
+        """(m,) int64 sequence of the fact that brought each row's vector."""
+        return self._fact_seq.rows
+
+    def append(
+        self,
+        docs: npt.NDArray[np.int32],
+        vectors: Vectors,
+        importance: npt.NDArray[Any],
+        fact_seq: npt.NDArray[np.int64],
+    ) -> None:
+        """Append rows of documents that have none yet; ``vectors`` (m, d) of any norm, and which facts brought them."""
         if not len(docs):
             return
         if self._vectors is None:
@@ -92,12 +105,13 @@ class VectorMatrix:
         first = len(self._doc)
         self._vectors.append(normalised(vectors))
         self._importance.append(importance)
+        self._fact_seq.append(fact_seq)
         self._doc.append(docs)
         self._cover(int(docs.max()) + 1)
         self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
 
-    def put(self, doc: int, data: bytes, importance: float) -> None:
-        """Set one document's vector (little-endian float32); empty ``data`` takes it back.
+    def put(self, doc: int, data: bytes, importance: float, fact_seq: int) -> None:
+        """Set one document's vector (little-endian float32) by the fact at ``fact_seq``; empty ``data`` takes it back.
 
         A vector of another length than the others counts as zeros. A second vector keeps the entry's importance
         (contract §3: re-embedding keeps it).
@@ -112,9 +126,12 @@ class VectorMatrix:
         if self._dim is not None and vector.shape[1] != self._dim:
             vector = np.zeros((1, self._dim), np.float32)
         if row == NO_ROW or self._vectors is None:
-            self.append(np.array([doc], np.int32), vector, np.array([importance], np.float32))
+            self.append(
+                np.array([doc], np.int32), vector, np.array([importance], np.float32), np.array([fact_seq], np.int64)
+            )
         else:
             self._vectors.rows[row] = normalised(vector)[0]
+            self._fact_seq.rows[row] = fact_seq
 
     def rows_of(self, docs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """(m,) int32 rows of documents, -1 where a document has no vector."""

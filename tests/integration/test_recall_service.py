@@ -3,74 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.events import EPOCH_MS, at, control, entry, journals, vector
+from support.events import EPOCH_MS, control, entry, journals, vector
 from support.recall import ANALYZER, ChosenEmbedder
+from support.recalling import AGENT, LEAD, MINI, OWNER, recalling
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from crew_journal.schemas.errors import NotAllowed, ViewsBehind
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
-from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.query.hot_load import load
 from crew_journal.services.query.query_embedding import QueryEmbedder
-from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.requests import RecallRequest
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
-
-OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
-AGENT = Principal(token_id="t", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
-LEAD = Principal(token_id="t", role=Role.LEAD, workspace_id="w1", agent_id="a1", crew_id="c1")
-MINI = control(EmbeddingsActivated(model="mini", embedder="minilm", dim=4), "activation")
-NOW = datetime.fromtimestamp(EPOCH_MS / 1000 + 60, UTC)
-
-
-class Fixture:
-    """A node with recall on it."""
-
-    def __init__(self, store, host, service, embedder):
-        self.store, self.host, self.service, self.embedder = store, host, service, embedder
-        self.seq = 0
-
-    async def fold(self, *messages):
-        raw = [at(self.seq + i, message) for i, message in enumerate(messages, 1)]
-        self.seq = raw[-1].seq
-        await self.host.fold(raw)
-        return self.seq
-
-    async def recall(self, principal=OWNER, query="parser", **fields):
-        if principal is OWNER:
-            fields.setdefault("workspace_id", "w1")
-        return await self.service.recall(principal, RecallRequest(query=query, **fields))
-
-    async def ids(self, principal=OWNER, query="parser", **fields):
-        return [hit.entry_id for hit in (await self.recall(principal, query, **fields)).hits]
-
-
-@asynccontextmanager
-async def recalling(path, budget_bytes=64 << 20, **settings_):
-    async with node(path / "views.duckdb", discover_projections()) as made:
-        embedder = ChosenEmbedder({}, model="mini")
-        embedder.vectors = dict.fromkeys(["parser", "zebra"], (1.0, 0.0, 0.0, 0.0))
-        service = RecallService(
-            made.store,
-            lambda: embedder,
-            analyzer=ANALYZER,
-            budget_bytes=budget_bytes,
-            clock=lambda: NOW,
-            **settings_,
-        )
-        try:
-            yield Fixture(made.store, made.host, service, embedder)
-        finally:
-            service.close()
 
 
 def told(entry_id, summary="the parser broke", **fields):
@@ -86,7 +35,7 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
             "entry_id": "e1", "ts": "2026-11-18T11:06:40.000Z", "age_seconds": 60.0, "entry_type": "chat.user_message",
             "summary": "the parser broke", "agent_id": "a1", "crew_id": "c1", "actor_type": "agent", "actor_id": "Ada",
             "severity": "info", "priority": "normal", "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
-            "refs": {"x": "y"}, "seq": 2,
+            "refs": {"x": "y"}, "seq": 2, "via": None,
         }  # fmt: skip
         assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("robust", "mini", None, 2)
         assert hit.explain.lexical.rank == 1
@@ -226,12 +175,6 @@ async def test_no_embedder_at_all_is_degraded_too():
     assert await QueryEmbedder(lambda: None).embed("q") is None
 
 
-async def test_walking_along_relations_is_refused_until_there_are_any(tmp_path):
-    async with recalling(tmp_path) as at_work:
-        with pytest.raises(InvalidQuery, match="walk_depth"):
-            await at_work.recall(walk_depth=1)
-
-
 async def test_an_empty_workspace_answers_with_nothing(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(MINI)
@@ -284,6 +227,10 @@ async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
     assert loads == ["w1"]
 
 
+def edges_of(index):
+    return {doc: sorted(index.edges.neighbours(doc)) for doc in range(len(index))}
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(journals())
 def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_path_factory, stream):
@@ -300,6 +247,8 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 assert followed.seq == loaded.seq
                 assert followed.documents.words.tolist() == loaded.documents.words.tolist()
                 assert followed.documents.flags.tolist() == loaded.documents.flags.tolist()
+                assert edges_of(followed) == edges_of(loaded)
+                assert followed.walk_depths == loaded.walk_depths
                 for text in ("deployed größe 42", "日本語", "lorem word end"):
                     for scope in (Scope(ScopeKind.WORKSPACE), Scope(ScopeKind.CREW_SHARED, "a1", "c1")):
                         query = Query(text, ANALYZER.terms(text), None)

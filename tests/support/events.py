@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.control import (
+    AgentRegistered,
     ControlPayload,
+    CrewRegistered,
     DeadLetterDiscarded,
     DeadLetterRetried,
     EmbeddingsActivated,
@@ -229,6 +231,14 @@ _RELATED = st.sampled_from(
 _RELATIONS = st.sampled_from(["similar", "contradicts", "supports"])
 _CONTROLS = st.one_of(
     _TOKENS,
+    st.builds(
+        AgentRegistered,
+        agent_id=st.sampled_from(["a1", "a2"]),
+        crew_id=st.sampled_from([None, "c1"]),
+        memory_walk_depth=st.integers(0, 1),
+        settings=st.sampled_from([{}, {"n": 2**70}]),
+    ),
+    st.builds(CrewRegistered, crew_id=st.just("c1"), settings=st.sampled_from([{}, {"a": [1]}])),
     st.builds(
         lambda pair, **said: RelationAsserted(**pair, **said),
         _RELATED,

@@ -12,6 +12,8 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.schemas.events.control import (
+    AgentRegistered,
+    CrewRegistered,
     DeadLetterDiscarded,
     DeadLetterRetried,
     EmbeddingsActivated,
@@ -168,3 +170,28 @@ async def test_an_agents_forged_control_entry_changes_no_view(tmp_path: Path) ->
     rows, parked = await rows_after(tmp_path, [agents], "SELECT * FROM tokens")
     assert rows == []
     assert parked == {1}
+
+
+async def test_the_last_registration_of_an_agent_or_crew_counts_and_the_first_says_since_when(tmp_path: Path) -> None:
+    def agent(depth: int, **also: object) -> AgentRegistered:
+        return AgentRegistered(agent_id="a1", memory_walk_depth=depth, **also)  # type: ignore[arg-type]
+
+    rows, parked = await rows_after(
+        tmp_path,
+        [
+            control(agent(0, crew_id="c1", settings={"x": 1}), "n1", workspace="w1"),
+            control(agent(1), "n2", workspace="w1"),
+            control(agent(0), "n3", workspace="w2"),
+            control({"agent_id": "a1", "memory_walk_depth": 7}, "n4", entry_type="agent.registered", workspace="w1"),
+            control(CrewRegistered(crew_id="c1", settings={"y": 2**70}), "n5", workspace="w1"),
+        ],
+        "SELECT workspace_id, agent_id, crew_id, memory_walk_depth, settings, registered_ms, updated_ms, seq FROM agents "
+        "UNION ALL SELECT workspace_id, crew_id, NULL, NULL, settings, registered_ms, updated_ms, seq FROM crews "
+        "ORDER BY seq",
+    )
+    assert rows == [
+        ("w1", "a1", None, 1, "{}", EPOCH_MS + 10, EPOCH_MS + 20, 2),
+        ("w2", "a1", None, 0, "{}", EPOCH_MS + 30, EPOCH_MS + 30, 3),
+        ("w1", "c1", None, None, f'{{"y":{2**70}}}', EPOCH_MS + 50, EPOCH_MS + 50, 5),
+    ]
+    assert parked == {4}

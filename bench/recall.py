@@ -154,7 +154,7 @@ async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int
         embedder = ReadyEmbedder()
         service = RecallService(
             store,
-            lambda: embedder,
+            lambda _: embedder,
             analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
             budget_bytes=Settings().hot_index_mb << 20,
             clock=lambda: datetime.now(UTC),

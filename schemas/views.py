@@ -32,6 +32,8 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``agents(workspace_id, agent_id, crew_id VARCHAR, memory_walk_depth INTEGER, settings VARCHAR`` (JSON text)``,
   registered_ms, updated_ms BIGINT, seq UBIGINT)`` and ``crews(workspace_id, crew_id, settings, registered_ms, updated_ms,
   seq)``: the last registration of each.
+- ``embedding_models(model, embedder, state VARCHAR, dropped_seq, seq UBIGINT)``: ``state`` as in ``ModelState``;
+  ``dropped_seq`` is the last drop (0 if none): what is filled after it is filled anew; ``seq`` the last decision.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
   VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded.
 - ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
@@ -39,6 +41,7 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 ENTRIES: Final = "journal_entries"
@@ -48,6 +51,20 @@ EMBEDDINGS: Final = "journal_embeddings"
 RELATIONS: Final = "memory_relations"
 AGENTS: Final = "agents"
 CREWS: Final = "crews"
+EMBEDDING_MODELS: Final = "embedding_models"
+
+
+class ModelState(StrEnum):
+    """What is decided about an embedding model.
+
+    ``activated``: recall was told to use it, and nobody asked to fill it beside another; ``added``: it is filled, active
+    or not; ``dropped``: it has no vectors and gets none.
+    """
+
+    ACTIVATED = "activated"
+    ADDED = "added"
+    DROPPED = "dropped"
+
 
 # names of the projections that own them, for checkpoints and ``min_seq``
 ADMISSION_PROJECTION: Final = "admission"

@@ -19,6 +19,7 @@ from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.query.active_models import active_in, read_active_models
 
 _COUNTS: Final = """
 SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
@@ -28,9 +29,6 @@ SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = 
        (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
         WHERE dim = 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
        (SELECT count(*) FROM dead_letters WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
-"""
-_ACTIVE: Final = """
-SELECT model FROM embeddings_active WHERE workspace_id IN ($1, $2) ORDER BY workspace_id = $2, seq DESC LIMIT 1
 """
 
 
@@ -192,8 +190,7 @@ class Node:
 
     def _counts(self, workspace_id: str | None) -> dict[str, dict[str, Any]]:
         views = self._parts.views
-        active = views.rows(_ACTIVE, [workspace_id or SYSTEM_WORKSPACE, SYSTEM_WORKSPACE])
-        model = active[0][0] if active else None
+        model = active_in(read_active_models(views), workspace_id or SYSTEM_WORKSPACE)
         ((entries, embeddable, vectors, refused, parked),) = views.rows(_COUNTS, [workspace_id, model])
         return {
             "entries": {"count": entries},

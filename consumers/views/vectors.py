@@ -1,21 +1,26 @@
-"""``journal_embeddings``: one row per (entry, model), from the facts that embed reactors publish.
+"""``journal_embeddings``, a row per (entry, model) from the facts of embed reactors, and ``embedding_models``.
 
 Invariant: of several facts about one (workspace, entry, model) the last gives the vector and the first ``indexed_at``;
-a fact counts whether or not its entry is known here, for it carries all the fold needs. ``dim`` 0 is a tombstone.
+a fact counts whether or not its entry is known here, for it carries all the fold needs. ``dim`` 0 is a tombstone. A
+dropped model has no rows, and facts that still arrive of it count for nothing until it is added or activated again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from crew_journal.consumers.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.rules.importance import base_importance
-from crew_journal.schemas.views import EMBEDDINGS, VECTORS_PROJECTION
+from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
     key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,
@@ -23,6 +28,10 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
     importance_score DOUBLE NOT NULL, reference_count BIGINT NOT NULL, last_referenced_at BIGINT,
     indexed_at BIGINT NOT NULL, seq UBIGINT NOT NULL)"""
 """``key`` is a 64-bit hash of (workspace, entry, model): an upsert finds its row by one scan of integers."""
+
+_MODELS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDING_MODELS} (
+    model VARCHAR NOT NULL, embedder VARCHAR NOT NULL, state VARCHAR NOT NULL, dropped_seq UBIGINT NOT NULL,
+    seq UBIGINT NOT NULL)"""
 
 Name = tuple[str, str, str]
 
@@ -39,16 +48,32 @@ class VectorsProjection:
     """Folds vector facts."""
 
     name: ClassVar[str] = VECTORS_PROJECTION
-    version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = (_DDL,)
-    tables: ClassVar[tuple[str, ...]] = (EMBEDDINGS,)
+    version: ClassVar[int] = 2
+    ddl: ClassVar[tuple[str, ...]] = (_DDL, _MODELS_DDL)
+    tables: ClassVar[tuple[str, ...]] = (EMBEDDINGS, EMBEDDING_MODELS)
     digest: ClassVar[Mapping[str, str]] = {}
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Upsert the batch's vectors."""
-        facts = batch.vectors
-        if not facts:
+        """Upsert the batch's vectors; forget those of models dropped in it."""
+        decisions = [event for kind in _DECISIONS for event in batch.control(kind)]
+        if not batch.vectors and not decisions:
             return
+        models = _Models(tx)
+        facts: list[VectorDerived] = []
+        events: Sequence[VectorDerived | EntryRecorded] = batch.vectors
+        if decisions:
+            events = sorted([*batch.vectors, *decisions], key=attrgetter("seq"))
+        for event in events:
+            if isinstance(event, VectorDerived):
+                if not models.is_dropped(event.model):
+                    facts.append(event)
+            elif (dropped := models.decide(event)) is not None:
+                tx.execute(f"DELETE FROM {EMBEDDINGS} WHERE model = ?", [dropped])
+                facts = [fact for fact in facts if fact.model != dropped]
+        if facts:
+            self._upsert(facts, tx)
+
+    def _upsert(self, facts: Sequence[VectorDerived], tx: FoldTransaction) -> None:
         last = {_name(fact): fact for fact in facts}
         indexed_at = {_name(fact): fact.published_ms for fact in reversed(facts)}
         keys = {name: _key(name) for name in last}
@@ -86,6 +111,59 @@ class VectorsProjection:
         columns["reference_count"] = np.zeros(n, np.int64)
         columns["indexed_at"] = np.fromiter((indexed_at[_name(fact)] for fact in facts), np.int64, n)
         tx.insert(EMBEDDINGS, columns)
+
+
+_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
+
+
+class _Models:
+    """What is decided about each model, as of the event folded last."""
+
+    def __init__(self, tx: FoldTransaction) -> None:
+        self._tx = tx
+        self._rows: dict[str, tuple[str, str, int]] = {
+            model: (embedder, state, dropped_seq)
+            for model, embedder, state, dropped_seq in tx.rows(
+                f"SELECT model, embedder, state, dropped_seq FROM {EMBEDDING_MODELS}"
+            )
+        }
+
+    def is_dropped(self, model: str) -> bool:
+        """Whether facts of this model count for nothing."""
+        known = self._rows.get(model)
+        return known is not None and known[1] == ModelState.DROPPED
+
+    def decide(self, event: EntryRecorded) -> str | None:
+        """Take in one decision; returns the model whose vectors it takes away, if it does.
+
+        A model is added and dropped for all workspaces, so only the system workspace's word counts.
+        """
+        kind = event.entry.entry_type
+        if kind == EmbeddingsActivated.ENTRY_TYPE:
+            active = payload_of(event, EmbeddingsActivated)
+            known = self._rows.get(active.model)
+            if known is None or known[1] == ModelState.DROPPED:
+                self._put(active.model, active.embedder, ModelState.ACTIVATED, known[2] if known else 0, event.seq)
+            return None
+        if event.workspace_id != SYSTEM_WORKSPACE:
+            return None
+        if kind == EmbeddingsAdded.ENTRY_TYPE:
+            added = payload_of(event, EmbeddingsAdded)
+            known = self._rows.get(added.model)
+            self._put(added.model, added.embedder, ModelState.ADDED, known[2] if known else 0, event.seq)
+            return None
+        dropped = payload_of(event, EmbeddingsDropped)
+        known = self._rows.get(dropped.model)
+        self._put(dropped.model, known[0] if known else "none", ModelState.DROPPED, event.seq, event.seq)
+        return dropped.model
+
+    def _put(self, model: str, embedder: str, state: ModelState, dropped_seq: int, seq: int) -> None:
+        self._rows[model] = (embedder, state.value, dropped_seq)
+        self._tx.execute(f"DELETE FROM {EMBEDDING_MODELS} WHERE model = ?", [model])
+        self._tx.execute(
+            f"INSERT INTO {EMBEDDING_MODELS} (model, embedder, state, dropped_seq, seq) VALUES (?, ?, ?, ?, ?)",
+            [model, embedder, state.value, dropped_seq, seq],
+        )
 
 
 PROJECTION = VectorsProjection

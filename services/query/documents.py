@@ -99,6 +99,14 @@ class NewDocuments:
     ids: Texts
 
 
+def places_of(own: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Codes:
+    """(m,) int32 places of stream sequences in the ascending ``own``, -1 where there is none."""
+    if not len(own):
+        return np.full(len(seqs), ABSENT, np.int32)
+    place = np.minimum(own.searchsorted(seqs), len(own) - 1)
+    return np.where(own[place] == seqs, place, ABSENT).astype(np.int32)
+
+
 class Documents:
     """The columns of one workspace."""
 
@@ -210,11 +218,7 @@ class Documents:
 
     def local(self, seqs: npt.NDArray[np.int64]) -> Codes:
         """(m,) int32 documents of stream sequences, -1 where there is none (noise, or not of this workspace)."""
-        own = self.seq
-        if not len(own):
-            return np.full(len(seqs), ABSENT, np.int32)
-        place = np.minimum(own.searchsorted(seqs), len(own) - 1)
-        return np.where(own[place] == seqs, place, ABSENT).astype(np.int32)
+        return places_of(self.seq, seqs)
 
     def find_id(self, entry_id: str) -> int:
         """The document with this id, -1 if there is none; a scan of the ids, for rare events only."""

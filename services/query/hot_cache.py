@@ -1,7 +1,8 @@
 """The hot indexes of the workspaces in use: loaded once, kept up to date, least recently used out first.
 
 Invariant: an index that is handed out is a state of the views at exactly ``index.seq``, and never of views that were
-swapped since. Loading goes on while commits happen: those are kept and applied to what was loaded.
+swapped since. Loading goes on while commits happen: those are kept and applied to what was loaded. Its vectors are of one
+model, which ``index.model`` names: after an activation the former one until the other's are read.
 
 Everything here runs on the event loop, except loads and large merges, which run in one thread of their own.
 """
@@ -18,11 +19,14 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.services.query.active_models import ActiveModels
 from crew_journal.services.query.hot_extend import SplitCommit, extend
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_load import load
+from crew_journal.services.query.hot_switch import MatrixReading
 from crew_journal.services.query.postings import merge_segments
 from crew_journal.services.query.sessions import sort_sessions
+from crew_journal.services.query.vector_matrix import VectorMatrix
 
 T = TypeVar("T")
 
@@ -50,6 +54,8 @@ class _Slot:
     behind: bool = False
     loaded_at: float = 0.0
     upkeep: asyncio.Task[None] | None = None
+    switching: asyncio.Task[None] | None = None
+    readings: list[MatrixReading] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +82,15 @@ class HotCache:
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-hot-index")
         self._commits = 0
+        self._active = ActiveModels(views)
         self._unsubscribe = views.subscribe(self._follow)
 
     def close(self) -> None:
         """Forget everything and follow no more commits."""
         self._unsubscribe()
+        self._active.close()
         for slot in self._slots.values():
-            for task in (slot.loading, slot.upkeep):
+            for task in (slot.loading, slot.upkeep, slot.switching):
                 if task is not None:
                     task.cancel()
         self._slots.clear()
@@ -111,6 +119,26 @@ class HotCache:
             slot.loading.add_done_callback(lambda _: self._loaded(slot))
         return await asyncio.shield(slot.loading)
 
+    def model_of(self, workspace_id: str) -> str | None:
+        """The model whose vectors a query meets at the moment; None if it meets none."""
+        slot = self._slots.get(workspace_id)
+        if slot is None or slot.index is None:
+            return self._active.of(workspace_id)
+        return slot.index.model
+
+    async def settled(self) -> None:
+        """Wait until every index in use meets the vectors of its active model."""
+        while switching := [slot.switching for slot in self._slots.values() if slot.switching is not None]:
+            await asyncio.wait(switching)
+
+    async def with_matrix(self, workspace_id: str, model: str) -> tuple[HotIndex, VectorMatrix]:
+        """The workspace's index and any model's vectors over it; use both before the next ``await``."""
+        while True:
+            index = await self.get(workspace_id)
+            if (matrix := index.matrix_of(model)) is not None:
+                return index, matrix
+            index.keep(await self._read(self._slots[workspace_id], index, model))
+
     def _usable(self, slot: _Slot, index: HotIndex, min_seq: int) -> bool:
         if slot.generation != self._views.generation:
             return False
@@ -129,6 +157,7 @@ class HotCache:
                 break
         slot.index, slot.pending = index, []
         slot.loaded_at = asyncio.get_running_loop().time()
+        self._switch_if_due(workspace_id, slot, index)
         self._trim(keep=workspace_id)
         return index
 
@@ -145,11 +174,46 @@ class HotCache:
             if slot.loading is not None:
                 slot.pending.append(commit)
             elif slot.index is not None and not slot.behind and slot.generation == self._views.generation:
+                for reading in slot.readings:
+                    reading.follow(commit.vectors_of(workspace_id), commit.dropped)
                 slot.behind = not _catch_up(slot.index, [commit])
+                self._switch_if_due(workspace_id, slot, slot.index)
                 self._keep_up(workspace_id, slot, slot.index)
         self._commits += 1
         if self._commits % TRIM_EVERY == 0:
             self._trim(keep=next(reversed(self._slots)))
+
+    def _switch_if_due(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        """Let queries meet the active model's vectors: from here on if they are at hand, else once they are read."""
+        model = self._active.of(workspace_id)
+        if index.model == model:
+            return
+        matrix = index.matrix_of(model) if model is not None else None
+        if matrix is not None or model is None:
+            index.use(matrix)
+        elif slot.switching is None:
+            slot.switching = asyncio.create_task(self._switch(workspace_id, slot, index))
+            slot.switching.add_done_callback(lambda _: setattr(slot, "switching", None))
+
+    async def _switch(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        try:
+            while slot.index is index and (model := self._active.of(workspace_id)) not in (None, index.model):
+                assert model is not None
+                matrix = index.matrix_of(model) or await self._read(slot, index, model)
+                if self._active.of(workspace_id) == model:
+                    index.use(matrix)
+                else:  # another activation came meanwhile
+                    index.keep(matrix)
+        except Exception:  # queries go on with the former model, and say so; the next commit tries again
+            _log.exception("hot_index_switch_failed", workspace_id=workspace_id, seq=index.seq)
+
+    async def _read(self, slot: _Slot, index: HotIndex, model: str) -> VectorMatrix:
+        reading = MatrixReading(index, model)
+        slot.readings.append(reading)
+        try:
+            return await reading.read(self._views, self._in_thread)
+        finally:
+            slot.readings.remove(reading)
 
     def _keep_up(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
         if slot.upkeep is None and (index.merge_due() or index.sort_due()):
@@ -169,9 +233,12 @@ class HotCache:
             _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
 
     def _trim(self, keep: str) -> None:
-        """Give memory back, least recently used first: texts of entries, then whole indexes."""
+        """Give memory back, least recently used first: vectors at hand, texts of entries, then whole indexes."""
         held = {name: slot.index for name, slot in self._slots.items() if slot.index is not None}
         excess = sum(index.nbytes for index in held.values()) - self._budget
+        for index in held.values():
+            if excess > 0:
+                excess -= index.forget_standby()
         for name, index in held.items():
             if excess > 0 and name != keep:
                 excess -= index.records.nbytes

@@ -1,7 +1,8 @@
 """How a hot index keeps up: what one commit adds to it.
 
 Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
-that (a view was left out of it, another model became active), ``can_extend`` is false and the index is loaded anew.
+that (a view was left out of it), ``can_extend`` is false and the index is loaded anew. Another model becoming active
+changes the vectors alone, a moment later (``hot_switch``).
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import numpy as np
 
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.entry import ActorType, Priority
-from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged, SweepTicked
+from crew_journal.schemas.events.control import EmbeddingsDropped, PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.rules.embed_policy import is_embedded
-from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
 from crew_journal.schemas.views import AGENTS_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from crew_journal.services.query.documents import (
@@ -35,6 +35,7 @@ from crew_journal.services.query.documents import (
 from crew_journal.services.query.hot_index import HotIndex, PostingColumns
 from crew_journal.services.query.hot_load import HIGH, INDEXED_PROJECTIONS
 from crew_journal.services.query.hot_relations import extend_relations
+from crew_journal.services.query.hot_vectors import put_facts
 from crew_journal.services.query.records import record_of
 
 NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION))
@@ -54,6 +55,7 @@ class WorkspaceCommit:
         postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
         last_seq: Last stream sequence the commit covers.
         links: Its link facts.
+        dropped: Models whose vectors were taken away; what was filled anew since is to be read.
     """
 
     entries: Sequence[EntryRecorded]
@@ -61,6 +63,7 @@ class WorkspaceCommit:
     postings: Mapping[str, Any] | None
     last_seq: int
     links: Sequence[LinkDerived] = ()
+    dropped: frozenset[str] = frozenset()
 
 
 class SplitCommit:
@@ -68,6 +71,9 @@ class SplitCommit:
 
     Args:
         batch: The commit.
+
+    Attributes:
+        dropped: Models whose vectors were taken away.
     """
 
     def __init__(self, batch: CommittedBatch) -> None:
@@ -83,6 +89,11 @@ class SplitCommit:
             self._links.setdefault(link.workspace_id, []).append(link)
         complete = batch.projections >= NEEDED and (batch.postings is not None or not batch.entries)
         self._complete = complete and not any(map(_needs_load, self._entries.get(SYSTEM_WORKSPACE, ())))
+        self.dropped = frozenset(
+            str(event.entry.payload.get("model"))
+            for event in self._entries.get(SYSTEM_WORKSPACE, ())
+            if event.control and event.entry.entry_type == EmbeddingsDropped.ENTRY_TYPE
+        )
 
     @property
     def last_seq(self) -> int:
@@ -100,18 +111,19 @@ class SplitCommit:
         if postings is not None and len(self._entries) > 1:
             own = np.asarray(postings["ws"]) == np.uint64(hash64(workspace_id))
             postings = {name: np.asarray(postings[name])[own] for name in _POSTING_COLUMNS}
-        vectors = self._vectors.get(workspace_id, [])
-        links = self._links.get(workspace_id, [])
-        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links)
+        vectors, links = self.vectors_of(workspace_id), self._links.get(workspace_id, [])
+        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links, self.dropped)
+
+    def vectors_of(self, workspace_id: str) -> Sequence[VectorDerived]:
+        """The workspace's vector facts."""
+        return self._vectors.get(workspace_id, ())
 
 
 def _needs_load(event: EntryRecorded) -> bool:
-    """Whether an entry changes more than it carries: the active model, or the importance of every entry."""
-    if not event.control:
+    """Whether an entry changes more than it carries: the importance of every entry."""
+    if not event.control or event.entry.entry_type != SweepTicked.ENTRY_TYPE:
         return False
-    if event.entry.entry_type == SweepTicked.ENTRY_TYPE:
-        return event.entry.payload.get("sweep") == REWRITES_IMPORTANCE
-    return event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE
+    return event.entry.payload.get("sweep") == REWRITES_IMPORTANCE
 
 
 def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
@@ -131,13 +143,11 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
     for event in fresh:
         if event.control and event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
             _change_priority(index, event)
-    if index.vectors is not None:
-        facts = [fact for fact in commit.vectors if fact.model == index.vectors.model]
-        docs = index.documents.local(np.array([fact.entry_seq for fact in facts], np.int64))
-        for doc, fact in zip(docs.tolist(), facts, strict=True):
-            if doc != ABSENT:
-                importance = base_importance(fact.entry_type, fact.severity, fact.priority)
-                index.vectors.put(doc, fact.vector, importance, fact.seq)
+    if commit.vectors:
+        for matrix in index.matrices():
+            put_facts(matrix, index.documents, commit.vectors)
+    for model in commit.dropped:
+        index.forget_model(model)
     extend_relations(index, commit.links, commit.entries)
     index.seq = max(index.seq, commit.last_seq)
 

@@ -10,6 +10,7 @@ immutable values, run elsewhere.
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
@@ -36,6 +37,9 @@ from crew_journal.services.query.vector_matrix import VectorMatrix
 
 SCOPES_KEPT: Final = 64
 """Scopes whose masks are kept, a byte a document each."""
+STANDBY_KEPT: Final = 2
+"""Matrices of other models kept at hand: the one switched from, and one under comparison; 15 MB each at 10,000 vectors of
+384 dimensions, the first to go when memory is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class HotIndex:
         self.edges = SimilarEdges()
         self.walk_depths: dict[str, tuple[int, int]] = {}
         """Agent → its default of ``walk_depth``, and the sequence that said so."""
+        self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
         self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
         self.names = SpeakerNames(self.documents.actors)
@@ -85,11 +90,62 @@ class HotIndex:
     @property
     def nbytes(self) -> int:
         """Bytes held, the scratch for sums included."""
-        vectors = self.vectors.nbytes if self.vectors is not None else 0
+        vectors = sum(matrix.nbytes for matrix in self.matrices())
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
         columns += self.edges.nbytes
         return columns + vectors + scopes + self._sums.nbytes
+
+    # the vectors
+
+    @property
+    def model(self) -> str | None:
+        """The model whose vectors queries meet, None if they meet none."""
+        return self.vectors.model if self.vectors is not None else None
+
+    def matrices(self) -> list[VectorMatrix]:
+        """The active model's vectors and those at hand for a switch."""
+        active = [self.vectors] if self.vectors is not None else []
+        return [*active, *self._standby.values()]
+
+    def matrix_of(self, model: str) -> VectorMatrix | None:
+        """The vectors of a model, if they are held."""
+        return next((matrix for matrix in self.matrices() if matrix.model == model), None)
+
+    def use(self, matrix: VectorMatrix | None) -> None:
+        """Let queries meet these vectors from here on; the former ones stay at hand for the switch back."""
+        former, self.vectors = self.vectors, matrix
+        if former is not None and former is not matrix:
+            self.keep(former)
+        if matrix is not None:
+            self._standby.pop(matrix.model, None)
+
+    def keep(self, matrix: VectorMatrix) -> None:
+        """Hold a model's vectors beside the active ones, for a switch or a comparison."""
+        self._standby[matrix.model] = matrix
+        self._standby.move_to_end(matrix.model)
+        while len(self._standby) > STANDBY_KEPT:
+            self._standby.popitem(last=False)
+
+    def forget_standby(self) -> int:
+        """Let the vectors at hand go; the bytes they took."""
+        freed = sum(matrix.nbytes for matrix in self._standby.values())
+        self._standby.clear()
+        return freed
+
+    def forget_model(self, model: str) -> None:
+        """Let one model's vectors go, the active ones included: it was dropped."""
+        self._standby.pop(model, None)
+        if self.model == model:
+            self.vectors = None
+
+    def over(self, matrix: VectorMatrix) -> HotIndex:
+        """The same index with other vectors, for one search before the next ``await``; nothing is copied."""
+        other = copy.copy(self)
+        other.vectors = matrix
+        return other
+
+    # the documents
 
     def append(self, new: NewDocuments, *postings: PostingColumns) -> None:
         """Append documents and their postings.

@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.entry import ActorType, Priority
 from crew_journal.schemas.events.control import PriorityChanged
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
+from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.views import (
-    EMBEDDINGS,
     ENTRIES,
     ENTRIES_PROJECTION,
     FULLTEXT_PROJECTION,
     POSTINGS,
     POSTINGS_TAIL,
 )
+from crew_journal.services.query.active_models import active_in, read_active_models
 from crew_journal.services.query.documents import (
     ABSENT,
     CONVERSATION,
@@ -38,8 +38,8 @@ from crew_journal.services.query.documents import (
 )
 from crew_journal.services.query.hot_index import HotIndex, PostingColumns
 from crew_journal.services.query.hot_relations import load_relations
+from crew_journal.services.query.hot_vectors import read_matrix
 from crew_journal.services.query.records import RECORD_SQL
-from crew_journal.services.query.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
 
 INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
 """What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""
@@ -49,21 +49,10 @@ _DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, tra
     priority, embeddable, words, size, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
 _POSTINGS: Final = f"""SELECT term, doc::BIGINT AS doc, tf, dl, true AS sealed FROM {POSTINGS} WHERE ws = ? AND doc <= ?
     UNION ALL SELECT term, doc::BIGINT AS doc, tf, dl, false FROM {POSTINGS_TAIL} WHERE ws = ? AND doc <= ?"""
-_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, importance_score, seq::BIGINT AS seq
-    FROM {EMBEDDINGS}
-    WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
 _RECORDS: Final = f"""SELECT seq::BIGINT AS seq, {RECORD_SQL} AS record FROM {ENTRIES}
     WHERE workspace_id = ? AND seq BETWEEN ? AND ? ORDER BY seq"""
-_ACTIVE: Final = """SELECT model FROM embeddings_active WHERE workspace_id IN (?, ?)
-    ORDER BY workspace_id = ? DESC LIMIT 1"""
 _PRIORITIES: Final = f"""SELECT arg_max(payload->>'new_priority', seq), payload->>'target_entry_id' FROM {ENTRIES}
     WHERE workspace_id = ? AND seq <= ? AND control AND entry_type = ? GROUP BY ALL"""
-
-
-def active_model(views: ViewReader, workspace_id: str) -> str | None:
-    """The model recall uses in a workspace: its own activation, else the system's; None if there is neither."""
-    rows = views.rows(_ACTIVE, [workspace_id, SYSTEM_WORKSPACE, workspace_id])
-    return str(rows[0][0]) if rows else None
 
 
 def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotIndex:
@@ -78,8 +67,8 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
         record_bytes: Most bytes of entries' texts to keep for hits: the newest ones.
     """
     seq = views.view_seq(*INDEXED_PROJECTIONS)
-    model = active_model(views, workspace_id)
-    index = HotIndex(workspace_id, VectorMatrix(model) if model is not None else None, record_bytes)
+    model = active_in(read_active_models(views), workspace_id)
+    index = HotIndex(workspace_id, record_bytes=record_bytes)
     new, sizes = _documents(index, views.columns(_DOCUMENTS, [workspace_id, seq]))
     ws = hash64(workspace_id)
     index.append(new, *_postings(views.columns(_POSTINGS, [ws, seq, ws, seq])))
@@ -89,8 +78,8 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
     for priority, entry_id in views.rows(_PRIORITIES, [workspace_id, seq, PriorityChanged.ENTRY_TYPE]):
         if (doc := index.documents.find_id(entry_id)) != ABSENT:
             index.set_high_priority(doc, priority in HIGH)
-    if index.vectors is not None and len(index):
-        _vectors(index, index.vectors, views.columns(_VECTORS, [workspace_id, model]))
+    if model is not None:
+        index.vectors = read_matrix(views, workspace_id, model, index.documents.seq)
     load_relations(views, index)
     index.seq = seq
     return index
@@ -151,26 +140,6 @@ def _records(views: ViewReader, index: HotIndex, sizes: npt.NDArray[np.int64], s
     known = index.documents.local(_array(table, "seq")) != ABSENT
     texts = _texts(table.filter(pa.array(known)), "record")
     index.records.append(texts.data, texts.ends)
-
-
-def _vectors(index: HotIndex, matrix: VectorMatrix, table: pa.Table) -> None:
-    docs = index.documents.local(_array(table, "entry_seq"))
-    dims = _array(table, "dim")
-    have = docs != ABSENT
-    if not have.any():
-        return
-    dim = int(dims[have][0])
-    importance, fact_seq = _array(table, "importance_score"), _array(table, "seq")
-    blob = _one(table, "vector").cast(pa.large_binary())
-    ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
-    data = blob.buffers()[2]
-    if bool((dims == dim).all()):
-        every: Vectors = np.frombuffer(data, FLOAT32_LE)[ends[0] // 4 : ends[-1] // 4].reshape(-1, dim)
-        matrix.append(docs[have], every if have.all() else every[have], importance[have], fact_seq[have])
-        return
-    for row in np.flatnonzero(have).tolist():  # a model that changed its width: such rows count as zeros
-        body = bytes(data[int(ends[row]) : int(ends[row + 1])])
-        matrix.put(int(docs[row]), body, float(importance[row]), int(fact_seq[row]))
 
 
 def _one(table: pa.Table, name: str) -> Any:

@@ -25,6 +25,9 @@ the recalls do not wait for it. A refusal costs no time and pauses nothing."""
 REMEMBERED_QUERIES: Final = 1_024
 """Query vectors kept, some 3 KB each."""
 
+EmbedderOf = Callable[[str], Embedder | None]
+"""Model id → what runs it here at the moment, None if nothing does."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -40,45 +43,43 @@ class QueryEmbedder:
     """Embeds queries.
 
     Args:
-        embedder: The embedder at the moment, None if there is none.
+        embedder: What runs a model here, None if nothing does.
         timeout_s: Seconds to wait for it.
     """
 
-    def __init__(self, embedder: Callable[[], Embedder | None], timeout_s: float = QUERY_TIMEOUT_S) -> None:
+    def __init__(self, embedder: EmbedderOf, timeout_s: float = QUERY_TIMEOUT_S) -> None:
         self._embedder = embedder
         self._timeout_s = timeout_s
         self._known: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
-        self._paused_until = 0.0
+        self._paused_until: dict[str, float] = {}
 
-    def remembered(self, text: str) -> QueryVector | None:
-        """The query's vector under the present model if it was made lately: no call, and no turn of the event loop."""
-        embedder = self._embedder()
-        key = (embedder.model_id, text) if embedder is not None else None
-        if key is None or key not in self._known:
+    def remembered(self, text: str, model: str | None) -> QueryVector | None:
+        """The query's vector under a model if it was made lately: no call, and no turn of the event loop."""
+        if model is None or (known := self._known.get((model, text))) is None:
             return None
-        self._known.move_to_end(key)
-        return self._known[key]
+        self._known.move_to_end((model, text))
+        return known
 
-    async def embed(self, text: str) -> QueryVector | None:
-        """The query's vector under the present model; None if there is no model or it failed."""
-        if (known := self.remembered(text)) is not None:
+    async def embed(self, text: str, model: str | None) -> QueryVector | None:
+        """The query's vector under a model; None if there is none, nothing here runs it, or it failed."""
+        if (known := self.remembered(text, model)) is not None:
             return known
-        embedder = self._embedder()
-        if embedder is None:
+        embedder = self._embedder(model) if model is not None else None
+        if model is None or embedder is None:
             return None
-        key = (embedder.model_id, text)
+        key = (model, text)
         loop = asyncio.get_running_loop()
-        if loop.time() < self._paused_until:
+        if loop.time() < self._paused_until.get(model, 0.0):
             return None
         try:
             async with asyncio.timeout(self._timeout_s):
                 data = await embedder.embed_query(text)
         except (EmbedderError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
-                self._paused_until = loop.time() + PAUSE_AFTER_TIMEOUT_S
-            _log.warning("query_not_embedded", model=key[0], error=type(error).__name__)
+                self._paused_until[model] = loop.time() + PAUSE_AFTER_TIMEOUT_S
+            _log.warning("query_not_embedded", model=model, error=type(error).__name__)
             return None
-        found = self._known[key] = QueryVector(key[0], query_vector(data))
+        found = self._known[key] = QueryVector(model, query_vector(data))
         if len(self._known) > REMEMBERED_QUERIES:
             self._known.popitem(last=False)
         return found

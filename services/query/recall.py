@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from crew_journal.schemas.ids import uuid7_hex
-from crew_journal.schemas.ports import Embedder, ViewReader
+from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.relations import SIMILAR
 from crew_journal.schemas.rules.text import Analyzer
@@ -25,7 +25,7 @@ from crew_journal.schemas.timestamps import format_ms, to_ms
 from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS
-from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, QueryEmbedder, QueryVector
+from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, EmbedderOf, QueryEmbedder, QueryVector
 from crew_journal.services.query.recipes import Recipe, recipe_named
 from crew_journal.services.query.records import FETCH_SQL, EntryRecord
 from crew_journal.services.query.requests import (
@@ -82,7 +82,7 @@ class RecallService:
 
     Args:
         views: The DuckDB views.
-        embedder: The embedder at the moment, None if there is none.
+        embedder: What runs a model here, None if nothing does.
         analyzer: Turns the query into terms, as the full-text fold does.
         budget_bytes: Memory for the hot indexes.
         clock: The time now, for ages.
@@ -94,7 +94,7 @@ class RecallService:
     def __init__(
         self,
         views: ViewReader,
-        embedder: Callable[[], Embedder | None],
+        embedder: EmbedderOf,
         *,
         analyzer: Analyzer,
         budget_bytes: int,
@@ -116,6 +116,10 @@ class RecallService:
     def figures(self) -> dict[str, int]:
         """What the hot indexes hold, for ``status``: workspaces, documents, bytes, budget_bytes."""
         return asdict(self._cache.status)
+
+    async def settled(self) -> None:
+        """Wait until recalls meet the vectors of the models that are active now."""
+        await self._cache.settled()
 
     async def warm(self, workspace_id: str) -> None:
         """Load a workspace's hot index ahead of its first query."""
@@ -139,10 +143,11 @@ class RecallService:
             principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
         )
         recipe = recipe_named(request.recipe)
-        embedded = self._queries.remembered(request.query) if recipe.uses_vectors else None
+        model = self._cache.model_of(workspace_id) if recipe.uses_vectors else None
+        embedded = self._queries.remembered(request.query, model)
         embedding = None
-        if recipe.uses_vectors and embedded is None:  # the model works while the views catch up and the index is loaded
-            embedding = asyncio.create_task(self._queries.embed(request.query))
+        if model is not None and embedded is None:  # it works while the views catch up and the index is loaded
+            embedding = asyncio.create_task(self._queries.embed(request.query, model))
         await self._take_turns()
         try:
             min_seq = request.min_seq or 0
@@ -152,6 +157,10 @@ class RecallService:
             if embedding is not None:
                 embedded = await embedding
             index = await self._cache.get(workspace_id, min_seq)
+            while recipe.uses_vectors and index.model != model:  # it was switched meanwhile
+                model = index.model
+                embedded = await self._queries.embed(request.query, model)
+                index = await self._cache.get(workspace_id, min_seq)
         finally:
             if embedding is not None:
                 embedding.cancel()

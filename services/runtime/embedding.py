@@ -71,9 +71,9 @@ class Embedding:
         dims = self._views.rows(_RECORDED_DIM, [observed.model_id])
         self.known_dim = dims[0][0] if dims else None
 
-    def current(self) -> Embedder | None:
-        """The embedder at the moment."""
-        return self.observed
+    def running(self, model: str) -> Embedder | None:
+        """What runs a model here, None if nothing does."""
+        return self.observed if self.observed is not None and self.observed.model_id == model else None
 
     def trouble(self) -> str | None:
         """What ails the embedder, None if nothing does."""

@@ -201,7 +201,7 @@ class Runtime:
         stack.push_async_callback(references.stop)
         recall = RecallService(
             store,
-            embedding.current,
+            embedding.running,
             analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.events import EPOCH_MS, control, entry, journals, vector
-from support.recall import ANALYZER, ChosenEmbedder
+from support.recall import ANALYZER, MODEL, ChosenEmbedder
 from support.recalling import AGENT, LEAD, MINI, OWNER, recalling
 from support.views import node
 
@@ -131,12 +131,13 @@ async def test_a_vector_is_found_once_its_fact_is_folded(tmp_path):
         assert -1 <= answer.hits[0].score <= 1
 
 
-async def test_activating_another_model_changes_the_vectors_at_once(tmp_path):
+async def test_activating_another_model_changes_the_vectors(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(MINI, told("e1", entry_type="peer.escalation"), vector("e1", entry_seq=2, model="mini"))
         assert await at_work.ids(query="zebra", recipe="dense") == ["e1"]
         other = EmbeddingsActivated(model="other", embedder="ollama", dim=4)
         await at_work.fold(control(other, "n2", workspace="w1"))
+        await at_work.service.settled()
         answer = await at_work.recall(query="zebra", recipe="dense", min_seq=at_work.seq)
         assert (answer.hits, answer.degraded, answer.model) == ([], "no-vectors", None)
         at_work.embedder.model_id = "other"
@@ -159,20 +160,25 @@ async def test_without_the_model_hybrid_recall_goes_on_lexically_and_says_so(tmp
 
 async def test_a_query_is_embedded_once_and_a_hanging_model_is_left_alone_for_a_while():
     embedder = ChosenEmbedder({"q": (1.0, 0.0, 0.0)})
-    queries = QueryEmbedder(lambda: embedder, timeout_s=0.05)
-    first = await queries.embed("q")
+    other = ChosenEmbedder({}, model="other")
+    queries = QueryEmbedder({MODEL: embedder, "other": other}.get, timeout_s=0.05)
+    first = await queries.embed("q", MODEL)
     assert first is not None
-    assert await queries.embed("q") is first
+    assert await queries.embed("q", MODEL) is first
     assert embedder.calls == 1
     embedder.hangs = True
-    assert await queries.embed("new") is None
-    assert await queries.embed("newer") is None
+    assert await queries.embed("new", MODEL) is None
+    assert await queries.embed("newer", MODEL) is None
     assert embedder.calls == 2
-    assert await queries.embed("q") is first
+    assert await queries.embed("q", MODEL) is first
+    beside = await queries.embed("new", "other")
+    assert beside is not None
+    assert beside.model == "other"
 
 
 async def test_no_embedder_at_all_is_degraded_too():
-    assert await QueryEmbedder(lambda: None).embed("q") is None
+    assert await QueryEmbedder(lambda _: None).embed("q", MODEL) is None
+    assert await QueryEmbedder(lambda _: None).embed("q", None) is None
 
 
 async def test_an_empty_workspace_answers_with_nothing(tmp_path):

@@ -20,6 +20,8 @@ from crew_journal.schemas.events.control import (
     DeadLetterDiscarded,
     DeadLetterRetried,
     EmbeddingsActivated,
+    EmbeddingsAdded,
+    EmbeddingsDropped,
     EventParked,
     RelationAsserted,
     RelationRetracted,
@@ -97,9 +99,11 @@ def vector(
     seed: int = 0,
     workspace: str = "w1",
     seq: int = 1_000_000,
+    values: Sequence[float] | None = None,
 ) -> OutgoingMessage:
-    """A vector fact; ``dim`` 0 is a tombstone."""
-    values = np.random.default_rng(seed).standard_normal(dim).astype("<f4").tobytes()
+    """A vector fact, of these values or of drawn ones; ``dim`` 0 is a tombstone."""
+    drawn = np.random.default_rng(seed).standard_normal(dim) if values is None else np.asarray(values)
+    dim, data = len(drawn), drawn.astype("<f4").tobytes()
     fact = VectorDerived(
         seq,
         workspace,
@@ -107,7 +111,7 @@ def vector(
         entry_seq,
         model,
         dim,
-        values,
+        data,
         "ab",
         "peer.escalation",
         "warn",
@@ -251,6 +255,8 @@ _CONTROLS = st.one_of(
     st.builds(
         EmbeddingsActivated, model=st.sampled_from(["mini", "nomic"]), embedder=st.just("minilm"), dim=st.just(4)
     ),
+    st.builds(EmbeddingsAdded, model=st.sampled_from(["mini", "nomic"]), embedder=st.just("ollama")),
+    st.builds(EmbeddingsDropped, model=st.sampled_from(["mini", "nomic"])),
     st.builds(
         EventParked,
         projection=st.sampled_from(["entries", "tokens"]),

@@ -107,6 +107,7 @@ class ChosenEmbedder:
         self.vectors = vectors
         self.model_id = model
         self.dim: int | None = 3
+        self.default: Sequence[float] = (1.0, 0.0, 0.0)
         self.fails = False
         self.hangs = False
         self.calls = 0
@@ -120,7 +121,7 @@ class ChosenEmbedder:
             await asyncio.Event().wait()
         if self.fails:
             raise EmbedderUnavailable("the model is away")
-        return np.asarray(self.vectors.get(text, (1.0, 0.0, 0.0)), "<f4").tobytes()
+        return np.asarray(self.vectors.get(text, self.default), "<f4").tobytes()
 
     async def probe(self) -> None:
         return None

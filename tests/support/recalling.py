@@ -51,7 +51,7 @@ async def recalling(path, budget_bytes=64 << 20, **settings_):
         embedder.vectors = dict.fromkeys(["parser", "zebra"], (1.0, 0.0, 0.0, 0.0))
         service = RecallService(
             made.store,
-            lambda: embedder,
+            lambda model: embedder if embedder.model_id == model else None,
             analyzer=ANALYZER,
             budget_bytes=budget_bytes,
             clock=lambda: NOW,

@@ -203,7 +203,7 @@ async def running_stack(
         ends.push_async_callback(references.stop)
         recall = RecallService(
             store,
-            lambda: None,
+            lambda _: None,
             analyzer=Analyzer(Stemmer(STEMMER).stemWords),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: datetime.now(UTC),

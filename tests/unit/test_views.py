@@ -17,6 +17,8 @@ from crew_journal.schemas.events.control import (
     DeadLetterDiscarded,
     DeadLetterRetried,
     EmbeddingsActivated,
+    EmbeddingsAdded,
+    EmbeddingsDropped,
     EventParked,
     TokenCreated,
     TokenRevoked,
@@ -81,6 +83,41 @@ async def test_of_several_vectors_the_last_counts_and_the_first_says_since_when(
     ]
     assert {row[7:] for row in rows} == {(importance, 0, None)}
     assert rows[-1][:4] == ("w1", "unknown", "mini", 0)
+
+
+async def test_a_dropped_model_has_no_vectors_until_it_is_added_again(tmp_path: Path) -> None:
+    dropped, added = EmbeddingsDropped(model="nomic"), EmbeddingsAdded(model="nomic", embedder="ollama")
+    rows, parked = await rows_after(
+        tmp_path,
+        [
+            control(added, "n1"),
+            vector("e1", model="nomic"),
+            vector("e1", model="mini"),
+            control(dropped, "n2", workspace="w1"),  # a workspace does not decide for all
+            control(dropped, "n3"),
+            vector("e2", model="nomic", seed=1),  # late: its reactor did not know yet
+            control(added, "n4"),
+            vector("e3", model="nomic", seed=2),
+        ],
+        "SELECT e.entry_id, e.model, m.state, m.dropped_seq FROM journal_embeddings e "
+        "LEFT JOIN embedding_models m USING (model) ORDER BY e.seq",
+    )
+    assert rows == [("e1", "mini", None, None), ("e3", "nomic", "added", 5)]
+    assert not parked
+
+
+async def test_activating_a_dropped_model_takes_its_vectors_again(tmp_path: Path) -> None:
+    active = EmbeddingsActivated(model="nomic", embedder="ollama")
+    rows, _ = await rows_after(
+        tmp_path,
+        [
+            control(EmbeddingsDropped(model="nomic"), "n1"),
+            control(active, "n2", workspace="w1"),
+            vector("e1", model="nomic"),
+        ],
+        "SELECT e.entry_id, m.state, m.dropped_seq, m.seq FROM journal_embeddings e JOIN embedding_models m USING (model)",
+    )
+    assert rows == [("e1", "activated", 1, 2)]
 
 
 async def test_the_last_activation_of_a_workspace_counts(tmp_path: Path) -> None:

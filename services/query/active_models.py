@@ -1,0 +1,77 @@
+"""Which model recall uses in each workspace, in memory: asked by every recall, changed a few times a year.
+
+Invariant: an answer is that of the views as last announced: a workspace's own activation, else the system's; a model that
+was dropped since is none. Used on the event loop; what it reads anew after a rebuild is two tables of a few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.schemas.views import EMBEDDING_MODELS, ModelState
+
+DECISIONS: Final = frozenset(kind.ENTRY_TYPE for kind in (EmbeddingsAdded, EmbeddingsActivated, EmbeddingsDropped))
+"""Types of the control entries that may change what is active."""
+_ACTIVE: Final = f"""SELECT a.workspace_id, a.model FROM embeddings_active a
+    LEFT JOIN {EMBEDDING_MODELS} m ON m.model = a.model
+    WHERE m.state IS DISTINCT FROM '{ModelState.DROPPED.value}'"""
+
+
+def read_active_models(views: ViewReader) -> dict[str, str]:
+    """Workspace → the model it activated, ``_system`` for the default; dropped ones are left out. Blocking."""
+    return {str(workspace_id): str(model) for workspace_id, model in views.rows(_ACTIVE)}
+
+
+def active_in(models: Mapping[str, str], workspace_id: str) -> str | None:
+    """The model recall uses in a workspace: its own activation, else the system's; None if there is neither."""
+    return models.get(workspace_id) or models.get(SYSTEM_WORKSPACE)
+
+
+def decides_models(event: EntryRecorded) -> bool:
+    """Whether an entry may change which model is active somewhere."""
+    return event.control and event.entry.entry_type in DECISIONS
+
+
+class ActiveModels:
+    """Follows the activations.
+
+    Args:
+        views: The views; subscribed to at once, so whoever is made after this sees commits after it.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+        self._models: dict[str, str] | None = None
+        self._generation = -1
+        self._unsubscribe = views.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._unsubscribe()
+
+    def of(self, workspace_id: str) -> str | None:
+        """The model recall uses in a workspace, None if there is none."""
+        return active_in(self._current(), workspace_id)
+
+    def used(self) -> frozenset[str]:
+        """Every model that is active in some workspace."""
+        return frozenset(self._current().values())
+
+    def workspaces_of(self, model: str) -> list[str]:
+        """Where a model was activated by name, ``_system`` for the default; sorted."""
+        return sorted(workspace_id for workspace_id, name in self._current().items() if name == model)
+
+    def _current(self) -> Mapping[str, str]:
+        if self._models is None or self._generation != self._views.generation:
+            self._generation = self._views.generation
+            self._models = read_active_models(self._views)
+        return self._models
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        if any(map(decides_models, batch.entries)):
+            self._models = None

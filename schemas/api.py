@@ -134,6 +134,34 @@ class UsedRequest(BaseModel):
     entry_ids: tuple[Id, ...] | None = Field(default=None, max_length=RECALL_K_MAX)
 
 
+class RenderedHit(Answer):
+    """One line of a rendered block; ``redaction`` names the scanner's rule if its text was replaced."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    entry_id: str
+    score: float
+    ts: str
+    age_seconds: float
+    entry_type: str
+    summary: str
+    redaction: dict[str, str] | None = None
+
+
+class RenderAnswer(Answer):
+    """A recall as text for a prompt; empty if nothing was found or nothing fits."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    text: str
+    hits: tuple[RenderedHit, ...]
+    receipt: str
+    omitted: int
+    redacted: int
+    recipe: str
+    model: str | None
+    degraded: str | None
+    view_seq: int
+
+
 class UsedAnswer(Answer):
     """What a receipt counted for: ``counted`` entries now, none if it had been used ``already``."""
 

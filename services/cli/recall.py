@@ -33,6 +33,11 @@ def recall(
     agent: Annotated[str | None, typer.Option("--agent", help="Whose memory, for tokens that may choose.")] = None,
     crew: Annotated[str | None, typer.Option("--crew", help="Which crew's memory, for tokens that may choose.")] = None,
     recipe: Annotated[str | None, typer.Option("--recipe", help="robust (the default), rrf, dense or lexical.")] = None,
+    render: Annotated[bool, typer.Option("--render", help="As a block of text for a prompt.")] = False,
+    max_chars: Annotated[
+        int | None,
+        typer.Option("--max-chars", help="Characters of the block, wrapper included; 2000 if left out. With --render."),
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Each arm's rank and score, each rule's share.")] = False,
     embedder: Embedder = None,
     min_seq: MinSeq = None,
@@ -43,6 +48,8 @@ def recall(
     json_output: Json = False,
 ) -> None:
     """Recall what was written about a question, best first."""
+    if max_chars is not None and not render:
+        raise typer.BadParameter("goes with --render", param_hint="--max-chars")
     from crew_journal.services.cli.connection import Where, client
     from crew_journal.services.cli.output import emit, plain
 
@@ -52,11 +59,32 @@ def recall(
     }  # fmt: skip
     with client(Where(data_dir, url, token), embedder=embedder or "auto") as journal:
         given = {name: value for name, value in asked.items() if value is not None}
-        answer = plain(journal.recall(query, explain=explain, **given))
+        if render:
+            answer = plain(journal.render(query, explain=explain, max_chars=max_chars, **given))
+        else:
+            answer = plain(journal.recall(query, explain=explain, **given))
     if json_output:
         emit(answer)
+    elif render:
+        print_render(answer)
     else:
         print_recall(answer, explain=explain)
+
+
+def print_render(answer: Mapping[str, Any]) -> None:
+    """The block on stdout as it is, what else is to be said of it on stderr."""
+    from crew_journal.services.cli.output import safe, say
+
+    if answer["text"]:
+        print(answer["text"])  # made of printable characters and its own line breaks alone
+    else:
+        say("nothing was found, or nothing fits")
+    say(
+        f"{len(answer['hits'])} hits, {answer['omitted']} left out, {answer['redacted']} redacted; "
+        f"recipe {safe(answer['recipe'])}, model {safe(answer['model'] or 'none')}, view_seq {answer['view_seq']}"
+    )
+    if answer.get("degraded"):
+        say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
 
 
 def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:

@@ -26,6 +26,7 @@ from crew_journal.schemas.api import (
     EntryRecord,
     RecallAnswer,
     Receipt,
+    RenderAnswer,
     TokenCreatedAnswer,
     TokenRecord,
     TokensAnswer,
@@ -171,6 +172,12 @@ def recall(query: str, given: Mapping[str, object]) -> Steps[RecallAnswer]:
     """POST a recall; it changes nothing, so it may be repeated."""
     body = {"query": query, **{name: value for name, value in given.items() if value is not None}}
     return (yield from _ask(Request("POST", "/v1/recall", json=body), RecallAnswer))
+
+
+def render(query: str, given: Mapping[str, object]) -> Steps[RenderAnswer]:
+    """POST a render; repeated, it may count its hits twice, which importance hardly feels."""
+    body = {"query": query, **{name: value for name, value in given.items() if value is not None}}
+    return (yield from _ask(Request("POST", "/v1/recall/render", json=body), RenderAnswer))
 
 
 def used(receipt: str, entry_ids: Sequence[str] | None) -> Steps[UsedAnswer]:

@@ -23,6 +23,7 @@ from crew_journal.schemas.api import (
     EntryRecord,
     RecallAnswer,
     Receipt,
+    RenderAnswer,
     TailGap,
     TokenCreatedAnswer,
     TokenRecord,
@@ -163,6 +164,10 @@ class CrewJournal:
     def recall(self, query: str, **given: object) -> RecallAnswer:
         """What is remembered of ``query``; ``given`` are the fields of POST /v1/recall (k, scope, recipe …)."""
         return self._run(core.recall(query, given))
+
+    def render(self, query: str, **given: object) -> RenderAnswer:
+        """What is remembered as a block of text for a prompt; ``given`` as for ``recall``, and ``max_chars``."""
+        return self._run(core.render(query, given))
 
     def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
         """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""

@@ -18,6 +18,7 @@ from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.render import RenderService
 
 
 class Appender(Protocol):
@@ -137,4 +138,5 @@ class AppServices:
     status: NodeStatus
     admin: AdminOperations
     references: ReferenceLog
+    render: RenderService
     limits: HttpLimits = field(default_factory=HttpLimits)

@@ -1,9 +1,11 @@
-"""``POST /v1/recall``, and ``/{receipt}/used``: what of it reached a prompt.
+"""``POST /v1/recall``, ``/render``: the same as text for a prompt, and ``/{receipt}/used``: what of it reached one.
 
 Invariant: whose memories are searched follows from the token; the body may only narrow it (``services.query.scope``).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,6 +14,7 @@ from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.http.auth import Asker, services_of
 from crew_journal.services.http.bodies import answer, read_json, read_model
 from crew_journal.services.http.openapi import body, inlined, problems
+from crew_journal.services.query.render_requests import RenderRequest, RenderResponse, parse_render
 from crew_journal.services.query.requests import RecallRequest, RecallResponse, parse_recall
 
 
@@ -29,11 +32,23 @@ def recall_routes() -> APIRouter:
     async def recall(request: Request, principal: Asker) -> Response:
         """Hybrid over the lexical and the dense arm; goes on with the lexical one if the embedder is down."""
         services = services_of(request)
-        asked = await read_json(request, services.limits.body_bytes)
-        if not isinstance(asked, dict):
-            raise InvalidQuery("the body is no JSON object", hint='send {"query": "…"}', field="body")
+        asked = await _object(request, services.limits.body_bytes)
         found = await services.recall.recall(principal, parse_recall(asked))
         return Response(found.model_dump_json(), media_type="application/json")
+
+    @router.post(
+        "/render",
+        summary="Recall as a block of text for a prompt",
+        responses={200: {"model": RenderResponse}, **problems(404, 413)},
+        openapi_extra=body(inlined(RenderRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def render(request: Request, principal: Asker) -> Response:
+        """Wrapped as untrusted hints, escaped, scanned for injections, whole lines within ``max_chars``."""
+        services = services_of(request)
+        asked = await _object(request, services.limits.body_bytes)
+        rendered = await services.render.render(principal, parse_render(asked))
+        return Response(rendered.model_dump_json(), media_type="application/json")
 
     @router.post(
         "/{receipt}/used",
@@ -50,3 +65,10 @@ def recall_routes() -> APIRouter:
         return answer({"receipt": done.receipt, "counted": done.counted, "already": done.already})
 
     return router
+
+
+async def _object(request: Request, limit: int) -> dict[str, Any]:
+    asked = await read_json(request, limit)
+    if not isinstance(asked, dict):
+        raise InvalidQuery("the body is no JSON object", hint='send {"query": "…"}', field="body")
+    return asked

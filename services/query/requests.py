@@ -6,7 +6,7 @@ Invariant: frozen models; a request says nothing of itself about what may be see
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
 
@@ -60,14 +60,22 @@ class RecallRequest(BaseModel):
         return self.k if 1 <= self.k <= RECALL_K_MAX else RECALL_K_DEFAULT
 
 
+_R = TypeVar("_R", bound=BaseModel)
+
+
 def parse_recall(body: Mapping[str, Any]) -> RecallRequest:
     """A request from a JSON object.
 
     Raises:
         InvalidQuery: Naming the first offending field and what is wrong with it, not quoting its value.
     """
+    return parse_request(RecallRequest, body)
+
+
+def parse_request(model: type[_R], body: Mapping[str, Any]) -> _R:
+    """``parse_recall`` for a request that asks for more."""
     try:
-        return RecallRequest.model_validate(dict(body))
+        return model.model_validate(dict(body))
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False, include_context=False)
         field = ".".join(str(part) for part in problems[0]["loc"])

@@ -55,6 +55,7 @@ from crew_journal.services.operations import OperationParts, Operations, Progres
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.render import RenderService
 from crew_journal.services.runtime.embedding import Embedding, cancel
 
 VIEWS_FILE: Final = "views.duckdb"
@@ -251,6 +252,7 @@ class Runtime:
                 status=node,
                 admin=operations,
                 references=references,
+                render=RenderService(recall, references.used),
                 limits=HttpLimits.of(settings),
             )
         )

@@ -42,6 +42,7 @@ from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.render import RenderService
 
 FETCH = 1_000
 FETCH_WAIT_S = 0.02
@@ -219,6 +220,7 @@ async def running_stack(
             status=node,
             admin=node,
             references=references,
+            render=RenderService(recall, references.used),
             limits=limits or HttpLimits(),
         )
         feed = asyncio.create_task(_feed(client, host))

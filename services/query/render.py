@@ -1,0 +1,98 @@
+"""The use-case render: a recall as text for a prompt.
+
+Invariants: the block's nonce is fresh for each answer; of the hits only those whose text reached the block count as
+references, once. The default recipe is ``dense``: the stable prompt path wants the few memories that the embed policy
+thought worth a vector, and the same ones for the same question (seed 1; contract §0, row 8). Without a vector arm it goes
+on with the hybrid default, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from crew_journal.schemas.errors import CrewJournalError
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.rules.render import Line, Memory, render
+from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.recipes import DEFAULT_RECIPE, DENSE
+from crew_journal.services.query.render_requests import Redaction, RenderedHit, RenderRequest, RenderResponse
+from crew_journal.services.query.requests import NO_VECTORS, RecallHit
+
+NONCE_BYTES: Final = 12
+"""Random bytes of a block's nonce: nobody who writes an entry can guess it."""
+OFF_LOOP_CHARS: Final = 4_000
+"""Characters of summaries from which on scanning (under 0.5 µs a character) leaves the event loop."""
+
+_log = structlog.get_logger(__name__)
+
+MarkUsed = Callable[[Principal, str, Sequence[str]], object]
+"""``ReferenceLog.used``: these entries of a receipt reached a prompt."""
+
+
+def fresh_nonce() -> str:
+    """Hex digits that nobody can foresee."""
+    return secrets.token_hex(NONCE_BYTES)
+
+
+class RenderService:
+    """Renders recalls.
+
+    Args:
+        recall: Finds the hits.
+        mark_used: Told which of them reached the block.
+        nonce: Makes the nonce of a block.
+    """
+
+    def __init__(self, recall: RecallService, mark_used: MarkUsed, *, nonce: Callable[[], str] = fresh_nonce) -> None:
+        self._recall = recall
+        self._mark_used = mark_used
+        self._nonce = nonce
+
+    async def render(self, principal: Principal, request: RenderRequest) -> RenderResponse:
+        """The block for a question; raises as ``RecallService.recall``."""
+        recipe = request.recipe or DENSE.name
+        found = await self._recall.recall(principal, request.model_copy(update={"recipe": recipe}))
+        if request.recipe is None and found.degraded == NO_VECTORS:
+            found = await self._recall.recall(principal, request.model_copy(update={"recipe": DEFAULT_RECIPE}))
+        memories = [Memory(hit.entry_type, hit.summary, hit.age_seconds, hit.score) for hit in found.hits]
+        nonce = self._nonce()
+        if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:
+            block = render(memories, request.max_chars, nonce)
+        else:
+            block = await asyncio.to_thread(render, memories, request.max_chars, nonce)
+        hits = [_shown(found.hits[line.index], line) for line in block.lines]
+        self._count(principal, found.receipt, [hit.entry_id for hit in hits if hit.redaction is None])
+        return RenderResponse(
+            text=block.text,
+            hits=hits,
+            receipt=found.receipt,
+            omitted=block.omitted,
+            redacted=sum(hit.redaction is not None for hit in hits),
+            recipe=found.recipe,
+            scope=found.scope,
+            model=found.model,
+            degraded=found.degraded,
+            view_seq=found.view_seq,
+        )
+
+    def _count(self, principal: Principal, receipt: str, entry_ids: Sequence[str]) -> None:
+        """Not fatal if it fails (contract §4): a prompt without a count is better than none."""
+        try:
+            self._mark_used(principal, receipt, entry_ids)
+        except CrewJournalError as error:
+            _log.warning("render.not_counted", receipt=receipt, error=error.message)
+
+
+def _shown(hit: RecallHit, line: Line) -> RenderedHit:
+    why = line.redaction
+    kept = {name: getattr(hit, name) for name in RenderedHit.model_fields if name not in ("summary", "redaction")}
+    return RenderedHit(
+        **kept,
+        summary=line.summary,
+        redaction=None if why is None else Redaction(scanner=why.scanner, category=why.category, pattern=why.pattern),
+    )

@@ -75,6 +75,17 @@ EMBED_BATCH: Final = 64
 """Texts of one embedding call (contract §3)."""
 EMBED_INPUT_BYTES: Final = 4_096
 
+# relations (contract §7)
+SIMILAR_THRESHOLD: Final = 0.8
+"""Least cosine of ``similar``; a setting outside (0, 1] counts as this."""
+SIMILAR_EDGES: Final = 3
+"""Most ``similar`` edges of a new entry."""
+CONTRADICTION_CANDIDATES: Final = 10
+"""Nearest entries whose text is held against a new one: where many are alike, the one it contradicts need not be among
+the best three. The rule costs about 0.2 ms a pair."""
+JUDGE_TIMEOUT_S: Final = 20.0
+"""Seconds a language model has for one verdict about a borderline contradiction."""
+
 
 def _cache_home() -> Path:
     """The checkout's own cache where we run from a checkout's ``.venv``, so that what ``make setup`` fetched is found."""
@@ -111,6 +122,13 @@ class Settings(BaseSettings):
     cache_dir: Path = Field(
         default_factory=_cache_home,
         description="Directory of downloaded weights and binaries.",
+    )
+    similar_threshold: float = Field(
+        default=SIMILAR_THRESHOLD, description="Least cosine of a similar edge; outside (0, 1] it counts as 0.8."
+    )
+    judge_model: str | None = Field(
+        default=None,
+        description="Chat model of Ollama that is asked about borderline contradictions; none is asked if absent.",
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")

@@ -109,7 +109,7 @@ class OllamaEmbedder:
             self._client = AsyncClient(
                 host,
                 timeout=httpx.Timeout(None, connect=connect_timeout_s),
-                trust_env=not _is_loopback(host),  # a proxy from the environment cannot reach our loopback
+                trust_env=not is_loopback(host),  # a proxy from the environment cannot reach our loopback
                 event_hooks={"response": [_mark_answered]},
             )
         except (ValueError, httpx.InvalidURL) as error:
@@ -231,7 +231,8 @@ async def _mark_answered(response: httpx.Response) -> None:
     response.request.extensions[_ANSWERED] = True
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a server's address is of this machine, which no proxy reaches."""
     name = urlsplit(host if "://" in host else f"http://{host}").hostname or "localhost"
     try:
         address = ipaddress.ip_address(name)

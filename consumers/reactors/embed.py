@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import secrets
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from crew_journal.consumers.backoff import Backoff, doubled
+from crew_journal.consumers.facts import publish_fact
 from crew_journal.consumers.pull import Durable, PullConsumer
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.embed_batch import (
@@ -48,12 +48,9 @@ from crew_journal.schemas.errors import (
     EmbedderUnavailable,
     FoldError,
 )
-from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
 from crew_journal.schemas.ports import Embedder, Published, Publisher
 
-_NONCE_BYTES: Final = 12
-"""Random bytes of a message id that nobody can foresee."""
 _log = structlog.get_logger(__name__)
 
 
@@ -269,12 +266,7 @@ class EmbedReactor:
             raise failure
 
     async def _publish(self, fact: OutgoingMessage) -> Published:
-        """Publish a fact; what is called its duplicate is looked at, for anybody can use a message id he foresees."""
-        published = await self._publisher.publish(fact.subject, fact.body, fact.headers)
-        if not published.duplicate or await self._source.subject_at(published.seq) in (fact.subject, None):
-            return published
-        unforeseen = f"{fact.headers[h.MSG_ID]}/{secrets.token_hex(_NONCE_BYTES)}"
-        return await self._publisher.publish(fact.subject, fact.body, {**fact.headers, h.MSG_ID: unforeseen})
+        return await publish_fact(self._publisher, self._source, fact)
 
     async def _put_off(self, piece: Failed) -> None:
         candidate, limits = piece.candidate, self._limits

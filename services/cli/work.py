@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from crew_journal.consumers.reactor import Reactor, ReactorContext
     from crew_journal.schemas.settings import Settings
     from crew_journal.services.cli.connection import Where
+
+
+NEEDS: Final = {
+    "embed": "`crew-journal embedder install minilm`, or start Ollama",
+    "link": "it searches the views, which only `crew-journal up` has, and runs inside it",
+}
+"""Reactor → what to do where it has nothing to work with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
             if reactor is None:
                 raise Unavailable(
                     f"{name} has nothing to work with on this machine",
-                    hint="for embed: `crew-journal embedder install minilm`, or start Ollama",
+                    hint=NEEDS.get(name, "it runs inside `crew-journal up`"),
                 )
             await reactor.start()
             stack.push_async_callback(reactor.stop)

@@ -121,6 +121,11 @@ class RecallService:
         """Wait until recalls meet the vectors of the models that are active now."""
         await self._cache.settled()
 
+    @property
+    def indexes(self) -> HotCache:
+        """The hot indexes, for others that search them."""
+        return self._cache
+
     async def warm(self, workspace_id: str) -> None:
         """Load a workspace's hot index ahead of its first query."""
         await self._cache.get(workspace_id)

@@ -56,6 +56,7 @@ from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
+from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding, cancel
 
 VIEWS_FILE: Final = "views.duckdb"
@@ -218,6 +219,7 @@ class Runtime:
                 utc_now,
                 settings,
                 views=store,
+                similar=SimilarEntries(store, recall.indexes),
                 embedder_trouble=embedding.trouble,
             )
         )

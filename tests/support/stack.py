@@ -124,6 +124,8 @@ class Stack:
     store: ViewStore
     node: FakeNode
     server: HttpServer
+    client_of_broker: Connection
+    writer: Writer
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -227,7 +229,7 @@ async def running_stack(
         server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
         await server.start()
         try:
-            yield Stack(server.url, owner, services, tokens, store, node, server)
+            yield Stack(server.url, owner, services, tokens, store, node, server, client, writer)
         finally:
             await server.stop()
             feed.cancel()

@@ -1,0 +1,90 @@
+"""A second opinion on borderline contradictions, from a chat model of Ollama, if the operator names one.
+
+Invariant: it never fails and never waits longer than its time-out: whatever goes wrong is "no opinion", and the rule's own
+verdict stands. After a failure it is left alone for a while, so that a model that is away does not slow linking down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+import httpx
+import structlog
+from ollama import AsyncClient, ResponseError
+from pydantic import ValidationError
+
+from crew_journal.consumers.adapters.ollama import is_loopback
+from crew_journal.consumers.prompts.contradiction import SYSTEM, Verdict, question, verdict_of
+from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.settings import JUDGE_TIMEOUT_S
+
+PAUSE_S: Final = 30.0
+"""Seconds after a failure in which nobody is asked."""
+MAX_TOKENS: Final = 32
+"""Of an answer; the verdict takes about eight."""
+_log = structlog.get_logger(__name__)
+
+
+class Judge(Protocol):
+    """Says whether two texts contradict each other."""
+
+    async def contradicts(self, newer: str, older: str) -> bool | None:
+        """Its verdict; None if it has none."""
+        ...
+
+    async def close(self) -> None:
+        """Give connections back."""
+        ...
+
+
+class OllamaJudge:
+    """A ``Judge`` on Ollama's ``/api/chat``; opens no connection until it is first asked.
+
+    Args:
+        host: URL or HOST[:PORT] of the server.
+        model: The chat model's name as Ollama lists it.
+        timeout_s: Seconds for a verdict.
+        pause_s: Seconds after a failure in which it is not asked.
+
+    Raises:
+        Unavailable: `host` cannot be read as an address.
+    """
+
+    def __init__(self, host: str, model: str, *, timeout_s: float = JUDGE_TIMEOUT_S, pause_s: float = PAUSE_S) -> None:
+        self._model = model
+        self._timeout_s = timeout_s
+        self._pause_s = pause_s
+        self._resumes_at = 0.0
+        try:
+            self._client = AsyncClient(host, timeout=timeout_s, trust_env=not is_loopback(host))
+        except (ValueError, httpx.InvalidURL) as error:
+            raise Unavailable(
+                f"{host!r} is not the address of an Ollama: {error}", hint="set OLLAMA_HOST to http://HOST:PORT"
+            ) from error
+
+    async def contradicts(self, newer: str, older: str) -> bool | None:
+        """The model's verdict; None if it is away, too slow, or talks nonsense."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._resumes_at:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._client.chat(
+                    model=self._model,
+                    messages=[
+                        {"role": "system", "content": SYSTEM},
+                        {"role": "user", "content": question(newer, older)},
+                    ],
+                    format=Verdict.model_json_schema(),
+                    options={"temperature": 0.0, "seed": 0, "num_predict": MAX_TOKENS},
+                )
+        except (ResponseError, httpx.HTTPError, httpx.InvalidURL, ValidationError, ValueError, OSError) as error:
+            self._resumes_at = loop.time() + self._pause_s
+            _log.warning("judge.failed", model=self._model, error=type(error).__name__)
+            return None
+        return verdict_of(answer.message.content or "")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()  # type: ignore[no-untyped-call]  # the package's only unannotated method

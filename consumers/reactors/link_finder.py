@@ -1,0 +1,108 @@
+"""Which links a newly embedded entry gets: its nearest earlier entries, and those of them that it contradicts.
+
+Invariant: a function of the fact and of what came before it; every link leads from the newer entry to the older. A
+correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from crew_journal.consumers.adapters.ollama_judge import Judge
+from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.ports import SimilarEntry, SimilarReader, ViewReader
+from crew_journal.schemas.rules.contradiction import Contradiction, contradiction
+from crew_journal.schemas.rules.embed_text import embedded_text
+from crew_journal.schemas.rules.relations import CONTRADICTS, SIMILAR
+from crew_journal.schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
+from crew_journal.schemas.views import ENTRIES
+
+PARENT_REF: Final = "parent_entry_id"
+_TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)
+    JOIN {ENTRIES} ON seq = wanted WHERE workspace_id = ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What an entry says."""
+
+    entry_id: str
+    seq: int
+    text: str
+    corrects: Any
+
+
+class LinkFinder:
+    """Finds links.
+
+    Args:
+        views: The views, for the texts.
+        similar: Finds the nearest entries.
+        threshold: Least cosine of a link.
+        judge: Asked about borderline contradictions; None if there is none.
+    """
+
+    def __init__(
+        self, views: ViewReader, similar: SimilarReader, *, threshold: float, judge: Judge | None = None
+    ) -> None:
+        self._views = views
+        self._similar = similar
+        self._threshold = threshold
+        self._judge = judge
+
+    async def find(self, fact: VectorDerived, reactor: str) -> list[LinkDerived]:
+        """The links of the entry whose vector ``fact`` is.
+
+        Raises:
+            ViewsBehind: If the views do not pass the fact in time.
+        """
+        near = await self._similar.similar(fact, CONTRADICTION_CANDIDATES, self._threshold)
+        if not near:
+            return []
+        links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
+        told = await asyncio.to_thread(self._told, fact, near)
+        own = told.get(fact.entry_seq)
+        for other in near:
+            theirs = told.get(other.seq)
+            if own is None or theirs is None:
+                continue  # erased meanwhile
+            found = await self._contradiction(own, theirs)
+            if found is not None:
+                links.append(_link(fact, other, CONTRADICTS, found.confidence, found.reason, reactor))
+        return links
+
+    async def _contradiction(self, one: _Told, other: _Told) -> Contradiction | None:
+        newer, older = (one, other) if one.seq > other.seq else (other, one)
+        if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
+            return None
+        found = contradiction(newer.text, older.text)
+        if found is None or not found.is_borderline or self._judge is None:
+            return found
+        verdict = await self._judge.contradicts(newer.text, older.text)
+        if verdict is None:
+            return found
+        return found.confirmed() if verdict else None
+
+    def _told(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Told]:
+        rows = self._views.rows(_TEXTS, [[fact.entry_seq, *(other.seq for other in near)], fact.workspace_id])
+        return {
+            int(seq): _Told(
+                entry_id, int(seq), embedded_text(summary, from_json(payload)), from_json(refs).get(PARENT_REF)
+            )
+            for seq, entry_id, summary, payload, refs in rows
+        }
+
+
+def _link(
+    fact: VectorDerived, other: SimilarEntry, relation: str, weight: float, reason: str, reactor: str
+) -> LinkDerived:
+    own, theirs = (fact.entry_id, fact.entry_seq), (other.entry_id, other.seq)
+    (src, src_seq), (dst, dst_seq) = (own, theirs) if fact.entry_seq > other.seq else (theirs, own)
+    return LinkDerived(
+        0, fact.workspace_id, src, src_seq, dst, dst_seq, relation, weight, 0, reactor, fact.crew_id, reason
+    )

@@ -1,0 +1,260 @@
+"""Whether one text contradicts another that is nearly the same: a rule without a model, made for precision.
+
+It fires only where two sentences are equal but for one thing: a number of the same measure, a negation, an opposite, or the
+value of something that has one value at a time. Paraphrases, added detail, other entities (build 12, node 3), measurements
+and events of another moment do not fire, nor does a text that says of itself that something changed (``now``, ``no
+longer``, ``increased to``): it supersedes. What the rule cannot tell from its words alone it leaves alone.
+
+Invariant: pure and symmetric but for time: ``newer`` may supersede ``older``. A changed rule or list is a new ``VERSION``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Final
+
+from crew_journal.schemas.rules.contradiction_text import Kind, Sentence, Token, sentences_of, stem
+from crew_journal.schemas.rules.contradiction_words import (
+    APPROXIMATE,
+    ATTRIBUTES,
+    COPULAS,
+    ENTITIES,
+    EVENTS,
+    FUNCTIONS,
+    HEDGES,
+    LABELS,
+    MOMENTARY,
+    OPPOSITES,
+    PLACES,
+    PREPOSITIONS,
+    SCHEDULES,
+    STABLE,
+    UPDATE_PHRASES,
+    UPDATES,
+    VOLATILE,
+    YET,
+)
+
+VERSION: Final = 1
+
+BORDERLINE: Final = 0.8
+"""Below this confidence a language model, if there is one, is asked."""
+CONFIRMED: Final = 0.9
+"""Confidence of a borderline case that the model confirmed."""
+SHARED: Final = 0.6
+"""Least share of tokens that two sentences have in common, 2 m / (a + b)."""
+TOLERANCE: Final = 0.1
+"""Relative difference that "about" covers."""
+MORE_SAID: Final = 0.85
+"""Factor where one text says more beside the sentence in question."""
+ALIKE: Final = 0.8
+"""Two values as similar in spelling as this are one, misspelt or inflected."""
+SHOWN_CHARS: Final = 60
+_MAX_VALUE: Final = 4
+"""Tokens of a value."""
+_MAX_KEY: Final = 6
+"""Tokens left of a colon."""
+_PREFIXES: Final = ("un", "in", "non-", "non", "nicht-")
+_MIN_PREFIXED: Final = 4
+"""Characters beyond which a prefix makes an opposite: ``encrypted``, not ``to`` and ``into``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A proposed contradiction: how sure the rule is, in (0, 1], and why, for people."""
+
+    confidence: float
+    reason: str
+
+    @property
+    def is_borderline(self) -> bool:
+        """Whether a second opinion is worth its cost."""
+        return self.confidence < BORDERLINE
+
+    def confirmed(self) -> Contradiction:
+        """The same after a model agreed."""
+        return replace(self, confidence=CONFIRMED, reason=f"{self.reason}; confirmed by a language model")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two sentences, aligned; ``changes`` holds (newer tokens, older tokens, place in the newer sentence)."""
+
+    newer: Sequence[Token]
+    older: Sequence[Token]
+    changes: Sequence[tuple[Sequence[Token], Sequence[Token], int]]
+
+
+def contradiction(newer: str, older: str) -> Contradiction | None:
+    """What two texts contradict each other in, None if the rule sees nothing.
+
+    Args:
+        newer: The text that was told later.
+        older: The text that was told before.
+    """
+    if any(phrase in newer.casefold() for phrase in UPDATE_PHRASES):
+        return None
+    mine, theirs = sentences_of(newer), sentences_of(older)
+    common = {sentence.keys for sentence in mine} & {sentence.keys for sentence in theirs}
+    mine = [sentence for sentence in mine if sentence.keys not in common]
+    theirs = [sentence for sentence in theirs if sentence.keys not in common]
+    if not mine or not theirs or (len(mine) > 1 and len(theirs) > 1):
+        return None
+    if any(token.key in UPDATES or token.shown in UPDATES for sentence in mine for token in sentence.tokens):
+        return None
+    for one in mine:
+        for other in theirs:
+            found = _compare(one, other)
+            if found is not None:
+                more = len(mine) + len(theirs) > 2
+                return replace(found, confidence=round(found.confidence * (MORE_SAID if more else 1.0), 3))
+    return None
+
+
+def _compare(newer: Sentence, older: Sentence) -> Contradiction | None:
+    if newer.asks or older.asks:
+        return None
+    words = {token.shown for token in (*newer.tokens, *older.tokens)}
+    if words & HEDGES:
+        return None
+    mine = [token for token in newer.tokens if token.key not in APPROXIMATE]
+    theirs = [token for token in older.tokens if token.key not in APPROXIMATE and token.shown not in UPDATES]
+    negated = _negated(mine, theirs)
+    if negated is not None:
+        return negated
+    keys = [token.key for token in mine], [token.key for token in theirs]
+    matcher = SequenceMatcher(None, *keys, autojunk=False)
+    if matcher.ratio() < SHARED:
+        return None
+    changes = [(mine[a0:a1], theirs[b0:b1], a0) for tag, a0, a1, b0, b1 in matcher.get_opcodes() if tag != "equal"]
+    if not changes or not all(new and old for new, old, _ in changes):
+        return None
+    pair = _Pair(mine, theirs, changes)
+    roughly = bool(words & APPROXIMATE)
+    return _numbers(pair, words, roughly=roughly) or _opposites(pair, words) or _values(pair, words)
+
+
+def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | None:
+    """One says no where the other says yes, and both say the same otherwise."""
+    nots = [sum(token.kind is Kind.NEGATION for token in tokens) for tokens in (mine, theirs)]
+    if nots[0] % 2 == nots[1] % 2:
+        return None
+    plain = [[token.key for token in tokens if token.kind is not Kind.NEGATION] for tokens in (mine, theirs)]
+    if plain[0] != plain[1] or len(plain[0]) < 2:
+        return None
+    if nots[1] and {token.shown for token in theirs} & YET:
+        return None  # "not yet": what comes later is progress
+    shown = {token.shown for token in mine}
+    if shown & (MOMENTARY | VOLATILE) or (shown & EVENTS and not shown & STABLE):
+        return None
+    word = next(token.shown for token in (*mine, *theirs) if token.kind is Kind.NEGATION)
+    return Contradiction(0.9, f'negation: one says "{word}", the other does not, otherwise the same')
+
+
+def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | None:
+    """Numbers, versions or dates that differ in the same place."""
+    confidence = 1.0
+    for new, old, place in pair.changes:
+        if len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
+            return None
+        one, other = new[0], old[0]
+        before = [token.key for token in pair.newer[max(0, place - 3) : place]]
+        if one.kind is Kind.NUMBER and one.measure == other.measure:
+            sure = _number(one, other, before, words, roughly=roughly)
+        elif one.kind is Kind.VERSION:
+            sure = 0.9 if before and not words & EVENTS else 0.0
+        elif one.kind is Kind.DATE:
+            sure = 0.8 if before and words & SCHEDULES and not words & EVENTS else 0.0
+        else:
+            return None
+        confidence = min(confidence, sure)
+    if not confidence:
+        return None
+    shown = "; ".join(f"{_shown(new)} here, {_shown(old)} there" for new, old, _ in pair.changes)
+    return Contradiction(confidence, f"another value of the same: {shown}")
+
+
+def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
+    """How sure two numbers contradict each other, 0 if they do not."""
+    if roughly and abs(one.value - other.value) <= TOLERANCE * max(abs(one.value), abs(other.value)):
+        return 0.0
+    if not before or (not one.measure and before[-1] in ENTITIES):
+        return 0.0
+    stable = words & STABLE
+    if not stable and (words & EVENTS or words & VOLATILE):
+        return 0.0
+    if stable or before[-1] in COPULAS:
+        return 0.9
+    return 0.7
+
+
+def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
+    """One word against its opposite."""
+    if len(pair.changes) != 1:
+        return None
+    new, old, _ = pair.changes[0]
+    if len(new) != 1 or len(old) != 1 or words & EVENTS:
+        return None
+    one, other = sorted((new[0].shown, old[0].shown), key=len)
+    known = frozenset((one, other)) in OPPOSITES or frozenset((stem(one), stem(other))) in OPPOSITES
+    prefixed = len(one) > _MIN_PREFIXED and other in [f"{prefix}{one}" for prefix in _PREFIXES]
+    if {one, other} & MOMENTARY or not (known or prefixed):
+        return None
+    return Contradiction(0.85, f"opposites: {_shown(new)} here, {_shown(old)} there")
+
+
+def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
+    """Another value of something that has one value at a time."""
+    if len(pair.changes) != 1:
+        return None
+    new, old, place = pair.changes[0]
+    if max(len(new), len(old)) > _MAX_VALUE or _alike(new, old) or words & EVENTS:
+        return None
+    before = [token.key for token in pair.newer[:place]]
+    after = [token.key for token in pair.newer[place + len(new) :]]
+    sure = _value(before, after) if before else _subject(after)
+    if not sure:
+        return None
+    return Contradiction(sure, f"another value of the same: {_shown(new)} here, {_shown(old)} there")
+
+
+def _value(before: Sequence[str], after: Sequence[str]) -> float:
+    """How sure what stands behind ``before`` is the one value of something."""
+    if before[-1] in (":", "="):
+        key = before[:-1]
+        named = (
+            0 < len(key) <= _MAX_KEY and not {":", "="} & set(key) and key[-1] not in LABELS and key[0] not in LABELS
+        )
+        return 0.8 if named and not after and not set(key) & VOLATILE else 0.0
+    if any(" ".join(before[-2:]) == phrase for phrase in _STEMMED_PLACES):
+        return 0.75
+    joint = before[:-1] if len(before) > 1 and before[-1] in PREPOSITIONS else before
+    if joint[-1] in COPULAS and len(after) <= 2 and set(joint) & _STEMMED_ATTRIBUTES:
+        return 0.85
+    return 0.0
+
+
+def _subject(after: Sequence[str]) -> float:
+    """How sure what ``after`` says holds for one subject only."""
+    said = " ".join(after)
+    return 0.65 if any(said.startswith(f"{phrase} ") for phrase in FUNCTIONS) else 0.0
+
+
+def _alike(new: Sequence[Token], old: Sequence[Token]) -> bool:
+    """Whether two values are one in two spellings."""
+    one, other = (" ".join(token.key for token in tokens) for tokens in (new, old))
+    short, long = sorted((one, other), key=len)
+    if len(short) >= _MAX_VALUE and long.startswith(short):
+        return True
+    return not any(char.isdigit() for char in one + other) and SequenceMatcher(None, one, other).ratio() >= ALIKE
+
+
+def _shown(tokens: Sequence[Token]) -> str:
+    text = " ".join(token.shown for token in tokens)
+    return f'"{text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"}"'
+
+
+_STEMMED_PLACES: Final = frozenset(" ".join(map(stem, phrase.split())) for phrase in PLACES)
+_STEMMED_ATTRIBUTES: Final = frozenset(map(stem, ATTRIBUTES))

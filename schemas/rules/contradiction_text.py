@@ -1,0 +1,169 @@
+"""Text as the contradiction rule compares it: sentences of tokens, numbers with their units, negations apart.
+
+Invariant: pure; two spellings of one value (``30s``, ``30 seconds``, ``0.5 min``) are one token, and a token keeps its own
+spelling for people.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from crew_journal.schemas.rules.contradiction_words import (
+    ALIASES,
+    DROPPED,
+    MONTHS,
+    NEGATIONS,
+    NUMERALS,
+    UNITS,
+    WEEKDAYS,
+)
+from crew_journal.schemas.rules.text import fold
+
+MAX_CHARS: Final = 2_000
+"""Of a text that are compared; a summary is no longer than this."""
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    WORD = "word"
+    NUMBER = "number"
+    VERSION = "version"
+    DATE = "date"
+    NEGATION = "negation"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token.
+
+    Attributes:
+        key: What is compared.
+        kind: What it is.
+        shown: As it was written, folded.
+        value: Of a number in its base unit, else 0.
+        measure: What the number measures (time, bytes …), empty if it has no unit.
+    """
+
+    key: str
+    kind: Kind
+    shown: str
+    value: float = 0.0
+    measure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence: its tokens, and whether it asks."""
+
+    tokens: tuple[Token, ...]
+    asks: bool
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What is compared, in order."""
+        return tuple(token.key for token in self.tokens)
+
+
+_SENTENCE_END: Final = re.compile(rf"(?<=[^\d\s][.!?;])\s+|(?<=\d[!?;])\s+|(?<=\d\.)\s+(?!(?:{MONTHS})\b)|\s*::\s*|\n+")
+_CONTRACTED: Final = (
+    (re.compile(r"\b(can|could|should|would|will|do|does|did|is|are|was|were|has|have|had|must)n['’]t\b"), r"\1 not"),
+    (re.compile(r"\bwon['’]t\b"), "will not"),
+    (re.compile(r"\bcan['’]t\b"), "can not"),
+    (re.compile(r"\bcannot\b"), "can not"),
+    (re.compile(r"\bwithout\b"), "not with"),
+    (re.compile(r"\bohne\b"), "nicht mit"),
+    (re.compile(r"\b(it|that|there|what|who|he|she)['’]s\b"), r"\1 is"),
+    (re.compile(r"['’]s\b"), ""),
+)
+_TOKEN: Final = re.compile(
+    rf"""(?P<date>\d{{4}}-\d{{2}}-\d{{2}}(?:t\d\d:\d\d\S*)?|\d{{1,2}}\.?\ (?:{MONTHS})\b(?:\ \d{{4}})?
+            |(?:{MONTHS})\ \d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\ \d{{4}})?|\d{{1,2}}\.\d{{1,2}}\.\d{{4}}
+            |\d{{1,2}}:\d{{2}}(?::\d{{2}})?)
+      |(?P<version>v\d+(?:\.\d+)*\b|\d+(?:\.\d+){{2,}}(?:-[a-z0-9.]+)?)
+      |(?P<currency>[$€])\s?(?P<amount>\d+(?:[.,]\d+)*)
+      |(?P<number>[-−]?\d+(?:[.,]\d+)*)(?:(?P<glued>[a-zµ]+\b|\ ?[%€$])|\ (?P<unit>[a-z]+)\b)?
+      |(?P<word>[^\W\d_]\w*(?:[-./@_]\w+)*)
+      |(?P<sign>[:=\#])""",
+    re.VERBOSE,
+)
+_GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+\Z")
+
+
+def sentences_of(text: str) -> list[Sentence]:
+    """The sentences of a text that hold anything."""
+    folded = fold(text[:MAX_CHARS])
+    for pattern, plain in _CONTRACTED:
+        folded = pattern.sub(plain, folded)
+    found = []
+    for part in _SENTENCE_END.split(folded):
+        tokens = tuple(_tokens(part))
+        if tokens:
+            found.append(Sentence(tokens, part.rstrip().endswith("?")))
+    return found
+
+
+def stem(word: str) -> str:
+    """A word without the ``s`` of plural and third person, under its usual name."""
+    word = ALIASES.get(word, word)
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    place = 0
+    before = ""
+    while (match := _TOKEN.search(text, place)) is not None:
+        place = match.end()
+        shown = match.group()
+        if match["word"] is not None:
+            word = match["word"]
+            if word in DROPPED:
+                continue
+            if word in NEGATIONS and before not in (":", "="):
+                yield Token("not", Kind.NEGATION, word)
+            elif word in NUMERALS:
+                yield _number(str(NUMERALS[word]), "", shown)
+            elif word in WEEKDAYS:
+                yield Token(stem(word), Kind.DATE, shown)
+            else:
+                yield Token(stem(word), Kind.WORD, shown)
+        elif match["date"] is not None:
+            yield Token(match["date"].replace(".", ". ").replace("  ", " "), Kind.DATE, shown)
+        elif match["version"] is not None:
+            yield Token(match["version"].removeprefix("v"), Kind.VERSION, shown)
+        elif match["currency"] is not None:
+            yield _number(match["amount"], match["currency"], shown)
+        elif match["number"] is not None:
+            unit = (match["glued"] or match["unit"] or "").strip()
+            if unit and unit not in UNITS:
+                if match["glued"]:
+                    yield Token(shown, Kind.WORD, shown)  # 3rd, 2x, 4k: a word that begins with a digit
+                    before = shown
+                    continue
+                place = match.end("number")
+                shown, unit = match["number"], ""
+            yield _number(match["number"], unit, shown)
+        else:
+            yield Token(shown, Kind.WORD, shown)
+        before = shown
+
+
+def _number(digits: str, unit: str, shown: str) -> Token:
+    plain = digits.replace("−", "-")
+    if _GROUPED.match(plain.lstrip("-")):
+        plain = plain.replace(",", "").replace(".", "")
+    elif plain.count(",") == 1 and "." not in plain:
+        plain = plain.replace(",", ".")
+    else:
+        plain = plain.replace(",", "")
+    try:
+        value = float(plain)
+    except ValueError:
+        return Token(shown, Kind.VERSION, shown)
+    measure, factor = UNITS.get(unit, ("", 1.0))
+    base = round(value * factor, 9)
+    return Token(f"{base!r} {measure}".rstrip(), Kind.NUMBER, shown, base, measure)

@@ -1,0 +1,328 @@
+"""The link reactor on a real broker, over real views: what it links, when, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.embedding import until as until_true
+from support.stack import Stack, running_stack, until
+
+from crew_journal.consumers.reactor import ReactorContext
+from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
+from crew_journal.consumers.reactors.link_finder import LinkFinder
+from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.events.derived import encode_vector
+from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.ports import Published, SimilarEntry
+from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.query.similar import SimilarEntries
+
+MODEL = "mini"
+QUICK = LinkLimits(
+    wait_s=0.3,
+    window_s=0.02,
+    ack_wait_s=2.0,
+    backoff_first_s=0.02,
+    backoff_last_s=0.1,
+    retry_first_s=0.05,
+    retry_last_s=0.1,
+)
+
+
+def turned(degrees: float) -> bytes:
+    import numpy as np
+
+    angle = math.radians(degrees)
+    return np.array([math.cos(angle), math.sin(angle)], "<f4").tobytes()
+
+
+class Linking:
+    """A journal with vectors that a test chooses, and reactors that link it."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.reactors: list[LinkReactor] = []
+
+    async def tell(self, entry_id: str, summary: str, *, workspace: str = "w1", **fields: Any) -> int:
+        owner = self.stack.tokens.authenticate(self.stack.owner)
+        appended = await self.stack.services.journal.append(
+            owner,
+            {"id": entry_id, "workspace_id": workspace, "entry_type": "peer.escalation", "summary": summary, **fields},
+        )
+        return appended.seq
+
+    async def embed(
+        self,
+        entry_id: str,
+        seq: int,
+        vector: bytes,
+        *,
+        workspace: str = "w1",
+        model: str = MODEL,
+        crew: str | None = None,
+    ) -> int:
+        fact = VectorDerived(
+            0, workspace, entry_id, seq, model, len(vector) // 4, vector, "ab", "peer.escalation", "info", "normal",
+            crew, None, 1_795_000_000_000, 0, "embed@1",
+        )  # fmt: skip
+        message = encode_vector(fact, 1)
+        return (await self.stack.writer.publish(message.subject, message.body, message.headers)).seq
+
+    async def both(self, entry_id: str, degrees: float, summary: str = "the parser broke", **fields: Any) -> int:
+        model = fields.pop("model", MODEL)
+        seq = await self.tell(entry_id, summary, **fields)
+        workspace, crew = fields.get("workspace", "w1"), fields.get("crew_id")
+        return await self.embed(entry_id, seq, turned(degrees), workspace=workspace, model=model, crew=crew)
+
+    def finder(self) -> LinkFinder:
+        similar = SimilarEntries(self.stack.store, self.stack.services.recall.indexes)
+        return LinkFinder(self.stack.store, similar, threshold=0.8)
+
+    async def reactor(self, *, finder: Any = None, publisher: Any = None, limits: LinkLimits = QUICK) -> LinkReactor:
+        made = LinkReactor(
+            self.stack.client_of_broker,
+            publisher or self.stack.writer,
+            finder or self.finder(),
+            clock=lambda: datetime.now(UTC),
+            limits=limits,
+            draw=lambda: 0.5,
+        )
+        self.reactors.append(made)
+        await made.start()
+        return made
+
+    async def idle(self, reactor: LinkReactor) -> None:
+        async def nothing_left() -> bool:
+            status = await reactor.status()
+            return status.state == "running" and status.pending == 0
+
+        await until_true(nothing_left, "an idle reactor")
+        await self.folded()
+
+    async def folded(self) -> None:
+        info = await self.stack.client_of_broker.jetstream().stream_info(JOURNAL_STREAM)
+        await self.stack.store.wait_for(info.state.last_seq, 20.0)
+
+    async def link_messages(self) -> int:
+        info = await self.stack.client_of_broker.jetstream().stream_info(
+            JOURNAL_STREAM, subjects_filter="derived.*.link"
+        )
+        return sum((info.state.subjects or {}).values())
+
+    def edges(self, workspace: str = "w1") -> set[tuple[str, str, str, float, str]]:
+        rows = self.stack.store.rows(
+            "SELECT src_entry_id, dst_entry_id, relation, round(weight, 3), state FROM memory_relations "
+            "WHERE workspace_id = ?",
+            [workspace],
+        )
+        return set(rows)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def linking(tmp_path: Path) -> AsyncIterator[Linking]:
+    async with running_stack(tmp_path) as stack:
+        active = EmbeddingsActivated(model=MODEL, embedder="minilm", dim=2)
+        await stack.services.journal.record("_system", active, summary="mini is active")  # type: ignore[attr-defined]
+        made = Linking(stack)
+        try:
+            yield made
+        finally:
+            for reactor in made.reactors:
+                await reactor.stop()
+
+
+async def test_each_new_entry_is_linked_to_its_three_nearest_earlier_ones(linking: Linking) -> None:
+    """Contract §7 and seed 1: top three from 0.80 on, from the new entry to its predecessors."""
+    for number, degrees in enumerate([0, 10, 20, 30, 80], 1):
+        await linking.both(f"e{number}", degrees)
+    reactor = await linking.reactor()
+    await linking.idle(reactor)
+    cosine = {d: round(math.cos(math.radians(d)), 3) for d in (10, 20, 30)}
+    assert linking.edges() == {
+        ("e2", "e1", "similar", cosine[10], "derived"),
+        ("e3", "e2", "similar", cosine[10], "derived"),
+        ("e3", "e1", "similar", cosine[20], "derived"),
+        ("e4", "e3", "similar", cosine[10], "derived"),
+        ("e4", "e2", "similar", cosine[20], "derived"),
+        ("e4", "e1", "similar", cosine[30], "derived"),
+    }
+    counts = (await reactor.status()).counts
+    assert (counts["proposed"], counts["written"], counts["failed"]) == (5, 6, 0)
+
+
+async def test_only_what_came_before_counts_however_late_it_runs(linking: Linking) -> None:
+    first = await linking.tell("e1", "the parser broke")
+    second = await linking.tell("e2", "the parser broke")
+    await linking.embed("e2", second, turned(0))
+    await linking.embed("e1", first, turned(5))
+    await linking.idle(await linking.reactor())
+    [(src, dst, *_)] = linking.edges()
+    assert (src, dst) == ("e2", "e1"), "stored from the newer entry, though the older one was embedded last"
+
+
+async def test_workspaces_crews_and_other_models_are_not_linked(linking: Linking) -> None:
+    await linking.both("a1", 0, crew_id="red")
+    await linking.both("a2", 0, crew_id="blue")
+    await linking.both("a3", 0)
+    await linking.both("b1", 0, workspace="w2")
+    await linking.both("a4", 0, model="nomic")
+    tombstoned = await linking.tell("a5", "nobody can embed this")
+    await linking.embed("a5", tombstoned, b"")
+    reactor = await linking.reactor()
+    await linking.idle(reactor)
+    assert linking.edges() == linking.edges("w2") == set()
+    await linking.both("a6", 0, crew_id="red")
+    await linking.both("b2", 0, workspace="w2")
+    await linking.idle(reactor)
+    await until(lambda: bool(linking.edges() and linking.edges("w2")))
+    assert {edge[:2] for edge in linking.edges()} == {("a6", "a1")}
+    assert {edge[:2] for edge in linking.edges("w2")} == {("b2", "b1")}
+
+
+async def test_run_again_from_the_beginning_it_publishes_nothing_twice(linking: Linking) -> None:
+    """Contract §7: idempotent."""
+    for number in range(1, 6):
+        await linking.both(f"e{number}", number)
+    first = await linking.reactor()
+    await linking.idle(first)
+    await first.stop()
+    links, edges = await linking.link_messages(), linking.edges()
+    await linking.stack.client_of_broker.jetstream().delete_consumer(JOURNAL_STREAM, "link-v1")
+    again = await linking.reactor()
+    await linking.idle(again)
+    counts = (await again.status()).counts
+    assert (counts["written"], counts["repeated"]) == (0, links)
+    assert (await linking.link_messages(), linking.edges()) == (links, edges)
+
+
+async def test_a_changed_number_is_proposed_as_a_contradiction_and_a_correction_is_not(linking: Linking) -> None:
+    await linking.both("e1", 0, "The upload timeout is 30 seconds")
+    await linking.both("e2", 1, "The upload timeout is 60 seconds")
+    await linking.both("e3", 2, "The upload timeout is 90 seconds", refs={"parent_entry_id": "e2"})
+    await linking.idle(await linking.reactor())
+    proposed = {edge[:2]: edge[3:] for edge in linking.edges() if edge[2] == "contradicts"}
+    assert proposed == {("e2", "e1"): (0.9, "proposed"), ("e3", "e1"): (0.9, "proposed")}
+    assert {edge[:2] for edge in linking.edges() if edge[2] == "similar"} == {("e2", "e1"), ("e3", "e1"), ("e3", "e2")}
+    [[reason]] = linking.stack.store.rows(
+        "SELECT reason FROM memory_relations WHERE relation = 'contradicts' AND src_entry_id = 'e2'"
+    )
+    assert reason == 'another value of the same: "60 seconds" here, "30 seconds" there'
+
+
+async def test_a_contradiction_is_found_among_many_that_are_alike(linking: Linking) -> None:
+    await linking.both("old", 30, "The port of the parser is 5433")
+    for number in range(6):
+        await linking.both(f"e{number}", number, f"The parser opens sockets, note {number}")
+    await linking.both("new", 0, "The port of the parser is 5432")
+    await linking.idle(await linking.reactor())
+    assert ("new", "old", "contradicts", 0.9, "proposed") in linking.edges()
+    assert len([edge for edge in linking.edges() if edge[0] == "new" and edge[2] == "similar"]) == 3
+
+
+class Faulty:
+    """A finder that fails for one entry, or a while for all."""
+
+    def __init__(self, inner: LinkFinder, fails: Callable[[VectorDerived], Exception | None]) -> None:
+        self._inner = inner
+        self._fails = fails
+
+    async def find(self, fact: VectorDerived, reactor: str) -> list[LinkDerived]:
+        error = self._fails(fact)
+        if error is not None:
+            raise error
+        return await self._inner.find(fact, reactor)
+
+
+async def test_an_entry_that_fails_is_put_off_alone_and_tried_again(linking: Linking) -> None:
+    failures: list[str] = []
+
+    def fails(fact: VectorDerived) -> Exception | None:
+        if fact.entry_id != "e2" or len(failures) >= 3:
+            return None
+        failures.append(fact.entry_id)
+        return ValueError("a fault of ours")
+
+    for number in range(1, 4):
+        await linking.both(f"e{number}", number)
+    reactor = await linking.reactor(finder=Faulty(linking.finder(), fails))
+    await linking.idle(reactor)
+    assert {edge[:2] for edge in linking.edges()} == {("e2", "e1"), ("e3", "e1"), ("e3", "e2")}
+    status = await reactor.status()
+    assert (status.counts["failed"], status.last_error) == (3, None)
+
+
+async def test_views_that_are_behind_are_waited_for_and_nothing_is_lost(linking: Linking) -> None:
+    tried: list[int] = []
+
+    def behind(fact: VectorDerived) -> Exception | None:
+        tried.append(fact.seq)
+        return BrokerUnavailable("away") if len(tried) <= 2 else None
+
+    await linking.both("e1", 0)
+    await linking.both("e2", 0)
+    reactor = await linking.reactor(finder=Faulty(linking.finder(), behind))
+    await linking.idle(reactor)
+    assert {edge[:2] for edge in linking.edges()} == {("e2", "e1")}
+
+
+class HalfWriter:
+    """A publisher that dies after the first link of a batch."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.sent = 0
+        self.dead = True
+
+    async def publish(self, subject: str, body: bytes, headers: Any) -> Published:
+        self.sent += 1
+        if self.dead and self.sent > 1:
+            raise BrokerUnavailable("no ack")
+        return await self._inner.publish(subject, body, headers)
+
+
+async def test_a_fact_is_acked_only_after_all_its_links(linking: Linking) -> None:
+    """All-or-nothing as far as a stream can be: a crash in the middle is made good by the next delivery."""
+    for number in range(1, 3):
+        await linking.both(f"e{number}", number)
+    reactor = await linking.reactor()
+    await linking.idle(reactor)
+    await reactor.stop()
+    half = HalfWriter(linking.stack.writer)
+    dying = await linking.reactor(publisher=half)
+    await linking.both("e3", 3)
+
+    async def failing() -> bool:
+        return (await dying.status()).last_error is not None and half.sent > 1
+
+    await until_true(failing, "a failed publish")
+    assert (await dying.status()).pending == 1
+    half.dead = False
+    await linking.idle(dying)
+    assert {edge[:2] for edge in linking.edges()} == {("e2", "e1"), ("e3", "e1"), ("e3", "e2")}
+
+
+async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
+    context = ReactorContext(
+        linking.stack.client_of_broker, linking.stack.writer, None, None, lambda: datetime.now(UTC), Settings()
+    )
+    assert create(context) is None
+
+
+async def test_similar_waits_for_the_views_to_pass_the_fact(linking: Linking) -> None:
+    await linking.both("e1", 0)
+    seq = await linking.tell("e2", "the parser broke")
+    at = await linking.embed("e2", seq, turned(0))
+    fact = VectorDerived(
+        at, "w1", "e2", seq, MODEL, 2, turned(0), "ab", "peer.escalation", "info", "normal", None, None, 0, 0, "embed@1"
+    )
+    similar = SimilarEntries(linking.stack.store, linking.stack.services.recall.indexes)
+    found = await asyncio.wait_for(similar.similar(fact, 3, 0.8), 20)
+    assert found == [SimilarEntry("e1", found[0].seq, 1.0)]

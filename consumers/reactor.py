@@ -72,6 +72,7 @@ class ReactorContext:
         views: The node's views, read only; None in a process that has none (``work``), where reactors that search
             views have nothing to do.
         similar: Finds an entry's nearest earlier ones; None likewise.
+        embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
         embedder_trouble: What ails the embedder (its last outcome), None if nothing does.
     """
 
@@ -84,6 +85,7 @@ class ReactorContext:
     views: ViewReader | None = None
     similar: SimilarReader | None = None
     embedder_trouble: Callable[[], str | None] = lambda: None
+    embedding_generation: int = 0
 
 
 ReactorFactory = Callable[[ReactorContext], Reactor | None]

@@ -83,6 +83,13 @@ class EntryConflict(CrewJournalError):
     status = 409
 
 
+class ModelInUse(CrewJournalError):
+    """An embedding model cannot be dropped while recall uses it somewhere."""
+
+    title = "The model is in use"
+    status = 409
+
+
 class NotAuthenticated(CrewJournalError):
     """No token, or one that is unknown or revoked."""
 

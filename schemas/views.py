@@ -71,6 +71,7 @@ ADMISSION_PROJECTION: Final = "admission"
 ENTRIES_PROJECTION: Final = "entries"
 FULLTEXT_PROJECTION: Final = "fulltext"
 VECTORS_PROJECTION: Final = "vectors"
+ACTIVATIONS_PROJECTION: Final = "activations"
 RELATIONS_PROJECTION: Final = "relations"
 AGENTS_PROJECTION: Final = "agents"
 

@@ -37,7 +37,6 @@ class OperationParts:
         verify: ``(progress)`` → the result with ``equal``.
         desk: Retries and discards dead letters.
         embedder: The embedder and its last outcome.
-        activate: ``(workspace or None, model, reason)`` → the activation.
         broker: How other processes reach the broker.
     """
 
@@ -46,7 +45,6 @@ class OperationParts:
     verify: Callable[[Progress], Awaitable[Mapping[str, Any]]]
     desk: DeadLetters
     embedder: Callable[[], Mapping[str, Any]]
-    activate: Callable[[str | None, str, str], Awaitable[Mapping[str, Any]]]
     broker: Callable[[], BrokerAnswer]
 
 
@@ -100,10 +98,6 @@ class Operations:
         """The embedder, its model, and its last outcome."""
         answer: Mapping[str, Any] = as_json(self._parts.embedder())
         return answer
-
-    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
-        """Make a model the active one of a workspace (the default of all if None)."""
-        return await self._parts.activate(workspace_id, model, reason)
 
     async def broker(self) -> BrokerAnswer:
         """How reactors in other processes reach the broker."""

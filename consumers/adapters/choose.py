@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID as MINILM_MODEL_ID
@@ -46,11 +46,13 @@ async def choose_embedder(
     ollama_model: str,
     cache_dir: Path,
     pinned_model: str | None = None,
+    switched: bool = False,
 ) -> EmbedderChoice:
     """Choose by setting, by a former activation, or, with ``auto`` and neither, by what works.
 
     An explicit kind, and a pinned model, are taken without being tried: they are what the operator wants, and
-    status says whether they work. A setting that names another kind than the pinned model's wins over it.
+    status says whether they work. A setting that names another kind than the pinned model's wins over it, unless the
+    model was switched to by command: a restart must not undo what an operator decided and the journal recorded.
 
     Args:
         kind: The setting.
@@ -58,6 +60,7 @@ async def choose_embedder(
         ollama_model: The model to use there, unless one of Ollama's is pinned.
         cache_dir: Where MiniLM is installed.
         pinned_model: Model id of the last activation, or None.
+        switched: Whether that model was added beside another and switched to by command.
 
     Returns:
         The choice; an embedder that does not work at present is no error.
@@ -69,10 +72,10 @@ async def choose_embedder(
         return EmbedderChoice(None, "none", "switched off by the setting `none`")
     pinned_kind: EmbedderKind | None = None
     if pinned_model is not None:
-        pinned_kind = "minilm" if pinned_model == MINILM_MODEL_ID else "ollama"
+        pinned_kind = kind_of(pinned_model)
     if kind == "auto" and pinned_kind is None:
         return await _first_that_works(ollama_host, ollama_model, cache_dir)
-    chosen = pinned_kind if kind == "auto" and pinned_kind is not None else kind
+    chosen = pinned_kind if pinned_kind is not None and (kind == "auto" or switched) else kind
     if pinned_kind == chosen:
         reason = f"{pinned_model} was activated before and stays until it is switched explicitly"
     elif pinned_kind is not None:
@@ -83,6 +86,20 @@ async def choose_embedder(
         return EmbedderChoice(MiniLmEmbedder(cache_dir), "minilm", reason)
     model = pinned_model if pinned_kind == "ollama" and pinned_model is not None else ollama_model
     return EmbedderChoice(OllamaEmbedder(ollama_host, model), "ollama", reason)
+
+
+def kind_of(model: str) -> Literal["minilm", "ollama"]:
+    """Which adapter runs a model: MiniLM is embedded, every other name is Ollama's."""
+    return "minilm" if model == MINILM_MODEL_ID else "ollama"
+
+
+def make_embedder(model: str, *, ollama_host: str, cache_dir: Path) -> Embedder:
+    """What runs a model; opens no connection and loads nothing yet.
+
+    Raises:
+        EmbedderUnavailable: The model is Ollama's and ``ollama_host`` cannot be read as an address.
+    """
+    return MiniLmEmbedder(cache_dir) if kind_of(model) == "minilm" else OllamaEmbedder(ollama_host, model)
 
 
 async def _first_that_works(ollama_host: str, ollama_model: str, cache_dir: Path) -> EmbedderChoice:

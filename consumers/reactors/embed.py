@@ -71,6 +71,7 @@ class EmbedReactor:
         embedder: The model; not closed here.
         clock: The time for ``status``.
         dim: Dimensions that the journal knows of the model; None to go by its first answer.
+        generation: Sequence of the model's last drop, 0 if it was never dropped.
         limits: Sizes and times.
         draw: Uniform in [0, 1), spreads the pauses of several processes.
     """
@@ -86,6 +87,7 @@ class EmbedReactor:
         *,
         clock: Callable[[], datetime],
         dim: int | None = None,
+        generation: int = 0,
         limits: EmbedLimits | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -94,7 +96,8 @@ class EmbedReactor:
         self._embedder = embedder
         self._clock = clock
         self._dim = dim
-        self._durable = durable_name(self.version, embedder.model_id)
+        self._generation = generation
+        self._durable = durable_name(self.version, embedder.model_id, generation)
         self._source = PullConsumer(
             client,
             Durable(
@@ -121,6 +124,16 @@ class EmbedReactor:
     def identity(self) -> str:
         """``embed@<version>``, written into every fact."""
         return f"{self.name}@{self.version}"
+
+    @property
+    def durable(self) -> str:
+        """The name of its durable."""
+        return self._durable
+
+    @property
+    def model(self) -> str:
+        """The model it fills."""
+        return self._embedder.model_id
 
     async def start(self) -> None:
         """Begin; returns at once, whether or not broker and model are there."""
@@ -249,7 +262,7 @@ class EmbedReactor:
         """Publish facts, then ack their causes; those whose fact was not acked stay in hand."""
         model = self._embedder.model_id
         facts = [
-            encode_vector(candidate.vector(model, vector, self.identity), self.version)
+            encode_vector(candidate.vector(model, vector, self.identity), self.version, self._generation)
             for candidate, vector in zip(candidates, vectors, strict=True)
         ]
         results = await asyncio.gather(*(self._publish(fact) for fact in facts), return_exceptions=True)
@@ -345,7 +358,12 @@ def create(context: ReactorContext) -> Reactor | None:
     if context.embedder is None:
         return None
     return EmbedReactor(
-        context.client, context.publisher, context.embedder, clock=context.clock, dim=context.embedding_dim
+        context.client,
+        context.publisher,
+        context.embedder,
+        clock=context.clock,
+        dim=context.embedding_dim,
+        generation=context.embedding_generation,
     )
 
 

@@ -1,6 +1,6 @@
 """Sizes and times of the embed reactor, and the name of its durable.
 
-Invariant: a durable belongs to one version of the reactor and one model, for ever.
+Invariant: a durable belongs to one version of the reactor, one model and one filling of it, for ever.
 """
 
 from __future__ import annotations
@@ -60,8 +60,15 @@ class EmbedLimits:
     stop_s: float = 10.0
 
 
-def durable_name(version: int, model: str) -> str:
-    """``embed-v<version>-<model>-<hash>``: names a model for the broker, which allows no dots and slashes."""
+def durable_name(version: int, model: str, generation: int = 0) -> str:
+    """``embed-v<version>-<model>-<hash>``: names a model for the broker, which allows no dots and slashes.
+
+    After a drop ``-<generation>`` follows, so that the model is filled from the journal's beginning once more.
+    """
+    return f"embed-v{version}-{model_slug(model)}" + (f"-{generation}" if generation else "")
+
+
+def model_slug(model: str) -> str:
+    """The part of a durable's name that says which model: a readable piece and a hash of the whole."""
     slug = _NOT_SLUG.sub("-", model).strip("-")[:MODEL_SLUG_CHARS]
-    digest = hashlib.blake2b(model.encode(), digest_size=4).hexdigest()
-    return f"embed-v{version}-{slug}-{digest}"
+    return f"{slug}-{hashlib.blake2b(model.encode(), digest_size=4).hexdigest()}"

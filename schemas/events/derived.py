@@ -33,7 +33,7 @@ class OutgoingMessage:
     headers: dict[str, str]
 
 
-def encode_vector(event: VectorDerived, version: int) -> OutgoingMessage:
+def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
     """The message of a vector fact; ``seq`` and ``published_ms`` are the broker's to give.
 
     Its id follows from workspace, entry id, entry sequence and model. The sequence belongs to it because an id may
@@ -44,9 +44,12 @@ def encode_vector(event: VectorDerived, version: int) -> OutgoingMessage:
     Args:
         event: The fact.
         version: Version of the reactor, part of the deterministic id.
+        generation: Sequence of the model's last drop, 0 if it was never dropped: what is filled anew are other facts, or
+            the broker would take those that follow soon for repeats of the former ones.
     """
     cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
-    fact_id = derived_id("embed", version, cause, event.model if event.dim else f"{event.model}/tombstone")
+    what = event.model if event.dim else f"{event.model}/tombstone"
+    fact_id = derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,

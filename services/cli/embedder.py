@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from crew_journal.services.cli.embeddings import activate
 from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
 
 app = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
@@ -42,28 +43,7 @@ def embedder_status(
         print_pairs(dict(flat(report)))
 
 
-@app.command("activate")
-def activate(
-    model: Annotated[str, typer.Argument(help="Model id, as `embedder status` shows it.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")] = "",
-    workspace: Annotated[
-        str | None, typer.Option("--workspace", "-w", help="Only there; the default of all if left out.")
-    ] = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
-    json_output: Json = False,
-) -> None:
-    """Make recall use another model. It is recorded; vectors of the former one stay, so it can be switched back."""
-    from crew_journal.services.cli.connection import Where, client
-    from crew_journal.services.cli.output import emit, plain, safe, say
-
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
-        result = plain(journal.activate_model(model, workspace_id=workspace, reason=reason))
-    if json_output:
-        emit(result)
-    else:
-        say(f"recall uses {safe(model)} from here on")
+app.command("activate")(activate)  # as it was called before there was `embeddings`
 
 
 @app.command("install")

@@ -16,6 +16,7 @@ import typer
 from crew_journal.services.cli.demo import demo
 from crew_journal.services.cli.doctor import doctor
 from crew_journal.services.cli.embedder import app as embedder
+from crew_journal.services.cli.embeddings import app as embeddings
 from crew_journal.services.cli.evaluate import evaluate
 from crew_journal.services.cli.importing import import_command
 from crew_journal.services.cli.journal import list_entries, tail
@@ -58,6 +59,7 @@ app.command("rebuild")(rebuild)
 app.command("verify")(verify)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")
+app.add_typer(embeddings, name="embeddings")
 app.add_typer(tokens, name="token")
 
 

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from crew_journal.schemas.errors import NotFound
 from crew_journal.services.cli.output import plain, progress_bar
 
 POLL_S: Final = 0.2
 """Seconds between two questions; each costs the journal a few milliseconds."""
+MODEL_PATIENCE_S: Final = 120.0
+"""Seconds without a further vector until waiting for a model ends; a large one may need a minute for a batch of 64."""
 
 
 class StatusSource(Protocol):
@@ -76,6 +79,37 @@ def wait_for_vectors(journal: StatusSource, after_seq: int, patience_s: float) -
                 return now
             if now.count > best:
                 best, since = now.count, time.monotonic()
+            if time.monotonic() - since >= patience_s:
+                return now
+            time.sleep(POLL_S)
+
+
+class ModelSource(Protocol):
+    """The part of the client that is needed."""
+
+    def embedding_models(self, *, workspace_id: str | None = None) -> Any:
+        """The embedding models, and how far each is filled."""
+        ...
+
+
+def wait_for_model(journal: ModelSource, model: str, patience_s: float = MODEL_PATIENCE_S) -> dict[str, Any]:
+    """Wait until a model is filled, or nothing has come for ``patience_s`` seconds; its last figures.
+
+    Raises:
+        NotFound: If there is no such model.
+    """
+    best, since = -1, time.monotonic()
+    with progress_bar(model, unit="vectors") as bar:
+        while True:
+            found = [one for one in plain(journal.embedding_models())["models"] if one["model"] == model]
+            if not found:
+                raise NotFound(f"there is no model {model} here", hint=f"crew-journal embeddings add {model}")
+            now: dict[str, Any] = found[0]
+            bar.update(int(now["vectors"]), int(now["embeddable"]))
+            if now["missing"] == 0:
+                return now
+            if now["vectors"] > best:
+                best, since = now["vectors"], time.monotonic()
             if time.monotonic() - since >= patience_s:
                 return now
             time.sleep(POLL_S)

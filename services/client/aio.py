@@ -241,6 +241,18 @@ class AsyncCrewJournal:
         given = {"model": model, "workspace_id": workspace_id, "reason": reason}
         return await self._run(core.activate_model(given))
 
+    async def embedding_models(self, *, workspace_id: str | None = None) -> dict[str, Any]:
+        """The embedding models, and how far each is filled."""
+        return await self._run(core.embedding_models({"workspace_id": workspace_id}))
+
+    async def add_model(self, model: str) -> dict[str, Any]:
+        """Fill a further model in the background."""
+        return await self._run(core.add_model(model))
+
+    async def drop_model(self, model: str, reason: str = "") -> dict[str, Any]:
+        """Forget a model's vectors; the active one cannot be dropped."""
+        return await self._run(core.drop_model(model, reason))
+
     async def broker(self) -> BrokerAnswer:
         """How a reactor in another process reaches the broker."""
         return await self._run(core.broker())

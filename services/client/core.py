@@ -234,7 +234,23 @@ def embedder_status() -> Steps[dict[str, Any]]:
 def activate_model(given: Mapping[str, object]) -> Steps[dict[str, Any]]:
     """POST the model that recall is to use."""
     body = {name: value for name, value in given.items() if value is not None}
-    return (yield from _ask_json(Request("POST", "/v1/admin/embedder", json=body, repeatable=False)))
+    return (yield from _ask_json(Request("POST", "/v1/admin/embeddings/activate", json=body, repeatable=False)))
+
+
+def embedding_models(given: Mapping[str, object]) -> Steps[dict[str, Any]]:
+    """GET the embedding models."""
+    return (yield from _ask_json(Request("GET", "/v1/admin/embeddings", params_of(given))))
+
+
+def add_model(model: str) -> Steps[dict[str, Any]]:
+    """POST a model to fill; not repeated, as the service has tried the model for a while before it refuses."""
+    return (yield from _ask_json(Request("POST", "/v1/admin/embeddings", json={"model": model}, repeatable=False)))
+
+
+def drop_model(model: str, reason: str) -> Steps[dict[str, Any]]:
+    """POST a model to forget."""
+    body = {"model": model, "reason": reason}
+    return (yield from _ask_json(Request("POST", "/v1/admin/embeddings/drop", json=body, repeatable=False)))
 
 
 def broker() -> Steps[BrokerAnswer]:

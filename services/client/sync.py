@@ -230,6 +230,18 @@ class CrewJournal:
         given = {"model": model, "workspace_id": workspace_id, "reason": reason}
         return self._run(core.activate_model(given))
 
+    def embedding_models(self, *, workspace_id: str | None = None) -> dict[str, Any]:
+        """The embedding models, and how far each is filled."""
+        return self._run(core.embedding_models({"workspace_id": workspace_id}))
+
+    def add_model(self, model: str) -> dict[str, Any]:
+        """Fill a further model in the background."""
+        return self._run(core.add_model(model))
+
+    def drop_model(self, model: str, reason: str = "") -> dict[str, Any]:
+        """Forget a model's vectors; the active one cannot be dropped."""
+        return self._run(core.drop_model(model, reason))
+
     def broker(self) -> BrokerAnswer:
         """How a reactor in another process reaches the broker."""
         return self._run(core.broker())

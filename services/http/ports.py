@@ -89,16 +89,42 @@ class AdminOperations(Protocol):
         """The embedder, its model, and its last outcome."""
         ...
 
-    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
-        """Make a model the active one of a workspace (the default of all if None).
+    async def broker(self) -> BrokerAnswer:
+        """How reactors in other processes reach the broker."""
+        ...
+
+
+class ModelAdministration(Protocol):
+    """``services.memory.models.EmbeddingModels``; the shell has checked role and workspace."""
+
+    async def list(self, workspace_id: str | None) -> Mapping[str, Any]:
+        """The models there are, with figures of one workspace, or (None) of the node."""
+        ...
+
+    async def add(self, model: str) -> Mapping[str, Any]:
+        """Fill a further model in the background.
 
         Raises:
-            InvalidQuery: If nothing can make vectors of this model.
+            NotFound: If the server has no such model.
+            EmbedderError: If it does not work.
         """
         ...
 
-    async def broker(self) -> BrokerAnswer:
-        """How reactors in other processes reach the broker."""
+    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
+        """Let recall use a model in a workspace, or (None) by default.
+
+        Raises:
+            NotFound: If nothing can make vectors of it.
+        """
+        ...
+
+    async def drop(self, model: str, reason: str) -> Mapping[str, Any]:
+        """Forget a model's vectors and fill it no longer.
+
+        Raises:
+            NotFound: If there is no such model.
+            ModelInUse: If recall uses it.
+        """
         ...
 
 
@@ -139,4 +165,5 @@ class AppServices:
     admin: AdminOperations
     references: ReferenceLog
     render: RenderService
+    models: ModelAdministration
     limits: HttpLimits = field(default_factory=HttpLimits)

@@ -23,7 +23,6 @@ from crew_journal.schemas.api import (
     TokenRequest,
     TokensAnswer,
 )
-from crew_journal.schemas.entry import WorkspaceId
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
@@ -31,6 +30,7 @@ from crew_journal.services.http.bodies import answer, read_model
 from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 from crew_journal.services.http.problems import problem_of, trace_id_of
+from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
 from crew_journal.services.http.streaming import BoundedStream
 from crew_journal.services.query.journal_queries import MAX_SEQ
 
@@ -58,15 +58,6 @@ class DiscardRequest(BaseModel):
     """Why a dead letter needs nothing more."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    reason: str = Field(default="", max_length=500)
-
-
-class ActivateRequest(BaseModel):
-    """Which model recall is to use, in one workspace or (absent, OWNER of all) by default."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    model: str = Field(min_length=1, max_length=96)
-    workspace_id: WorkspaceId | None = None
     reason: str = Field(default="", max_length=500)
 
 
@@ -118,12 +109,8 @@ def _operations(router: APIRouter) -> None:
         response_class=Response,
     )
     async def activate(request: Request, principal: Administrator) -> Response:
-        """Recorded as a fact; vectors of other models stay."""
-        services = services_of(request)
-        asked = await read_model(request, ActivateRequest, services.limits.body_bytes)
-        whole_node = principal.workspace_id is None and asked.workspace_id is None
-        workspace = None if whole_node else principal.workspace(asked.workspace_id)
-        return answer(dict(await services.admin.activate(workspace, asked.model, asked.reason)))
+        """The same as POST /v1/admin/embeddings/activate."""
+        return await activated(request, principal)
 
     @router.get(
         "/broker",

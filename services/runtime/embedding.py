@@ -1,6 +1,7 @@
-"""The node's embedding model: chosen, observed, probed, and recorded as the active one.
+"""The node's embedding models: one chosen at start, others added beside it; each observed, probed and shut in one place.
 
-Invariant: what recall asks and what the reactors fill is the same observed embedder, so health reports its last outcome.
+Invariant: what recall asks and what the reactors fill is, for each model, the same observed embedder, so health reports its
+last outcome. Which models are wanted is the views' word, hence the same after a restart.
 """
 
 from __future__ import annotations
@@ -12,23 +13,27 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final
 
-from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder
-from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
+from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
 from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import Embedder, ViewReader
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.journal.activation import activate_embeddings, check_model
+from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
+from crew_journal.services.journal.activation import activate_embeddings
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.node_status import as_json
+from crew_journal.services.query.active_models import ActiveModels
 
-_RECORDED_DIM: Final = "SELECT dim FROM journal_embeddings WHERE model = ? AND dim > 0 LIMIT 1"
+_RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
+_STATES: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
+_PINNED: Final = f"""SELECT a.model, m.state FROM embeddings_active a LEFT JOIN {EMBEDDING_MODELS} m USING (model)
+    WHERE a.workspace_id = ? AND m.state IS DISTINCT FROM '{ModelState.DROPPED.value}'"""
 
 
 class Embedding:
-    """The model of a node; ``observed`` is None until ``start``, and where no model is chosen.
+    """The models of a node.
 
     Args:
         settings: The node's settings.
@@ -44,64 +49,116 @@ class Embedding:
         self._views = views
         self._journal = journal
         self._clock = clock
+        self._running: dict[str, ObservedEmbedder] = {}
+        self._probing: dict[str, asyncio.Task[None]] = {}
+        self.active = ActiveModels(views)
         self.choice = EmbedderChoice(None, "none", "not chosen yet")
-        self.observed: ObservedEmbedder | None = None
-        self.known_dim: int | None = None
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Choose, probe in the background, record the activation; closed by ``stack``."""
         settings = self._settings
-        pinned = self._views.rows("SELECT model FROM embeddings_active WHERE workspace_id = ?", [SYSTEM_WORKSPACE])
+        stack.push_async_callback(self._close)
+        pinned = await asyncio.to_thread(self._views.rows, _PINNED, [SYSTEM_WORKSPACE])
         self.choice = await choose_embedder(
             settings.embedder,
             ollama_host=settings.ollama_host,
             ollama_model=settings.ollama_model,
             cache_dir=settings.models_dir,
             pinned_model=pinned[0][0] if pinned else None,
+            switched=bool(pinned) and pinned[0][1] == ModelState.ADDED,
         )
-        if self.choice.embedder is None:
+        chosen = self.choice.embedder
+        if chosen is None:
             return
-        self.observed = observed = ObservedEmbedder(self.choice.embedder, self._clock)
-        stack.push_async_callback(observed.close)
-        probing = asyncio.create_task(_probe(observed), name="embedder-probe")
-        stack.push_async_callback(cancel, probing)
+        self._observe(chosen)
         await activate_embeddings(
-            self._journal, self._views, model=observed.model_id, embedder=self.choice.kind, reason=self.choice.reason
+            self._journal, self._views, model=chosen.model_id, embedder=self.choice.kind, reason=self.choice.reason
         )
-        dims = self._views.rows(_RECORDED_DIM, [observed.model_id])
-        self.known_dim = dims[0][0] if dims else None
+
+    async def _close(self) -> None:
+        self.active.close()
+        for model in list(self._running):
+            await self.release(model)
+
+    # the models
+
+    @property
+    def chosen(self) -> ObservedEmbedder | None:
+        """What was chosen at start."""
+        return self._running.get(self.choice.embedder.model_id) if self.choice.embedder is not None else None
 
     def running(self, model: str) -> Embedder | None:
-        """What runs a model here, None if nothing does."""
-        return self.observed if self.observed is not None and self.observed.model_id == model else None
+        """What runs a model here, made if need be; None if the node is not to embed."""
+        if (known := self._running.get(model)) is not None:
+            return known
+        if self._settings.embedder == "none":
+            return None
+        try:
+            made = make_embedder(model, ollama_host=self._settings.ollama_host, cache_dir=self._settings.models_dir)
+        except CrewJournalError:  # OLLAMA_HOST is no address; the choice at start has said so
+            return None
+        return self._observe(made)
+
+    async def release(self, model: str) -> None:
+        """Let a model go that is not wanted any more."""
+        if (probing := self._probing.pop(model, None)) is not None:
+            await cancel(probing)
+        if (observed := self._running.pop(model, None)) is not None:
+            await observed.close()
+
+    def wanted(self) -> dict[str, int]:
+        """Models to be filled, each with the sequence of its last drop (0 if none): blocking.
+
+        The one chosen at start, all that were added and not dropped, and those that are active in some workspace.
+        """
+        if self._settings.embedder == "none":
+            return {}
+        rows = {str(model): (state, int(dropped)) for model, state, dropped in self._views.rows(_STATES)}
+        wanted = {model for model, (state, _) in rows.items() if state == ModelState.ADDED} | self.active.used()
+        chosen = self.choice.embedder.model_id if self.choice.embedder is not None else None
+        if chosen is not None and (chosen not in rows or rows[chosen][0] != ModelState.DROPPED):
+            wanted.add(chosen)
+        return {model: rows[model][1] if model in rows else 0 for model in sorted(wanted)}
+
+    def known_dim(self, model: str) -> int | None:
+        """Dimensions that the journal has recorded of a model, None if none are: blocking."""
+        rows = self._views.rows(_RECORDED_DIM, [model])
+        return int(rows[0][0]) if rows else None
+
+    def _observe(self, embedder: Embedder) -> ObservedEmbedder:
+        observed = self._running[embedder.model_id] = ObservedEmbedder(embedder, self._clock)
+        self._probing[embedder.model_id] = asyncio.create_task(_probe(observed), name="embedder-probe")
+        return observed
+
+    # figures
 
     def trouble(self) -> str | None:
-        """What ails the embedder, None if nothing does."""
-        if self.observed is None:
-            return f"no embedder: {self.choice.reason}"
-        return self.observed.outcome.error
+        """What ails the embedder of the default model, None if nothing does."""
+        observed = self._default()
+        return f"no embedder: {self.choice.reason}" if observed is None else observed.outcome.error
 
-    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
-        """Make ``model`` the active one of a workspace, or the default of all.
-
-        Raises:
-            NotFound: If nothing can make vectors of this model and there are none.
-        """
-        running = {self.observed.model_id} if self.observed is not None else set()
-        await check_model(self._views, model, {MODEL_ID, self._settings.ollama_model, *running})
-        return await activate_embeddings(
-            self._journal,
-            self._views,
-            model=model,
-            embedder=self.choice.kind,
-            reason=reason,
-            workspace_id=workspace_id,
-        )
+    def outcomes(self) -> dict[str, Mapping[str, Any]]:
+        """Model → how its last call ended."""
+        return {model: as_json(observed.outcome) for model, observed in sorted(self._running.items())}
 
     def figures(self) -> Mapping[str, Any]:
-        """What ``status`` shows."""
-        outcome = SPARSE_ONLY if self.observed is None else self.observed.outcome
-        return {"kind": self.choice.kind, "reason": self.choice.reason, **as_json(outcome)}
+        """What ``status`` shows: the default model's embedder, and the others beside it."""
+        observed = self._default()
+        outcome = SPARSE_ONLY if observed is None else observed.outcome
+        kind, reason = self.choice.kind, self.choice.reason
+        if observed is not None and observed is not self.chosen:
+            kind, reason = kind_of(observed.model_id), "activated by command"
+        others = [
+            {"name": model, **figures}
+            for model, figures in self.outcomes().items()
+            if observed is None or model != observed.model_id
+        ]
+        return {"kind": kind, "reason": reason, **as_json(outcome), **({"beside": others} if others else {})}
+
+    def _default(self) -> ObservedEmbedder | None:
+        """What runs the default model; what was chosen at start where nothing does."""
+        model = self.active.of(SYSTEM_WORKSPACE)
+        return (self._running.get(model) if model is not None else None) or self.chosen
 
 
 async def cancel(task: asyncio.Task[None]) -> None:

@@ -18,6 +18,8 @@ from typing import Any, Final
 import Stemmer
 import structlog
 
+from crew_journal.consumers.adapters.choose import kind_of
+from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.consumers.bulk import fold_range
 from crew_journal.consumers.catchup import keep_up
 from crew_journal.consumers.discovery import discover_projections, discover_reactors
@@ -27,6 +29,7 @@ from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.opening import open_views
 from crew_journal.consumers.prepare import Parked
 from crew_journal.consumers.reactor import Reactor, ReactorContext
+from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.rebuild import rebuild, verify
 from crew_journal.consumers.replay import replay
 from crew_journal.consumers.store import ViewStore
@@ -49,6 +52,7 @@ from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.streams import declare_streams, stream_info
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
@@ -58,6 +62,7 @@ from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding, cancel
+from crew_journal.services.runtime.filling import Filling
 
 VIEWS_FILE: Final = "views.duckdb"
 _PRIVATE: Final = 0o700
@@ -210,18 +215,35 @@ class Runtime:
             observers=[references.observe],
         )
         stack.callback(recall.close)
-        await self._start_reactors(
-            ReactorContext(
-                await self._connect("crew-journal reactors"),
-                writer,
-                embedding.observed,
-                embedding.known_dim,
-                utc_now,
-                settings,
-                views=store,
-                similar=SimilarEntries(store, recall.indexes),
-                embedder_trouble=embedding.trouble,
-            )
+        context = ReactorContext(
+            await self._connect("crew-journal reactors"),
+            writer,
+            embedding.chosen,
+            None,
+            utc_now,
+            settings,
+            views=store,
+            similar=SimilarEntries(store, recall.indexes),
+            embedder_trouble=embedding.trouble,
+        )
+        filling = Filling(embedding, context, store, self._say)
+        await filling.start()
+        stack.push_async_callback(filling.stop)
+        await self._start_reactors(context)
+        models = EmbeddingModels(
+            journal,
+            store,
+            ModelParts(
+                running=embedding.running,
+                release=embedding.release,
+                wanted=embedding.wanted,
+                kind_of=kind_of,
+                aliases={"minilm": MODEL_ID},
+                outcomes=embedding.outcomes,
+                filling=lambda: _fillings(filling),
+                settled=recall.settled,
+                runnable=(MODEL_ID, settings.ollama_model),
+            ),
         )
         tail = LiveTail(store, queries)
         node = Node(
@@ -236,7 +258,7 @@ class Runtime:
                 connection=lambda: _mapping(client.state),
                 folding=lambda: _mapping(host.status()),
                 feed=lambda: _mapping(feed.status()),
-                reactors=self._reactor_figures,
+                reactors=lambda: self._reactor_figures(filling),
                 embedder=embedding.figures,
                 canary=lambda: _mapping(canary.outcome),
                 cache=recall.figures,
@@ -255,6 +277,7 @@ class Runtime:
                 admin=operations,
                 references=references,
                 render=RenderService(recall, references.used),
+                models=models,
                 limits=HttpLimits.of(settings),
             )
         )
@@ -299,6 +322,8 @@ class Runtime:
 
     async def _start_reactors(self, context: ReactorContext) -> None:
         for name, create in discover_reactors().items():
+            if name == EmbedReactor.name:
+                continue  # one for each model: ``Filling``
             reactor = create(context)
             if reactor is None:
                 continue
@@ -331,7 +356,6 @@ class Runtime:
             verify=verify_views,
             desk=desk,
             embedder=embedding.figures,
-            activate=embedding.activate,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )
 
@@ -342,13 +366,18 @@ class Runtime:
             return {"managed": False, "url": self._nats[0], "durability": "unknown"}
         return {"managed": True, **_mapping(self._broker.status())}
 
-    async def _reactor_figures(self) -> list[Mapping[str, Any]]:
-        return [_mapping(await reactor.status()) for reactor in self._reactors]
+    async def _reactor_figures(self, filling: Filling) -> list[Mapping[str, Any]]:
+        models = [{**_mapping(await one.status()), "model": model} for model, one in filling.reactors.items()]
+        return [*models, *[_mapping(await reactor.status()) for reactor in self._reactors]]
 
 
 def _mapping(value: object) -> dict[str, Any]:
     figures: dict[str, Any] = as_json(value)
     return figures
+
+
+async def _fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:
+    return {model: _mapping(await reactor.status()) for model, reactor in filling.reactors.items()}
 
 
 async def _stream_figures(client: Connection) -> Mapping[str, int]:

@@ -105,9 +105,20 @@ class FakeNode:
     async def embedder(self) -> Mapping[str, Any]:
         return {"mode": "sparse-only"}
 
+    async def list(self, workspace_id: str | None) -> Mapping[str, Any]:
+        return {"workspace_id": workspace_id, "models": []}
+
+    async def add(self, model: str) -> Mapping[str, Any]:
+        self.asked.append(("add", model))
+        return {"model": model, "changed": True}
+
     async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
         self.asked.append(("activate", (workspace_id, model, reason)))
         return {"model": model, "workspace_id": workspace_id}
+
+    async def drop(self, model: str, reason: str) -> Mapping[str, Any]:
+        self.asked.append(("drop", (model, reason)))
+        return {"model": model}
 
     async def broker(self) -> BrokerAnswer:
         return BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret")
@@ -221,6 +232,7 @@ async def running_stack(
             tokens=tokens,
             status=node,
             admin=node,
+            models=node,
             references=references,
             render=RenderService(recall, references.used),
             limits=limits or HttpLimits(),

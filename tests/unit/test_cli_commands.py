@@ -133,10 +133,20 @@ class FakeClient:
             "create_token": lambda: TokenCreatedAnswer.model_validate({**TOKEN, "token": "cj_secret"}),
             "revoke_token": lambda: None,
             "embedder_status": lambda: {"kind": "none", "mode": "sparse-only"},
-            "activate_model": lambda: {"model": args[0]},
+            "activate_model": lambda: {"model": args[0], "changed": True, "missing": 2, "embeddable": 5},
+            "embedding_models": lambda: {"workspace_id": None, "models": [MODEL]},
+            "add_model": lambda: {"model": MODEL["model"], "changed": True, "dim": 384},
+            "drop_model": lambda: {"model": args[0], "changed": True},
             "broker": lambda: BrokerAnswer(url="nats://x", user=None, password=None),
         }
         return answers[name]()
+
+
+MODEL = {
+    "model": "all-MiniLM-L6-v2", "embedder": "minilm", "state": "added", "active": True, "active_in": ["_system"],
+    "filled": True, "dim": 384, "vectors": 5, "refused": 0, "missing": 0, "embeddable": 5, "filling": None,
+    "outcome": {"mode": "vector", "message": None, "last_success": "2026-11-21T09:00:00.000Z"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -171,6 +181,11 @@ JSON_COMMANDS = {
     "dlq discard": ["dlq", "discard", "3", "--reason", "known"],
     "embedder status": ["embedder", "status"],
     "embedder activate": ["embedder", "activate", "minilm", "--reason", "faster"],
+    "embeddings list": ["embeddings", "list"],
+    "embeddings add": ["embeddings", "add", "minilm"],
+    "embeddings add --wait": ["embeddings", "add", "minilm", "--wait"],
+    "embeddings activate": ["embeddings", "activate", "minilm", "--reason", "faster"],
+    "embeddings drop": ["embeddings", "drop", "minilm", "--reason", "slower"],
     "token create": ["token", "create", "--agent", "ada"],
     "token list": ["token", "list"],
     "token revoke": ["token", "revoke", "t1"],

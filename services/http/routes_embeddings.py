@@ -1,0 +1,110 @@
+"""``/v1/admin/embeddings``: the embedding models of the node, filled, compared, switched and dropped.
+
+Invariant: what costs or changes every workspace (add, drop, the default) needs an OWNER of all; an ADMIN sees and switches
+its own workspace.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from crew_journal.schemas.entry import WorkspaceId
+from crew_journal.schemas.principal import Principal
+from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
+from crew_journal.services.http.bodies import answer, read_model
+from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
+from crew_journal.services.http.params import Params
+
+_WORKSPACE = {"workspace_id": COMMON["workspace_id"]}
+
+
+class AddRequest(BaseModel):
+    """Which model to fill."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str = Field(min_length=1, max_length=96)
+
+
+class ActivateRequest(BaseModel):
+    """Which model recall is to use, in one workspace or (absent, OWNER of all) by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str = Field(min_length=1, max_length=96)
+    workspace_id: WorkspaceId | None = None
+    reason: str = Field(default="", max_length=500)
+
+
+class DropRequest(BaseModel):
+    """Which model to forget."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str = Field(min_length=1, max_length=96)
+    reason: str = Field(default="", max_length=500)
+
+
+async def activated(request: Request, principal: Principal) -> Response:
+    """Make a model the active one, as the body of the request says."""
+    services = services_of(request)
+    asked = await read_model(request, ActivateRequest, services.limits.body_bytes)
+    whole_node = principal.workspace_id is None and asked.workspace_id is None
+    workspace = None if whole_node else principal.workspace(asked.workspace_id)
+    return answer(dict(await services.models.activate(workspace, asked.model, asked.reason)))
+
+
+def embedding_routes() -> APIRouter:
+    """The routes of the embedding models."""
+    router = APIRouter(prefix="/v1/admin/embeddings", tags=["admin"], dependencies=[Depends(administering)])
+
+    @router.get(
+        "",
+        summary="The embedding models, and how far each is filled",
+        responses=problems(),
+        openapi_extra=parameters(_WORKSPACE),
+        response_class=Response,
+    )
+    async def list_models(request: Request, principal: Administrator) -> Response:
+        """Figures of the token's workspace; of all for a token of all that names none."""
+        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
+        everywhere = principal.workspace_id is None and named is None
+        workspace = None if everywhere else principal.workspace(named)
+        return answer(dict(await services_of(request).models.list(workspace)))
+
+    @router.post(
+        "",
+        summary="Fill a further model in the background",
+        responses=problems(404, 413, 422, 503),
+        openapi_extra=body(inlined(AddRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def add(request: Request, _principal: NodeOwner) -> Response:
+        """It is tried out first; recall goes on with the active one."""
+        services = services_of(request)
+        asked = await read_model(request, AddRequest, services.limits.body_bytes)
+        return answer(dict(await services.models.add(asked.model)))
+
+    @router.post(
+        "/activate",
+        summary="Let recall use a model",
+        responses=problems(404, 413, 422),
+        openapi_extra=body(inlined(ActivateRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def activate(request: Request, principal: Administrator) -> Response:
+        """At once, and recorded; the vectors of the former model stay and go on being filled."""
+        return await activated(request, principal)
+
+    @router.post(
+        "/drop",
+        summary="Forget a model's vectors",
+        responses=problems(404, 409, 413, 422),
+        openapi_extra=body(inlined(DropRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def drop(request: Request, _principal: NodeOwner) -> Response:
+        """The active model cannot be dropped; one that is added again is filled from the beginning."""
+        services = services_of(request)
+        asked = await read_model(request, DropRequest, services.limits.body_bytes)
+        return answer(dict(await services.models.drop(asked.model, asked.reason)))
+
+    return router

@@ -1,0 +1,292 @@
+"""The embedding models of a journal: fill a second one beside the first, switch to it, switch back, drop one.
+
+Why: a better model must be tried on one's own memories before recall rests on it, and left again at once if it is not
+better. So a model is added (a reactor fills it from the journal's beginning), activated (recall meets its vectors), and
+dropped (its vectors are forgotten); each is an event, so a rebuild ends where the live views are.
+
+Invariant: decisions are taken one after the other, each on views that know the one before; a model that recall uses is
+never dropped, and one that recall was switched away from stays filled, so switching back loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from crew_journal.schemas.errors import (
+    EmbedderBadAnswer,
+    EmbedderModelMissing,
+    EmbedderUnavailable,
+    InvalidQuery,
+    ModelInUse,
+    NotFound,
+    Unavailable,
+)
+from crew_journal.schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import Embedder, ViewReader
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.views import (
+    ACTIVATIONS_PROJECTION,
+    EMBEDDING_MODELS,
+    EMBEDDINGS,
+    VECTORS_PROJECTION,
+    ModelState,
+)
+from crew_journal.services.journal.activation import activate_embeddings, check_model
+from crew_journal.services.journal.append import Journal
+from crew_journal.services.query.active_models import active_in, read_active_models
+
+PROBE_TIMEOUT_S: Final = 20.0
+"""Seconds a model that is added may take to embed one sentence: a server loads a large one from disk first."""
+SETTLE_TIMEOUT_S: Final = 5.0
+"""Seconds an activation waits for the indexes in use to meet the new vectors; 10,000 are read in 0.2 s."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,96}\Z")
+_STATES: Final = f"SELECT model, embedder, state FROM {EMBEDDING_MODELS}"
+_VECTORS: Final = f"""SELECT model, count(*) FILTER (dim > 0), count(*) FILTER (dim = 0), max(dim) FROM {EMBEDDINGS}
+    WHERE $1 IS NULL OR workspace_id = $1 GROUP BY model"""
+_EMBEDDABLE: Final = "SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)"
+_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParts:
+    """What the use-cases are made of; handed in by the composition root.
+
+    Attributes:
+        running: What runs a model here, made if need be; None if the node is not to embed.
+        release: Lets one go that is not wanted.
+        wanted: Models being filled, blocking.
+        kind_of: Which adapter runs a model.
+        aliases: Short names of models.
+        outcomes: Model → how its last call ended.
+        filling: Model → status of the reactor that fills it.
+        settled: Returns when recalls meet the vectors of the models that are active.
+        runnable: Models this node would run as it is set up.
+    """
+
+    running: Callable[[str], Embedder | None]
+    release: Callable[[str], Awaitable[None]]
+    wanted: Callable[[], Mapping[str, int]]
+    kind_of: Callable[[str], Literal["minilm", "ollama"]]
+    aliases: Mapping[str, str]
+    outcomes: Callable[[], Mapping[str, Mapping[str, Any]]]
+    filling: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
+    settled: Callable[[], Awaitable[None]]
+    runnable: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How far a model is filled: vectors, texts it refuses, and entries still without either."""
+
+    vectors: int
+    refused: int
+    missing: int
+    embeddable: int
+
+
+class EmbeddingModels:
+    """Implements ``services.http.ports.ModelAdministration``."""
+
+    def __init__(self, journal: Journal, views: ViewReader, parts: ModelParts) -> None:
+        self._journal = journal
+        self._views = views
+        self._parts = parts
+        self._one_at_a_time = asyncio.Lock()
+
+    def name_of(self, model: str) -> str:
+        """The whole name of a model.
+
+        Raises:
+            InvalidQuery: If it cannot be one.
+        """
+        name = self._parts.aliases.get(model, model)
+        if not _NAME.match(name):
+            raise InvalidQuery(
+                "that is no name of a model", hint="minilm, or a name as `ollama list` shows it", field="model"
+            )
+        return name
+
+    async def list(self, workspace_id: str | None) -> dict[str, Any]:
+        """Every model that has vectors or is wanted: its state, where it is active, and how far it is filled.
+
+        Args:
+            workspace_id: Figures of this workspace alone; None for all, with the reactors that fill them.
+        """
+        states, vectors, active, wanted, embeddable = await asyncio.to_thread(self._read, workspace_id)
+        filling = await self._parts.filling() if workspace_id is None else {}
+        outcomes = self._parts.outcomes()
+        models = []
+        for model in sorted({*states, *vectors, *wanted}):
+            count, refused, dim = vectors.get(model, (0, 0, None))
+            shown: dict[str, Any] = {
+                "model": model,
+                "embedder": self._parts.kind_of(model),
+                "state": states.get(model, ModelState.ACTIVATED),
+                "active": active_in(active, workspace_id or SYSTEM_WORKSPACE) == model,
+                "filled": model in wanted,
+                "dim": dim or None,
+                "vectors": count,
+                "refused": refused,
+                "missing": max(0, embeddable - count - refused) if model in wanted else None,
+                "embeddable": embeddable,
+                "outcome": outcomes.get(model),
+            }
+            if workspace_id is None:
+                shown["active_in"] = sorted(name for name, used in active.items() if used == model)
+                shown["filling"] = filling.get(model)
+            models.append(shown)
+        return {"workspace_id": workspace_id, "models": models}
+
+    def _read(self, workspace_id: str | None) -> tuple[Any, ...]:
+        views = self._views
+        states = {str(model): str(state) for model, _, state in views.rows(_STATES)}
+        vectors = {str(model): figures for model, *figures in views.rows(_VECTORS, [workspace_id])}
+        ((embeddable,),) = views.rows(_EMBEDDABLE, [workspace_id])
+        return states, vectors, read_active_models(views), self._parts.wanted(), int(embeddable)
+
+    async def coverage(self, model: str, workspace_id: str | None) -> Coverage:
+        """How far a model is filled, in one workspace or in all."""
+        _, vectors, _, _, embeddable = await asyncio.to_thread(self._read, workspace_id)
+        count, refused, _ = vectors.get(model, (0, 0, None))
+        return Coverage(count, refused, max(0, embeddable - count - refused), embeddable)
+
+    async def add(self, model: str) -> dict[str, Any]:
+        """Fill a further model in the background; it is called once first, so that what is recorded works.
+
+        Returns:
+            ``model``, ``changed``, ``dim`` and, if changed, ``seq``.
+
+        Raises:
+            InvalidQuery: If that is no name of a model.
+            NotFound: If the server has no such model.
+            EmbedderError: If it cannot be reached, or answers with other dimensions than the journal has of it.
+            Unavailable: If the node is not to embed.
+        """
+        name = self.name_of(model)
+        async with self._one_at_a_time:
+            if await self._state(name) == ModelState.ADDED:
+                return {"model": name, "changed": False, "dim": await self._recorded_dim(name)}
+            dim = await self._try_out(name)
+            added = EmbeddingsAdded(model=name, embedder=self._parts.kind_of(name))
+            seq = await self._record(added, f"Vectors of {name} are filled beside the others")
+            return {"model": name, "changed": True, "dim": dim, "seq": seq}
+
+    async def activate(self, workspace_id: str | None, model: str, reason: str) -> dict[str, Any]:
+        """Let recall use a model in one workspace, or (None) wherever none was activated by name; at once.
+
+        The model used before stays filled. Returns when recalls meet the new vectors.
+
+        Returns:
+            ``workspace_id``, ``model``, ``changed``, how far it is filled (``vectors``, ``missing``, ``embeddable``)
+            and, if changed, ``seq`` and ``former``.
+
+        Raises:
+            NotFound: If nothing can make vectors of it and there are none, or it was dropped.
+        """
+        name = self.name_of(model)
+        where = workspace_id or SYSTEM_WORKSPACE
+        async with self._one_at_a_time:
+            wanted = await asyncio.to_thread(self._parts.wanted)
+            if await self._state(name) == ModelState.DROPPED:
+                raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it anew", field="model")
+            runnable = {*wanted, *(self._parts.runnable if workspace_id is None else ())}
+            await check_model(self._views, name, runnable)
+            former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
+            if former is not None and former != name and await self._state(former) == ModelState.ACTIVATED:
+                kept = EmbeddingsAdded(model=former, embedder=self._parts.kind_of(former))
+                await self._record(kept, f"Vectors of {former} go on being filled, to switch back to")
+            result = await activate_embeddings(
+                self._journal,
+                self._views,
+                model=name,
+                embedder=self._parts.kind_of(name),
+                dim=await self._recorded_dim(name),
+                reason=reason,
+                workspace_id=workspace_id,
+            )
+            if result["changed"]:
+                result["former"] = former
+                await self._shown(int(result["seq"]))
+                async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                    await self._parts.settled()
+        filled = await self.coverage(name, workspace_id)
+        return {**result, "vectors": filled.vectors, "missing": filled.missing, "embeddable": filled.embeddable}
+
+    async def drop(self, model: str, reason: str) -> dict[str, Any]:
+        """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.
+
+        Returns:
+            ``model``, ``changed`` and, if changed, ``seq``.
+
+        Raises:
+            NotFound: If there is no such model.
+            ModelInUse: If recall uses it somewhere.
+        """
+        name = self.name_of(model)
+        async with self._one_at_a_time:
+            states, vectors, active, wanted, _ = await asyncio.to_thread(self._read, None)
+            if name not in {*states, *vectors, *wanted}:
+                known = ", ".join(sorted({*states, *vectors})) or "none"
+                raise NotFound("there is no such model here", hint=f"there are {known}", field="model")
+            if where := sorted(workspace for workspace, used in active.items() if used == name):
+                shown = ", ".join("the default" if one == SYSTEM_WORKSPACE else one for one in where)
+                raise ModelInUse(
+                    f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
+                )
+            if states.get(name) == ModelState.DROPPED:
+                return {"model": name, "changed": False}
+            dropped = EmbeddingsDropped(model=name, reason=reason[:500])
+            return {
+                "model": name,
+                "changed": True,
+                "seq": await self._record(dropped, f"Vectors of {name} are dropped"),
+            }
+
+    async def _try_out(self, name: str) -> int | None:
+        embedder = self._parts.running(name)
+        if embedder is None:
+            raise Unavailable(
+                "this node embeds nothing", hint="start it with another --embedder than none", field="model"
+            )
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                await embedder.probe()
+            recorded = await self._recorded_dim(name)
+            if recorded is not None and embedder.dim != recorded:
+                raise EmbedderBadAnswer(
+                    f"{name} answers with {embedder.dim} dimensions, the journal has {recorded} of it",
+                    hint=f"another model of the same name: `embeddings drop {name}` first",
+                )
+        except BaseException as error:
+            if name not in await asyncio.to_thread(self._parts.wanted):
+                await self._parts.release(name)
+            if isinstance(error, EmbedderModelMissing):
+                raise NotFound(error.message, hint=error.hint, field="model") from error
+            if isinstance(error, TimeoutError):
+                raise EmbedderUnavailable(
+                    f"{name} did not embed a sentence within {PROBE_TIMEOUT_S:g} s", hint="is its server busy?"
+                ) from error
+            raise
+        return embedder.dim
+
+    async def _state(self, name: str) -> str | None:
+        rows = await asyncio.to_thread(self._views.rows, _STATES)
+        return next((str(state) for model, _, state in rows if model == name), None)
+
+    async def _recorded_dim(self, name: str) -> int | None:
+        rows = await asyncio.to_thread(self._views.rows, _DIM, [name])
+        return int(rows[0][0]) if rows else None
+
+    async def _record(self, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
+        recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary)
+        await self._shown(recorded.seq)
+        return recorded.seq
+
+    async def _shown(self, seq: int) -> None:
+        """Wait until the views know of a decision, so that the next one is taken on them."""
+        await self._views.wait_for(seq, MIN_SEQ_WAIT_S, ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)

@@ -16,12 +16,12 @@ from crew_journal.consumers.admission import insert_admitted
 from crew_journal.consumers.faults import Fault, FoldingStopped, describe, fault_of
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.prepare import Parked, Prepared
-from crew_journal.consumers.projection import SHARED_POSTINGS, Batch, Projection
+from crew_journal.consumers.projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
 from crew_journal.consumers.store import ViewStore
 from crew_journal.consumers.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION
+from crew_journal.schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION
 
 Park = Callable[[Parked], Awaitable[None]]
 _REASON_CHARS: Final = 1_000
@@ -167,7 +167,18 @@ class Folder:
 def committed(batch: Batch, names: frozenset[str]) -> CommittedBatch:
     """What listeners learn of a commit."""
     postings = batch.shared.get(SHARED_POSTINGS) if FULLTEXT_PROJECTION in names else None
-    return CommittedBatch(batch.first_seq, batch.last_seq, batch.entries, batch.vectors, postings, names, batch.links)
+    turns = batch.shared.get(SHARED_TURNS) if TURNS_PROJECTION in names else None
+    return CommittedBatch(
+        batch.first_seq,
+        batch.last_seq,
+        batch.entries,
+        batch.vectors,
+        postings,
+        names,
+        batch.links,
+        batch.token_bits,
+        turns,
+    )
 
 
 def beyond(batch: Batch, seq: int) -> Batch:

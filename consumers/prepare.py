@@ -14,7 +14,7 @@ from crew_journal.consumers.admission import ADMISSION_VERSION, IdentityIndex
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded, Event, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.views import ADMISSION_PROJECTION
 
 DECODE_NAME: Final = "decode"
@@ -103,11 +103,11 @@ def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int
 
 
 def _is_of_a_repeat(event: Event, index: IdentityIndex) -> bool:
-    """Whether it is the vector of an entry that does not count, because another was the first with its id.
+    """Whether it is a vector (or token bits) of an entry that does not count, because another was the first with its id.
 
     Decided by entries before the fact alone, so an index that is ahead changes nothing.
     """
-    if not isinstance(event, VectorDerived):
+    if not isinstance(event, VectorDerived | TokenBitsDerived):
         return False
     first = index.find(event.workspace_id, event.entry_id)
     return first is not None and first.seq < event.seq and first.seq != event.entry_seq

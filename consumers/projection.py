@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
-from crew_journal.schemas.events.envelope import EntryRecorded, Event, LinkDerived, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, Event, LinkDerived, TokenBitsDerived, VectorDerived
 
 SHARED_POSTINGS: Final = "postings"
 """Key in ``Batch.shared`` of the posting columns that the full-text fold wrote (``CommittedBatch.postings``)."""
+SHARED_TURNS: Final = "turns"
+"""Likewise of what the fold of turns wrote (``CommittedBatch.turns``)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Batch:
     def links(self) -> list[LinkDerived]:
         """The link facts among the events."""
         return [event for event in self.events if isinstance(event, LinkDerived)]
+
+    @cached_property
+    def token_bits(self) -> list[TokenBitsDerived]:
+        """The facts about tokens in context among the events."""
+        return [event for event in self.events if isinstance(event, TokenBitsDerived)]
 
     def control(self, entry_type: str) -> list[EntryRecorded]:
         """The control entries of one type."""

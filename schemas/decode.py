@@ -24,6 +24,7 @@ from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import decode_link, decode_vector
 from crew_journal.schemas.events.documents import decode_document
 from crew_journal.schemas.events.envelope import EntryRecorded, Event, UnknownDerived
+from crew_journal.schemas.events.token_bits import decode_token_bits
 from crew_journal.schemas.ids import entry_id_at, identity_key
 from crew_journal.schemas.plain import plain_entry
 from crew_journal.schemas.subjects import DerivedKind, Family, Subject, parse_subject
@@ -62,6 +63,8 @@ def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: byte
         return decode_vector(seq, parsed.workspace, known, body, published_ms)
     if parsed.kind == DerivedKind.LINK:
         return decode_link(seq, parsed.workspace, known, body, published_ms)
+    if parsed.kind == DerivedKind.TOKEN_BITS:
+        return decode_token_bits(seq, parsed.workspace, known, body, published_ms)
     return UnknownDerived(seq, parsed.workspace, parsed.kind)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, TokenBitsDerived, VectorDerived
 
 
 @runtime_checkable
@@ -56,6 +56,36 @@ class Embedder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TokenBits:
+    """The tokens of a text in context, one bit a dimension.
+
+    Attributes:
+        quantiser: Version of ``rules/token_bits`` that made them.
+        bits: ``dim / 8`` bytes a token that counts, in order of the text.
+        dim: Bits a token.
+        first_passage: How many tokens belong to the first passage; the rest is the second.
+    """
+
+    quantiser: int
+    bits: bytes
+    dim: int
+    first_passage: int
+
+
+@runtime_checkable
+class TokenEmbedder(Protocol):
+    """An embedder that also gives the bits of a text's tokens, from the same pass; None where it has none to give."""
+
+    async def embed_documents_tokens(self, texts: Sequence[str]) -> Sequence[tuple[bytes, TokenBits | None]]:
+        """Vector and token bits of each text, in order; errors as in ``Embedder.embed_documents``."""
+        ...
+
+    async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
+        """The same of a query."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedBatch:
     """What one transaction of the host committed, so that caches are extended without reading it back.
 
@@ -68,6 +98,9 @@ class CommittedBatch:
             the full-text fold wrote them; None if it was not part of this commit.
         projections: Names of the projections that committed.
         links: Link facts among them.
+        token_bits: Facts about tokens in context among them.
+        turns: What the fold of turns wrote, as ``consumers/turn_columns`` lays it out; None if it was not part of this
+            commit or there was no turn.
     """
 
     first_seq: int
@@ -77,6 +110,8 @@ class CommittedBatch:
     postings: Mapping[str, Any] | None
     projections: frozenset[str]
     links: Sequence[LinkDerived] = ()
+    token_bits: Sequence[TokenBitsDerived] = ()
+    turns: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

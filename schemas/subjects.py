@@ -44,6 +44,7 @@ class DerivedKind(StrEnum):
 
     VECTOR = "vector"
     LINK = "link"
+    TOKEN_BITS = "token_bits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,12 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``journal_embeddings``: one row per (entry, model): ``key UBIGINT`` (hash of both), ``entry_seq UBIGINT, entry_id,
   workspace_id, model VARCHAR, dim INTEGER, vector BLOB`` (``4 * dim`` bytes)``, text_hash VARCHAR, importance_score
   DOUBLE, reference_count BIGINT, last_referenced_at BIGINT, indexed_at BIGINT, seq UBIGINT`` (the fact's).
+- ``conversation_turns``: one row per entry of a conversation type (``consumers/turn_columns``): ``ws, doc UBIGINT``,
+  ``flags UTINYINT`` (``rules/turns``)``, pieces BLOB`` (uint16 ids of its word pieces)``, first_passage USMALLINT``,
+  ``days BLOB`` (pairs of int32: first and last day of each interval named).
+- ``entry_token_bits``: one row per (entry, model): ``key UBIGINT, entry_seq UBIGINT, entry_id, workspace_id, model
+  VARCHAR, quantiser INTEGER, dim INTEGER, bits BLOB`` (``dim / 8`` bytes a token)``, first_passage USMALLINT, seq
+  UBIGINT`` (the fact's).
 - ``embeddings_active(workspace_id, model, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: the last activation of each
   workspace, ``_system`` for the default.
 - ``memory_relations(workspace_id, src_entry_id, dst_entry_id, relation VARCHAR, weight DOUBLE, state VARCHAR, src_seq,
@@ -48,6 +54,8 @@ ENTRIES: Final = "journal_entries"
 POSTINGS: Final = "postings"
 POSTINGS_TAIL: Final = "postings_tail"
 EMBEDDINGS: Final = "journal_embeddings"
+TURNS: Final = "conversation_turns"
+TOKEN_BITS: Final = "entry_token_bits"
 RELATIONS: Final = "memory_relations"
 AGENTS: Final = "agents"
 CREWS: Final = "crews"
@@ -74,6 +82,8 @@ VECTORS_PROJECTION: Final = "vectors"
 ACTIVATIONS_PROJECTION: Final = "activations"
 RELATIONS_PROJECTION: Final = "relations"
 AGENTS_PROJECTION: Final = "agents"
+TURNS_PROJECTION: Final = "turns"
+TOKEN_BITS_PROJECTION: Final = "token_bits"
 
 ENTRY_COLUMNS: Final = (
     "seq",

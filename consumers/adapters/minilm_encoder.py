@@ -81,6 +81,14 @@ def batches(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
         yield group
 
 
+def pooled(hidden: Floats, lengths: Sequence[int]) -> Floats:
+    """Mean pooling of each text's states, then L2: `(texts, 384)` float32."""
+    starts = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.intp)]).astype(np.intp)
+    sums: Floats = np.add.reduceat(hidden, starts, axis=0)
+    sums /= np.linalg.norm(sums, axis=1, keepdims=True)  # the division by the length cancels out in the norm
+    return sums
+
+
 class MiniLmEncoder:
     """all-MiniLM-L6-v2: BERT with 6 layers, 12 heads, post-layer-norm; mean pooling; L2 norm.
 
@@ -147,17 +155,21 @@ class MiniLmEncoder:
         Returns:
             `(len(pieces), 384)` float32, rows L2-normalised.
         """
+        return pooled(self.hidden(pieces, interlude), [len(ids) for ids in pieces])
+
+    def hidden(self, pieces: Sequence[Sequence[int]], interlude: Callable[[], None] | None = None) -> Floats:
+        """The last hidden states of all word pieces, one text after the other; arguments as in `encode_pieces`.
+
+        Returns:
+            `(word pieces, 384)` float32, as the last layer gives them.
+        """
         lengths = [len(ids) for ids in pieces]
         hidden = self._embed(np.concatenate([np.asarray(ids, dtype=np.int64) for ids in pieces]), lengths)
         for layer in self._layers:
             if interlude is not None:
                 interlude()
             hidden = self._apply(layer, hidden, lengths)
-        starts = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.intp)]).astype(np.intp)
-        sums: Floats = np.add.reduceat(hidden, starts, axis=0)
-        # Mean pooling, then L2: the division by the length cancels out in the norm.
-        sums /= np.linalg.norm(sums, axis=1, keepdims=True)
-        return sums
+        return hidden
 
     def _embed(self, ids: npt.NDArray[np.int64], lengths: Sequence[int]) -> Floats:
         unique, inverse = np.unique(ids, return_inverse=True)

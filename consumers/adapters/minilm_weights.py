@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from crew_journal.consumers.adapters.minilm_static import Bits, ensure_table
 from crew_journal.schemas.errors import EmbedderModelMissing, EmbedderUnavailable
 
 MODEL_ID: Final = "all-MiniLM-L6-v2"
@@ -32,6 +33,7 @@ MODEL_FILES: Final = {
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 """The files used, with their SHA-256: another tokenizer would change vectors as surely as other weights."""
+_WEIGHTS: Final = "model.safetensors"
 STAMP: Final = "verified.json"
 """Remembers size and modification time of each file and what its hash told, so that a start does not hash 90 MB."""
 SCRATCH_PREFIX: Final = ".minilm-"
@@ -50,6 +52,12 @@ def find_minilm(cache_dir: Path) -> Path | None:
     """
     directory = cache_dir / MODEL_ID
     return directory if fault_of(directory) is None else None
+
+
+def ensure_static_table(cache_dir: Path, progress: Callable[[str], None] | None = None) -> Bits | None:
+    """The static table of late interaction, computed if it is missing or wrong; None without the weights. Blocks."""
+    directory = find_minilm(cache_dir)
+    return None if directory is None else ensure_table(directory, MODEL_FILES[_WEIGHTS], progress)
 
 
 def fault_of(directory: Path) -> str | None:

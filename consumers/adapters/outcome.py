@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 from crew_journal.schemas.errors import CrewJournalError, EmbedderInputRejected
-from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
 
 EmbedderMode = Literal["vector", "vector-degraded", "sparse-only"]
 _Answer = TypeVar("_Answer")
@@ -89,6 +89,20 @@ class ObservedEmbedder:
     async def embed_query(self, text: str) -> bytes:
         """Passed on."""
         return await self._observe(self._inner.embed_query(text))
+
+    async def embed_documents_tokens(self, texts: Sequence[str]) -> Sequence[tuple[bytes, TokenBits | None]]:
+        """Passed on; without token bits where the inner embedder gives none."""
+        if not texts:
+            return []
+        if isinstance(self._inner, TokenEmbedder):
+            return await self._observe(self._inner.embed_documents_tokens(texts))
+        return [(vector, None) for vector in await self.embed_documents(texts)]
+
+    async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
+        """Passed on, likewise."""
+        if isinstance(self._inner, TokenEmbedder):
+            return await self._observe(self._inner.embed_query_tokens(text))
+        return await self.embed_query(text), None
 
     async def probe(self) -> None:
         """Passed on. A probe that is refused as input is a failure: its text is harmless."""

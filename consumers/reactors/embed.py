@@ -49,7 +49,8 @@ from crew_journal.schemas.errors import (
     FoldError,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
-from crew_journal.schemas.ports import Embedder, Published, Publisher
+from crew_journal.schemas.events.token_bits import encode_token_bits
+from crew_journal.schemas.ports import Embedder, Published, Publisher, TokenBits
 
 _log = structlog.get_logger(__name__)
 
@@ -251,21 +252,21 @@ class EmbedReactor:
             if isinstance(piece, Embedded):
                 if self._dim is None:
                     self._dim = self._embedder.dim
-                await self._write(piece.candidates, piece.vectors)
+                await self._write(piece.candidates, piece.vectors, piece.tokens)
             elif isinstance(piece, Failed):
                 await self._put_off(piece)
             elif isinstance(piece.error, EmbedderUnavailable):  # too slow for so many: ask for less, later for more
                 size = max(1, self._batch // 2)
         self._batch = size
 
-    async def _write(self, candidates: Sequence[Candidate], vectors: Sequence[bytes]) -> None:
-        """Publish facts, then ack their causes; those whose fact was not acked stay in hand."""
-        model = self._embedder.model_id
-        facts = [
-            encode_vector(candidate.vector(model, vector, self.identity), self.version, self._generation)
-            for candidate, vector in zip(candidates, vectors, strict=True)
-        ]
-        results = await asyncio.gather(*(self._publish(fact) for fact in facts), return_exceptions=True)
+    async def _write(
+        self, candidates: Sequence[Candidate], vectors: Sequence[bytes], tokens: Sequence[TokenBits | None]
+    ) -> None:
+        """Publish facts, then ack their causes; those with a fact that was not acked stay in hand."""
+        results = await asyncio.gather(
+            *(self._publish_all(*made) for made in zip(candidates, vectors, tokens, strict=True)),
+            return_exceptions=True,
+        )
         failure: BaseException | None = None
         for candidate, vector, result in zip(candidates, vectors, results, strict=True):
             if isinstance(result, BaseException):
@@ -277,6 +278,15 @@ class EmbedReactor:
             self._troubles.pop(candidate.seq, None)
         if failure is not None:
             raise failure
+
+    async def _publish_all(self, candidate: Candidate, vector: bytes, tokens: TokenBits | None) -> Published:
+        """Publish an entry's facts, the vector last: an entry with a vector has its token bits, if there are any."""
+        model = self._embedder.model_id
+        bits = candidate.token_bits(model, tokens, self.identity)
+        if bits is not None:
+            await self._publish(encode_token_bits(bits, self.version, self._generation))
+        fact = candidate.vector(model, vector, self.identity)
+        return await self._publish(encode_vector(fact, self.version, self._generation))
 
     async def _publish(self, fact: OutgoingMessage) -> Published:
         return await publish_fact(self._publisher, self._source, fact)
@@ -301,7 +311,7 @@ class EmbedReactor:
             error=type(piece.error).__name__,
         )
         if give_up:
-            await self._write([candidate], [b""])
+            await self._write([candidate], [b""], [None])
             return
         await self._delay(candidate)
 

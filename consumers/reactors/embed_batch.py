@@ -16,12 +16,13 @@ from typing import Final
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
+from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderError, FoldError
 from crew_journal.schemas.events.derived import FLOAT_BYTES
-from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
 from crew_journal.schemas.rules.embed_policy import ALWAYS, EMBEDDABLE, is_embedded
 from crew_journal.schemas.rules.embed_text import cap_bytes, embedded_text
 from crew_journal.schemas.settings import EMBED_INPUT_BYTES
@@ -85,13 +86,32 @@ class Candidate:
             reactor=reactor,
         )
 
+    def token_bits(self, model: str, tokens: TokenBits | None, reactor: str) -> TokenBitsDerived | None:
+        """The fact about its tokens, for a turn of a conversation; None if there is nothing to say."""
+        if tokens is None or not tokens.bits or not info_of(self.entry.entry_type).conversation:
+            return None
+        return TokenBitsDerived(
+            seq=0,
+            workspace_id=self.entry.workspace_id,
+            entry_id=self.entry.id,
+            entry_seq=self.seq,
+            model=model,
+            quantiser=tokens.quantiser,
+            dim=tokens.dim,
+            bits=tokens.bits,
+            first_passage=tokens.first_passage,
+            published_ms=0,
+            reactor=reactor,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Texts that have vectors now, in the same order."""
+    """Texts that have vectors now, and the bits of their tokens if the model gives them, in the same order."""
 
     candidates: Sequence[Candidate]
     vectors: Sequence[bytes]
+    tokens: Sequence[TokenBits | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +193,7 @@ async def embed_in_pieces(
     while waiting:
         part = waiting.pop()
         try:
-            vectors = await _vectors(embedder, part)
+            vectors, tokens = await _vectors(embedder, part)
         except EmbedderError as error:
             if len(part) == 1 or not probed:  # once for a batch, and before any single text is blamed
                 await embedder.probe()
@@ -186,12 +206,18 @@ async def embed_in_pieces(
                 waiting += [part[middle:], part[:middle]]
             continue
         _know_again(embedder.model_id, vectors, dim)
-        yield Embedded(part, vectors)
+        yield Embedded(part, vectors, tokens)
 
 
-async def _vectors(embedder: Embedder, part: Sequence[Candidate]) -> list[bytes]:
+async def _vectors(embedder: Embedder, part: Sequence[Candidate]) -> tuple[Sequence[bytes], Sequence[TokenBits | None]]:
+    texts = [candidate.text for candidate in part]
+    tokens: Sequence[TokenBits | None] = [None] * len(texts)
     try:
-        vectors = await embedder.embed_documents([candidate.text for candidate in part])
+        if isinstance(embedder, TokenEmbedder):
+            found = await embedder.embed_documents_tokens(texts)
+            vectors, tokens = [vector for vector, _ in found], [bits for _, bits in found]
+        else:
+            vectors = await embedder.embed_documents(texts)
     except EmbedderError:
         raise
     except Exception as error:  # a fault of the adapter: bounded to its texts like any bad answer
@@ -200,7 +226,7 @@ async def _vectors(embedder: Embedder, part: Sequence[Candidate]) -> list[bytes]
         raise EmbedderBadAnswer(f"{embedder.model_id} gave {len(vectors)} vectors for {len(part)} texts")
     if any(not vector or len(vector) % FLOAT_BYTES for vector in vectors):
         raise EmbedderBadAnswer(f"{embedder.model_id} gave a vector that is empty or cut")
-    return vectors
+    return vectors, tokens
 
 
 def _know_again(model: str, vectors: Sequence[bytes], dim: int | None) -> None:

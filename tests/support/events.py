@@ -29,7 +29,8 @@ from crew_journal.schemas.events.control import (
     TokenRevoked,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.events.envelope import LinkDerived, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import format_ms
@@ -144,6 +145,21 @@ def link(
     return encode_link(fact, 1)
 
 
+def token_bits(
+    entry_id: str = "e1",
+    *,
+    entry_seq: int = 1,
+    model: str = "mini",
+    tokens: int = 3,
+    seed: int = 0,
+    workspace: str = "w1",
+) -> OutgoingMessage:
+    """A fact about tokens in context."""
+    bits = np.random.default_rng(seed).bytes(8 * tokens)
+    fact = TokenBitsDerived(1_000_000, workspace, entry_id, entry_seq, model, 1, 64, bits, 1, EPOCH_MS, "embed@1")
+    return encode_token_bits(fact, 1)
+
+
 # strategies: few ids and workspaces, so that repeats and conflicts are common
 
 _IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -166,6 +182,12 @@ _WORDS = st.sampled_from(
         "🦜",
         "ß",
         "Ⅷ",
+        "I",
+        "yesterday",
+        "last Friday",
+        "vor 2 Wochen",
+        "7 May 2023",
+        "why?",
     ]
 )
 _TEXTS = st.one_of(
@@ -334,6 +356,24 @@ def rules(draw: st.DrawFn) -> OutgoingMessage:
     )
 
 
+@st.composite
+def token_facts(draw: st.DrawFn) -> OutgoingMessage:
+    """A fact about tokens, often for an entry that is not there, sometimes broken."""
+    made = token_bits(
+        draw(_IDS),
+        entry_seq=draw(st.integers(1, 3)),
+        model=draw(st.sampled_from(["mini", "nomic"])),
+        tokens=draw(st.integers(1, 3)),
+        seed=draw(st.integers(0, 3)),
+        workspace=draw(_WORKSPACES),
+    )
+    if draw(st.integers(0, 9)) == 0:
+        made.headers[draw(st.sampled_from([h.DIM, h.QUANTISER, h.FIRST_PASSAGE]))] = draw(
+            st.sampled_from(["", "0", "9", "-1", "x"])
+        )
+    return made
+
+
 _BROKEN = st.sampled_from(
     [
         OutgoingMessage("journal.w1.c1.a1.x", b"", {}),
@@ -355,7 +395,7 @@ _BROKEN = st.sampled_from(
 @st.composite
 def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
     """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
-    kinds = st.one_of(entries(), entries(), controls(), vectors(), links(), rules(), _BROKEN)
+    kinds = st.one_of(entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), _BROKEN)
     made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
     seq = 0
     stream: list[RawMessage] = []

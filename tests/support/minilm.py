@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crew_journal.consumers.adapters.minilm_weights import install_minilm
+from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
 
 MODEL_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
 
@@ -12,4 +12,5 @@ MODEL_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
 def minilm_cache() -> Path:
     """The cache directory, with MiniLM installed in it."""
     install_minilm(MODEL_CACHE)
+    ensure_static_table(MODEL_CACHE)
     return MODEL_CACHE

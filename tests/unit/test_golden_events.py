@@ -10,7 +10,14 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.control import ControlPayload, control_payloads
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import DocumentWritten, EntryRecorded, LinkDerived, VectorDerived
+from crew_journal.schemas.events.envelope import (
+    DocumentWritten,
+    EntryRecorded,
+    LinkDerived,
+    TokenBitsDerived,
+    VectorDerived,
+)
+from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.upcasters import upcast
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
@@ -61,6 +68,9 @@ VECTOR = VectorDerived(
     "embed@1",
 )
 LINK = LinkDerived(SEQ, "default", "j_2", 41, "j_1", 40, "similar", 0.91, PUBLISHED, "link@1", "platform")
+TOKEN_BITS = TokenBitsDerived(
+    SEQ, "default", "j_1", 41, "all-MiniLM-L6-v2", 1, 128, bytes(range(32)), 1, PUBLISHED, "embed@1"
+)
 DOCUMENT = DocumentWritten(SEQ, "default", "ada", "daily", "2026-11-21", "# Notes\nä\n", "ada", PUBLISHED)
 
 
@@ -68,6 +78,7 @@ DOCUMENT = DocumentWritten(SEQ, "default", "ada", "daily", "2026-11-21", "# Note
     ("name", "event", "message"),
     [
         ("derived.vector.v1", VECTOR, encode_vector(VECTOR, 1)),
+        ("derived.token_bits.v1", TOKEN_BITS, encode_token_bits(TOKEN_BITS, 1)),
         ("derived.link.v1", LINK, encode_link(LINK, 1)),
         ("document.v1", DOCUMENT, encode_document(DOCUMENT, "w_1")),
     ],

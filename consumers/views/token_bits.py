@@ -1,0 +1,126 @@
+"""``entry_token_bits``: the tokens of an entry in context, one bit a dimension, from the facts of embed reactors.
+
+Invariant: one row per (entry, model); of several facts the last counts. A dropped model has no rows, and facts that
+still arrive of it count for nothing until it is added or activated again, as with vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION
+
+_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {TOKEN_BITS} (
+    key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,
+    model VARCHAR NOT NULL, quantiser INTEGER NOT NULL, dim INTEGER NOT NULL, bits BLOB NOT NULL,
+    first_passage USMALLINT NOT NULL, seq UBIGINT NOT NULL)"""
+"""``key`` is a 64-bit hash of (workspace, entry, model): an upsert finds its row by one scan of integers."""
+
+_DROPPED: Final = "token_bits_dropped"
+_DROPPED_DDL: Final = f"CREATE TABLE IF NOT EXISTS {_DROPPED} (model VARCHAR NOT NULL)"
+
+Name = tuple[str, str, str]
+
+
+def _name(fact: TokenBitsDerived) -> Name:
+    return fact.workspace_id, fact.entry_id, fact.model
+
+
+def _key(name: Name) -> int:
+    return int.from_bytes(hashlib.blake2b("\x00".join(name).encode(), digest_size=8).digest(), "little")
+
+
+class TokenBitsProjection:
+    """Folds facts about tokens in context."""
+
+    name: ClassVar[str] = TOKEN_BITS_PROJECTION
+    version: ClassVar[int] = 1
+    ddl: ClassVar[tuple[str, ...]] = (_DDL, _DROPPED_DDL)
+    tables: ClassVar[tuple[str, ...]] = (TOKEN_BITS, _DROPPED)
+    digest: ClassVar[Mapping[str, str]] = {}
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Upsert the batch's facts; forget those of models dropped in it."""
+        decisions = [event for kind in _DECISIONS for event in batch.control(kind)]
+        if not batch.token_bits and not decisions:
+            return
+        dropped = {str(model) for (model,) in tx.rows(f"SELECT model FROM {_DROPPED}")}
+        facts: list[TokenBitsDerived] = []
+        events: list[TokenBitsDerived | EntryRecorded] = [*batch.token_bits, *decisions]
+        for event in sorted(events, key=attrgetter("seq")):
+            if isinstance(event, TokenBitsDerived):
+                if event.model not in dropped:
+                    facts.append(event)
+                continue
+            model, drops = _decided(event)
+            if drops and model is not None and model not in dropped:
+                tx.execute(f"INSERT INTO {_DROPPED} VALUES (?)", [model])
+                tx.execute(f"DELETE FROM {TOKEN_BITS} WHERE model = ?", [model])
+                facts = [fact for fact in facts if fact.model != model]
+                dropped.add(model)
+            elif not drops and model in dropped:
+                tx.execute(f"DELETE FROM {_DROPPED} WHERE model = ?", [model])
+                dropped.remove(model)
+        if facts:
+            self._upsert(facts, tx)
+
+    def _upsert(self, facts: Sequence[TokenBitsDerived], tx: FoldTransaction) -> None:
+        last = {_name(fact): fact for fact in facts}
+        keys = {name: _key(name) for name in last}
+        known = tx.rows(
+            f"SELECT workspace_id, entry_id, model FROM {TOKEN_BITS} WHERE key IN (SELECT unnest(?))",
+            [list(keys.values())],
+        )
+        for workspace, entry, model in known:
+            name = (workspace, entry, model)
+            if name in last:
+                tx.execute(
+                    f"DELETE FROM {TOKEN_BITS} WHERE key = ? AND workspace_id = ? AND entry_id = ? AND model = ?",
+                    [keys[name], *name],
+                )
+        kept = list(last.values())
+        columns: dict[str, Any] = {
+            column: [getattr(fact, column) for fact in kept] for column in ("entry_id", "workspace_id", "model", "bits")
+        }
+        n = len(kept)
+        for column, dtype in (
+            ("entry_seq", np.uint64),
+            ("seq", np.uint64),
+            ("quantiser", np.int32),
+            ("dim", np.int32),
+            ("first_passage", np.uint16),
+        ):
+            columns[column] = np.fromiter((getattr(fact, column) for fact in kept), dtype, n)
+        columns["key"] = np.fromiter(keys.values(), np.uint64, n)
+        tx.insert(TOKEN_BITS, columns)
+
+
+_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
+
+
+def _decided(event: EntryRecorded) -> tuple[str | None, bool]:
+    """The model a control entry decides about, and whether it drops it; None where its word does not count.
+
+    Models are added and dropped by the system workspace alone, activated anywhere.
+    """
+    kind = event.entry.entry_type
+    if kind == EmbeddingsActivated.ENTRY_TYPE:
+        return payload_of(event, EmbeddingsActivated).model, False
+    if event.workspace_id != SYSTEM_WORKSPACE:
+        return None, False
+    if kind == EmbeddingsAdded.ENTRY_TYPE:
+        return payload_of(event, EmbeddingsAdded).model, False
+    return payload_of(event, EmbeddingsDropped).model, True
+
+
+PROJECTION = TokenBitsProjection

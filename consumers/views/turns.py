@@ -1,0 +1,49 @@
+"""``conversation_turns``: what each turn of a conversation shows of itself, for recipes that understand conversation.
+
+Invariant: one row for every entry of a conversation type, a function of the entry alone; no weights and no tokenizer
+are needed, so a node without a model folds the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.consumers.turn_columns import batch_turns, blobs
+from crew_journal.schemas.rules import turns, word_pieces
+from crew_journal.schemas.views import TURNS, TURNS_PROJECTION
+
+
+class TurnsProjection:
+    """Folds turns of conversation."""
+
+    name: ClassVar[str] = TURNS_PROJECTION
+    version: ClassVar[int] = 100 * turns.VERSION + word_pieces.VERSION
+    ddl: ClassVar[tuple[str, ...]] = (
+        f"""CREATE TABLE IF NOT EXISTS {TURNS} (ws UBIGINT NOT NULL, doc UBIGINT NOT NULL, flags UTINYINT NOT NULL,
+        pieces BLOB NOT NULL, first_passage USMALLINT NOT NULL, days BLOB NOT NULL)""",
+    )
+    tables: ClassVar[tuple[str, ...]] = (TURNS,)
+    digest: ClassVar[Mapping[str, str]] = {}
+
+    def prepare(self, batch: Batch) -> None:
+        """Compute the batch's columns ahead of the transaction."""
+        if batch.entries:
+            batch_turns(batch)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Append the batch's turns."""
+        columns = batch_turns(batch) if batch.entries else None
+        if columns is not None:
+            tx.insert(
+                TURNS,
+                {
+                    **{name: columns[name] for name in ("ws", "doc", "flags", "first_passage")},
+                    "pieces": blobs(columns["pieces"], columns["piece_ends"]),
+                    "days": blobs(columns["days"], columns["day_ends"]),
+                },
+            )
+
+
+PROJECTION = TurnsProjection

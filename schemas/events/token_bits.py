@@ -1,0 +1,84 @@
+"""The fact ``derived.<workspace>.token_bits``: the tokens of an entry in context, one bit a dimension.
+
+Why a fact: the bits come out of a model, and a rebuild calls none. Readers older than this kind see an unknown derived
+fact and pass it over. Invariant: ``encode`` and ``decode`` are inverse; the body is whole tokens of ``dim / 8`` bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.envelope import TokenBitsDerived
+from crew_journal.schemas.ids import derived_id, is_id, message_id
+from crew_journal.schemas.subjects import DerivedKind, derived_subject
+
+WORD_BITS: Final = 64
+"""Bits are compared by 64-bit words, so a token is a whole number of them."""
+MAX_DIM: Final = 4_096
+MAX_TOKENS: Final = 1_024
+"""Tokens of one fact; two passages of 126 word pieces make 252 at most."""
+
+
+def encode_token_bits(event: TokenBitsDerived, version: int, generation: int = 0) -> OutgoingMessage:
+    """The message of the fact; ``seq`` and ``published_ms`` are the broker's to give.
+
+    Args:
+        event: The fact.
+        version: Version of the reactor, part of the deterministic id.
+        generation: As in ``encode_vector``: facts filled anew after the model was dropped are others.
+    """
+    cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
+    what = f"{event.model}/token_bits/{event.quantiser}"
+    fact_id = derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
+    headers = {
+        h.MSG_ID: message_id(event.workspace_id, fact_id),
+        h.FORMAT: h.FORMAT_VERSION,
+        h.ENTRY_ID: event.entry_id,
+        h.ENTRY_SEQ: str(event.entry_seq),
+        h.MODEL: event.model,
+        h.QUANTISER: str(event.quantiser),
+        h.DIM: str(event.dim),
+        h.FIRST_PASSAGE: str(event.first_passage),
+        h.REACTOR: event.reactor,
+        h.DERIVED_FROM: event.entry_id,
+    }
+    return OutgoingMessage(derived_subject(event.workspace_id, DerivedKind.TOKEN_BITS), event.bits, headers)
+
+
+def decode_token_bits(
+    seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int
+) -> TokenBitsDerived:
+    """The fact from its message.
+
+    Raises:
+        FoldError: If a header is missing or malformed or the body is not whole tokens.
+    """
+    try:
+        event = TokenBitsDerived(
+            seq=seq,
+            workspace_id=workspace_id,
+            entry_id=headers[h.ENTRY_ID],
+            entry_seq=int(headers[h.ENTRY_SEQ]),
+            model=headers[h.MODEL],
+            quantiser=int(headers[h.QUANTISER]),
+            dim=int(headers[h.DIM]),
+            bits=body,
+            first_passage=int(headers[h.FIRST_PASSAGE]),
+            published_ms=published_ms,
+            reactor=headers.get(h.REACTOR, ""),
+        )
+    except KeyError as missing:
+        raise FoldError(f"the token bits at {seq} lack the header {missing.args[0]}") from None
+    except ValueError as bad:
+        raise FoldError(f"the token bits at {seq} have a malformed header: {bad}") from None
+    fits = is_id(event.entry_id) and 0 < event.entry_seq < seq and 0 < event.quantiser < 2**31
+    if not fits or not 0 < event.dim <= MAX_DIM or event.dim % WORD_BITS:
+        raise FoldError(f"the token bits at {seq} name no possible entry, quantiser or dimension")
+    tokens, rest = divmod(len(body), event.dim // 8)
+    if rest or not 0 < tokens <= MAX_TOKENS or not 0 < event.first_passage <= tokens:
+        raise FoldError(f"the token bits at {seq} have {len(body)} bytes, which are no tokens of {event.dim} bits")
+    return event

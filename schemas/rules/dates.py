@@ -1,0 +1,176 @@
+"""Which days a text names: "yesterday", "last Friday", "two weeks ago", "May 2023", resolved against the text's own day.
+
+Why our own and no library: docs/adr/0008-turns.md. Invariant: pure; days are counted from 1970-01-01 (UTC), intervals
+are closed, and the same text and day give the same intervals for ever (a change is a new ``turns.VERSION``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from crew_journal.schemas.languages import DatePattern, Language
+
+DAY_MS: Final = 86_400_000
+MAX_TEXT: Final = 2_000
+"""Characters of a text that are searched for dates: a summary."""
+_ERA_DAYS: Final = 146_097
+_EPOCH_SHIFT: Final = 719_468
+_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_STEPS: Final = {"previous": -1, "this": 0, "following": 1}
+
+
+class Days(NamedTuple):
+    """A closed interval of days since 1970-01-01."""
+
+    first: int
+    last: int
+
+    @property
+    def length(self) -> int:
+        """How many days."""
+        return self.last - self.first + 1
+
+
+def days_named(folded: str, own_day: int, language: Language) -> list[Days]:
+    """The intervals a text names, each stretch of text read once, the more specific reading first.
+
+    Args:
+        folded: The text, folded (``text.fold``).
+        own_day: The day it was said on, days since 1970-01-01.
+        language: Its language.
+    """
+    return list(_read(folded[:MAX_TEXT], own_day, language.dates, language))
+
+
+def explicit_days(folded: str, language: Language) -> list[Days]:
+    """The intervals a text names by themselves, whatever day it is said on: those with a year."""
+    dates = [kind for kind in language.dates if kind.rule == "date" and "year" in kind.pattern.groupindex]
+    return list(_read(folded[:MAX_TEXT], None, dates, language))
+
+
+def _read(
+    folded: str, own_day: int | None, kinds: tuple[DatePattern, ...] | list[DatePattern], language: Language
+) -> Iterator[Days]:
+    taken: list[tuple[int, int]] = []
+    for kind in kinds:
+        for found in kind.pattern.finditer(folded):
+            begin, end = found.span()
+            if any(begin < last and first < end for first, last in taken):
+                continue
+            days = _days(kind, found.groupdict(), own_day, language)
+            if days is not None:
+                taken.append((begin, end))
+                yield days
+
+
+def _days(kind: DatePattern, parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
+    if kind.rule == "date":
+        return _date(parts, own_day, language)
+    if own_day is None:
+        return None
+    if kind.rule == "day":
+        return Days(own_day + kind.offset, own_day + kind.offset)
+    if (weekday := parts.get("weekday")) is not None:
+        return _weekday(kind.rule, language.weekdays[weekday], own_day)
+    unit = language.units[parts["unit"] or ""]
+    number = parts.get("n")
+    if number is None:
+        return _calendar(unit, _STEPS[kind.rule], own_day)
+    count = int(number) if number.isdecimal() else language.numbers[number]
+    return _distant(unit, -count if kind.rule == "ago" else count, own_day)
+
+
+def _weekday(rule: str, weekday: int, own_day: int) -> Days:
+    """The nearest such day before the text's own ("on Friday", "last Friday"), or after it ("next Friday")."""
+    today = (own_day + 3) % 7  # 1970-01-01 was a Thursday
+    back, ahead = (today - weekday - 1) % 7 + 1, (weekday - today - 1) % 7 + 1
+    day = own_day - back if rule == "previous" else own_day + ahead
+    return Days(day, day)
+
+
+def _calendar(unit: str, step: int, own_day: int) -> Days:
+    """The calendar's week, month … before, around or after the text's own day."""
+    if unit == "day":
+        return Days(own_day + step, own_day + step)
+    monday = own_day - (own_day + 3) % 7 + 7 * step
+    if unit == "week":
+        return Days(monday, monday + 6)
+    if unit == "weekend":
+        return Days(monday + 5, monday + 6)
+    year, month, _ = civil(own_day)
+    if unit == "month":
+        return _month(*divmod(year * 12 + month - 1 + step, 12))
+    return _year(year + step)
+
+
+def _distant(unit: str, count: int, own_day: int) -> Days:
+    """So many units away; the longer the unit, the vaguer what is meant."""
+    if unit == "day":
+        return Days(own_day + count, own_day + count)
+    if unit in ("week", "weekend"):
+        return Days(own_day + 7 * count - 3, own_day + 7 * count + 3)
+    return _calendar(unit, count, own_day)
+
+
+def _date(parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
+    named, numbered, said = parts.get("month"), parts.get("month_number"), parts.get("year")
+    month = language.months[named] if named else int(numbered) if numbered else 0
+    if said:
+        year = int(said)
+    elif own_day is None:
+        return None
+    else:
+        year = _nearest_year(month, own_day)
+    if not month:
+        return _year(year)
+    if month > 12:
+        return None
+    if day := parts.get("day"):
+        if int(day) > month_length(year, month):
+            return None
+        at = days_from_civil(year, month, int(day))
+        return Days(at, at)
+    return _month(year, month - 1)
+
+
+def _nearest_year(month: int, own_day: int) -> int:
+    """The year in which a month without a year lies nearest to the day it was named on."""
+    year, own_month, _ = civil(own_day)
+    return year - (month - own_month > 6) + (month - own_month < -6)
+
+
+def _year(year: int) -> Days:
+    return Days(days_from_civil(year, 1, 1), days_from_civil(year, 12, 31))
+
+
+def _month(year: int, month_from_0: int) -> Days:
+    first = days_from_civil(year, month_from_0 + 1, 1)
+    return Days(first, first + month_length(year, month_from_0 + 1) - 1)
+
+
+def month_length(year: int, month: int) -> int:
+    """Days of a month, 1..12."""
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return _MONTH_DAYS[month - 1] + (month == 2 and leap)
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar, by integers only, so any year will do.
+
+    Source: Hinnant, "chrono-compatible low-level date algorithms".
+    """
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * _ERA_DAYS + of_era * 365 + of_era // 4 - of_era // 100 + of_year - _EPOCH_SHIFT
+
+
+def civil(day: int) -> tuple[int, int, int]:
+    """Year, month and day of days since 1970-01-01; inverse of ``days_from_civil``."""
+    era, of_era = divmod(day + _EPOCH_SHIFT, _ERA_DAYS)
+    year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + (3 if shifted < 10 else -9)
+    return year_of_era + era * 400 + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1

@@ -1,0 +1,71 @@
+"""Words → word pieces of BERT's uncased vocabulary, for the static table of late interaction.
+
+Why our own and not the model's tokenizer: a fold must give the same rows on a node that has no weights, and cutting
+each distinct word once costs a tenth of cutting every text (docs/adr/0008-turns.md). For words of letters and digits,
+which is all that counts here, the pieces are those of the model's tokenizer (a test compares them).
+
+Invariant: pure; a change is a new ``VERSION`` and a rebuild of the view of turns.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from typing import Final
+
+from crew_journal.schemas.rules.text import STOP_WORDS
+from crew_journal.schemas.vocabulary import vocabulary
+
+VERSION: Final = 1
+MAX_WORD: Final = 100
+"""Characters; BERT calls a longer word unknown."""
+PASSAGE_WORDS: Final = 110
+"""Words of a passage, about the 126 word pieces of facts/conversational-recall.md. Long entries (eight turns joined,
+recall@10): cut here .874, at 126 pieces .863, at sentence ends .863."""
+PASSAGES: Final = 2
+_PREFIX: Final = "##"
+
+
+@lru_cache(maxsize=200_000)
+def pieces_of(word: str) -> tuple[int, ...]:
+    """Ids of the pieces of a folded word; none for a stop word or a word the vocabulary cannot write."""
+    if word in STOP_WORDS or len(word) > MAX_WORD:
+        return ()
+    if word.isascii():
+        return _cut(word)
+    bare = "".join(ch for ch in unicodedata.normalize("NFD", word) if unicodedata.category(ch) != "Mn")
+    pieces: list[int] = []
+    for part in _apart(bare):
+        pieces += _cut(part)
+    return tuple(pieces)
+
+
+def _cut(word: str) -> tuple[int, ...]:
+    """Greedy, longest match first (Wu et al., 2016)."""
+    known = vocabulary()
+    pieces: list[int] = []
+    start = 0
+    while start < len(word):
+        prefix = _PREFIX if start else ""
+        for end in range(len(word), start, -1):
+            piece = known.get(prefix + word[start:end])
+            if piece is not None:
+                pieces.append(piece)
+                start = end
+                break
+        else:
+            return ()
+    return tuple(pieces)
+
+
+def _apart(word: str) -> list[str]:
+    """Ideographs stand alone in BERT's vocabulary."""
+    parts: list[str] = []
+    run = ""
+    for ch in word:
+        if "\u3400" <= ch <= "\u9fff" or "\uf900" <= ch <= "\ufaff":
+            parts += [run, ch]
+            run = ""
+        else:
+            run += ch
+    return [part for part in (*parts, run) if part]

@@ -1,0 +1,151 @@
+"""What turns of conversation show, one by one and by the batch; word pieces as the model's own tokenizer cuts them."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.events import entries
+from support.minilm import minilm_cache
+from support.recall import recorded
+from tokenizers import Tokenizer
+
+from crew_journal.consumers.projection import Batch
+from crew_journal.consumers.turn_columns import batch_turns
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.languages import language_of, languages
+from crew_journal.schemas.rules.dates import DAY_MS
+from crew_journal.schemas.rules.text import STOP_WORDS, strings_in, tokens_of
+from crew_journal.schemas.rules.turns import (
+    FIRST_PERSON,
+    MAX_WORDS,
+    NUMBER,
+    QUESTION,
+    TIME,
+    TURN,
+    ends_with_question,
+    intervals_of,
+    meanings_of,
+    question_of,
+)
+from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES, pieces_of
+from crew_journal.schemas.vocabulary import SIZE, vocabulary
+
+
+def flags_of(text: str) -> int:
+    columns = batch_turns(Batch([recorded(1, text)], 1, 1))
+    assert columns is not None
+    return int(columns["flags"][0])
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("I went to the market", FIRST_PERSON),
+        ("Our dog is great", FIRST_PERSON),
+        ("She painted it yesterday", TIME),
+        ("It was in 2019 that she moved", TIME | NUMBER),
+        ("The bill is for 42 euros", NUMBER),
+        ("What did you do?", QUESTION),
+        ("What is that? [image: a red door]", QUESTION),
+        ("Die Rechnung ist von gestern", TIME),
+        ("Ich habe das nicht gesagt", FIRST_PERSON),
+        ("Am die Under", 0),
+        ("Why? Nobody knows", 0),
+        ("ok", 0),
+    ],
+)
+def test_a_turn_shows_its_features_in_its_own_language(text: str, flags: int) -> None:
+    assert flags_of(text) == flags | TURN
+
+
+def test_a_words_meaning_depends_on_the_language() -> None:
+    english, german = languages()
+    assert language_of(tokens_of("der Hund ist nicht im Haus")) is german
+    assert language_of(tokens_of("the dog is not in the house")) is english
+    assert language_of([]) is english
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [
+        ("When did Maria move?", "asks_when"),
+        ("Wann ist Maria umgezogen?", "asks_when"),
+        ("How many dogs does she have?", "asks_number"),
+        ("Wie viele Hunde hat sie?", "asks_number"),
+        ("What did I say about rent?", "first_person"),
+        ("Was habe ich über die Miete gesagt?", "first_person"),
+        ("What did you recommend for my knee?", "asks_assistant"),
+        ("Was hast du mir empfohlen?", "asks_assistant"),
+    ],
+)
+def test_a_query_asks_for_what_it_says(query: str, asks: str) -> None:
+    assert getattr(question_of(query), asks)
+
+
+@pytest.mark.parametrize("query", ["Can you suggest a film?", "Kannst du mir einen Film empfehlen?", "Who sings?"])
+def test_a_request_is_no_question_about_the_assistant(query: str) -> None:
+    assert not question_of(query).asks_assistant
+
+
+def recorded_entries() -> st.SearchStrategy[list[EntryRecorded]]:
+    def read(messages: list) -> list[EntryRecorded]:
+        found = []
+        for seq, message in enumerate(messages, 1):
+            try:
+                event = decode(seq, message.subject, message.headers, message.body, 0)
+            except FoldError:
+                continue
+            if isinstance(event, EntryRecorded):
+                found.append(event)
+        return found
+
+    return st.lists(entries(), max_size=12).map(read)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(recorded_entries())
+def test_a_batch_of_turns_says_what_each_turn_says_by_itself(events: list[EntryRecorded]) -> None:
+    columns = batch_turns(Batch(events, 1, 99))
+    turns = [event for event in events if event.entry.entry_type == "peer.conversation"]
+    assert (columns is None) == (not turns)
+    for at, event in enumerate(turns):
+        assert columns is not None
+        words = tokens_of(" ".join((event.entry.summary, *strings_in(event.entry.payload))))[:MAX_WORDS]
+        language = language_of(words)
+        flags = TURN | (QUESTION if ends_with_question(event.entry.summary) else 0)
+        for word in words:
+            flags |= meanings_of(word)[languages().index(language)].flags
+        begin, end = ([0, *columns["piece_ends"]][at], columns["piece_ends"][at])
+        first_day, last_day = ([0, *columns["day_ends"]][at], columns["day_ends"][at])
+        days = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, language) if flags & TIME else []
+        pieces = [piece for word in words[: PASSAGE_WORDS * PASSAGES] for piece in pieces_of(word)]
+        first = sum(len(pieces_of(word)) for word in words[:PASSAGE_WORDS])
+        assert int(columns["doc"][at]) == event.seq
+        assert int(columns["flags"][at]) == flags
+        assert columns["pieces"][begin:end].tolist() == pieces
+        assert int(columns["first_passage"][at]) == first
+        assert [tuple(day) for day in columns["days"][first_day:last_day].tolist()] == days
+
+
+def test_word_pieces_are_those_of_the_models_tokenizer() -> None:
+    tokenizer = Tokenizer.from_file(str(minilm_cache() / "all-MiniLM-L6-v2" / "tokenizer.json"))
+    tokenizer.no_padding()
+    assert dict(vocabulary()) == tokenizer.get_vocab()
+    assert len(vocabulary()) == SIZE
+    texts = [
+        "Caroline painted unbelievably beautiful watercolours",
+        "naïve café über 2023 x1y2",
+        "日本語 text Größenordnung",
+    ]
+    for text in texts:
+        words = [word for word in tokens_of(text) if word not in STOP_WORDS]
+        ours = [piece for word in words for piece in pieces_of(word)]
+        theirs = tokenizer.encode(" ".join(words), add_special_tokens=False).ids
+        assert ours == [piece for piece in theirs if piece != vocabulary()["[UNK]"]]
+
+
+def test_stop_words_and_what_the_vocabulary_cannot_write_have_no_pieces() -> None:
+    assert pieces_of("the") == pieces_of("🦜") == pieces_of("x" * 101) == ()
+    assert np.all(np.array(pieces_of("memory")) < SIZE)

@@ -126,6 +126,10 @@ class HotCache:
             return self._active.of(workspace_id)
         return slot.index.model
 
+    def active_model(self, workspace_id: str) -> str | None:
+        """The model that is active in a workspace as far as the views have come, whether or not queries meet it yet."""
+        return self._active.of(workspace_id)
+
     async def settled(self) -> None:
         """Wait until every index in use meets the vectors of its active model."""
         while switching := [slot.switching for slot in self._slots.values() if slot.switching is not None]:

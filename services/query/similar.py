@@ -72,4 +72,8 @@ class SimilarEntries:
             ViewsBehind: If the views do not pass the fact in time.
         """
         await self._views.wait_for(fact.seq, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION)
-        return nearest(await self._cache.get(fact.workspace_id, fact.seq), fact, k, threshold)
+        if self._cache.active_model(fact.workspace_id) != fact.model:
+            return []
+        await self._cache.get(fact.workspace_id, fact.seq)
+        index, matrix = await self._cache.with_matrix(fact.workspace_id, fact.model)
+        return nearest(index.over(matrix), fact, k, threshold)

@@ -187,6 +187,19 @@ async def test_workspaces_crews_and_other_models_are_not_linked(linking: Linking
     assert {edge[:2] for edge in linking.edges("w2")} == {("b2", "b1")}
 
 
+async def test_after_a_switch_the_new_models_facts_are_linked_from_the_first_on(linking: Linking) -> None:
+    await linking.both("e1", 0)
+    reactor = await linking.reactor()
+    await linking.idle(reactor)
+    active = EmbeddingsActivated(model="nomic", embedder="ollama", dim=2)
+    await linking.stack.services.journal.record("w1", active, summary="nomic is active")  # type: ignore[attr-defined]
+    await linking.both("e2", 0, model="nomic")
+    await linking.both("e3", 0, model="nomic")
+    await linking.both("e4", 0)
+    await linking.idle(reactor)
+    assert {edge[:2] for edge in linking.edges()} == {("e3", "e2")}
+
+
 async def test_run_again_from_the_beginning_it_publishes_nothing_twice(linking: Linking) -> None:
     """Contract §7: idempotent."""
     for number in range(1, 6):

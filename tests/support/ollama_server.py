@@ -86,6 +86,8 @@ class OllamaServer:
     """Inputs that contain this are refused with 400, and the whole batch with them, as Ollama does."""
     answers: tuple[int, str] | None = None
     """Status and error text given to every embed request instead of vectors."""
+    says: str = '{"contradicts": true}'
+    """What its chat models answer, whatever they are asked."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -223,6 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._no_model(body)
         elif self.path == "/api/embed":
             self._embed(body)
+        elif self.path == "/api/chat":
+            self._chat(body)
         else:
             self._answer(404, {"error": "not found"})
 
@@ -242,6 +246,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _no_model(self, body: dict[str, Any]) -> None:
         self._answer(404, {"error": f'model "{body.get("model")}" not found, try pulling it first'})
+
+    def _chat(self, body: dict[str, Any]) -> None:
+        state = self.server_state
+        if state._failure == "slow":
+            state._hold()
+            if state._http is None:
+                self.close_connection = True
+                return
+        if state._failure == "model-missing" or not self._known(body.get("model", "")):
+            self._no_model(body)
+        elif state._failure == "server-error":
+            self._answer(500, {"error": "llama runner process has terminated"})
+        else:
+            said = {"model": body["model"], "message": {"role": "assistant", "content": state.says}, "done": True}
+            answer = b"<html>a proxy's greeting</html>" if state._failure == "not-json" else json.dumps(said).encode()
+            self._send(200, answer, cut=state._failure == "half-answer")
 
     def _embed(self, body: dict[str, Any]) -> None:
         state = self.server_state

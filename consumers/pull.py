@@ -58,10 +58,13 @@ class Durable:
 
     Attributes:
         name: ``[A-Za-z0-9_-]``; processes that use the same name share the messages.
-        filter_subjects: What the caller wants; none overlaps another. Servers before ``FILTERS_SINCE`` deliver all.
+        filter_subjects: What the caller wants; none overlaps another. Servers before ``FILTERS_SINCE`` deliver all,
+            unless it is ``sparse``.
         ack_wait_s: Seconds until an unacked message comes again; ``in_progress`` starts them anew.
         max_ack_pending: Unacked messages of all processes together, those put off included.
         description: Shown by the broker's tools.
+        sparse: What is wanted is rare, so servers of every version filter: slow for each message that passes, it is still
+            less than reading everything.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Durable:
     ack_wait_s: float
     max_ack_pending: int
     description: str = ""
+    sparse: bool = False
 
 
 class PullConsumer:
@@ -219,7 +223,8 @@ class PullConsumer:
 
     def _filters(self) -> tuple[str, ...]:
         version = self._client.connected_server_version
-        return self._durable.filter_subjects if (version.major, version.minor) >= FILTERS_SINCE else ()
+        filters = self._durable.sparse or (version.major, version.minor) >= FILTERS_SINCE
+        return self._durable.filter_subjects if filters else ()
 
     async def _on_message(self, message: Msg) -> None:
         self._arrived.put_nowait(message)

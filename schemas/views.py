@@ -42,6 +42,10 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   ``dropped_seq`` is the last drop (0 if none): what is filled after it is filled anew; ``seq`` the last decision.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
   VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded.
+- ``memory_health_snapshots``: one row per (workspace, crew, day), crew NULL for the workspace as a whole: ``workspace_id,
+  crew_id, snapshot_date VARCHAR, measured_at BIGINT`` (ms)``, freshness, coverage, coherence, efficiency, reachability,
+  score DOUBLE, band VARCHAR``, the metrics and the score again as ``legacy_…``, ``reasons, next_step, counts VARCHAR``
+  (JSON list, text, JSON object)``, model VARCHAR, rules INTEGER, seq UBIGINT``.
 - ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
 """
 
@@ -60,6 +64,7 @@ RELATIONS: Final = "memory_relations"
 AGENTS: Final = "agents"
 CREWS: Final = "crews"
 EMBEDDING_MODELS: Final = "embedding_models"
+HEALTH_SNAPSHOTS: Final = "memory_health_snapshots"
 
 
 class ModelState(StrEnum):
@@ -84,6 +89,7 @@ RELATIONS_PROJECTION: Final = "relations"
 AGENTS_PROJECTION: Final = "agents"
 TURNS_PROJECTION: Final = "turns"
 TOKEN_BITS_PROJECTION: Final = "token_bits"
+HEALTH_PROJECTION: Final = "health"
 
 ENTRY_COLUMNS: Final = (
     "seq",

@@ -23,6 +23,8 @@ from crew_journal.schemas.events.control import (
     EmbeddingsAdded,
     EmbeddingsDropped,
     EventParked,
+    HealthMetrics,
+    HealthRecorded,
     RelationAsserted,
     RelationRetracted,
     TokenCreated,
@@ -73,7 +75,12 @@ def entry(
 
 
 def control(
-    payload: ControlPayload | Mapping[str, Any], entry_id: str, *, entry_type: str = "", workspace: str = "_system"
+    payload: ControlPayload | Mapping[str, Any],
+    entry_id: str,
+    *,
+    entry_type: str = "",
+    workspace: str = "_system",
+    ts_ms: int = EPOCH_MS,
 ) -> OutgoingMessage:
     """A control entry; a mapping instead of a model may be as wrong as a test likes."""
     if isinstance(payload, ControlPayload):
@@ -88,6 +95,7 @@ def control(
         control=True,
         actor_type="system",
         payload=dict(payload),
+        ts_ms=ts_ms,
     )
 
 
@@ -255,8 +263,29 @@ _RELATED = st.sampled_from(
     ]
 )
 _RELATIONS = st.sampled_from(["similar", "contradicts", "supports"])
+_METRICS = st.sampled_from(
+    [
+        HealthMetrics(freshness=None, coverage=None, coherence=None, efficiency=None, reachability=None),
+        HealthMetrics(freshness=100, coverage=33.3333, coherence=0, efficiency=None, reachability=50),
+    ]
+)
+_HEALTH = st.builds(
+    HealthRecorded,
+    crew_id=st.sampled_from([None, "c1"]),
+    date=st.sampled_from(["2026-11-20", "2026-11-21"]),
+    rules=st.just(1),
+    metrics=_METRICS,
+    score=st.sampled_from([None, 12.5]),
+    band=st.sampled_from([None, "red"]),
+    legacy=_METRICS,
+    legacy_score=st.just(40.0),
+    reasons=st.sampled_from([(), ("coverage 3: naïve",)]),
+    counts=st.sampled_from([{}, {"indexed": 3, "embeddable": 9}]),
+    model=st.sampled_from([None, "mini"]),
+)
 _CONTROLS = st.one_of(
     _TOKENS,
+    _HEALTH,
     st.builds(
         AgentRegistered,
         agent_id=st.sampled_from(["a1", "a2"]),
@@ -300,7 +329,13 @@ def controls(draw: st.DrawFn) -> OutgoingMessage:
     made = draw(_CONTROLS)
     payload: ControlPayload | Mapping[str, Any] = made if draw(st.integers(0, 4)) else {"nonsense": 1}
     name = draw(st.sampled_from(["n1", "n2", "n3", "n4", "n5", "n6", "n7"]))
-    return control(payload, name, entry_type=made.ENTRY_TYPE, workspace=draw(st.sampled_from(["_system", "w1", "w2"])))
+    return control(
+        payload,
+        name,
+        entry_type=made.ENTRY_TYPE,
+        workspace=draw(st.sampled_from(["_system", "w1", "w2"])),
+        ts_ms=draw(st.sampled_from([EPOCH_MS, EPOCH_MS + 1, EPOCH_MS - 86_400_000])),
+    )
 
 
 @st.composite

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from nats.aio.client import Client
 
 from crew_journal.schemas.ports import Embedder, Publisher, SimilarReader, ViewReader
+from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.settings import Settings
 
 
@@ -73,7 +74,7 @@ class ReactorContext:
             views have nothing to do.
         similar: Finds an entry's nearest earlier ones; None likewise.
         embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
-        embedder_trouble: What ails the embedder (its last outcome), None if nothing does.
+        embedder_trouble: What ails a model's embedder (its last outcome) and since when, None if nothing does.
     """
 
     client: Client
@@ -84,7 +85,7 @@ class ReactorContext:
     settings: Settings
     views: ViewReader | None = None
     similar: SimilarReader | None = None
-    embedder_trouble: Callable[[], str | None] = lambda: None
+    embedder_trouble: Callable[[str | None], Trouble | None] = lambda _model: None
     embedding_generation: int = 0
 
 

@@ -122,12 +122,12 @@ class ViewStore:
             self._cursors[thread.ident or 0] = (thread, cursor)
         return cursor
 
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a parametrised query; blocking, on the calling thread's own cursor."""
         with self._reading() as cursor:
             return cursor.execute(sql, params).fetchall()
 
-    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
+    def columns(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """The result as a ``pyarrow.Table``; blocking, on the calling thread's own cursor."""
         with self._reading() as cursor:
             return arrow_table(cursor, sql, params)

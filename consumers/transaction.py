@@ -53,9 +53,10 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
         raise
 
 
-def arrow_table(con: duckdb.DuckDBPyConnection, sql: str, params: Sequence[Any] = ()) -> Any:
+def arrow_table(con: duckdb.DuckDBPyConnection, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
     """The result of a query as a ``pyarrow.Table``: one copy, no Python objects."""
-    relation: Any = con.sql(sql, params=list(params) or None)
+    given = dict(params) if isinstance(params, Mapping) else list(params)
+    relation: Any = con.sql(sql, params=given or None)
     return relation.to_arrow_table()
 
 

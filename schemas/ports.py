@@ -142,11 +142,11 @@ class SimilarReader(Protocol):
 class ViewReader(Protocol):
     """Read access to the DuckDB views; blocking, one cursor per calling thread, safe beside the writer."""
 
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a parametrised query."""
+    def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a parametrised query; a mapping fills ``$name``, a sequence ``?`` or ``$1``."""
         ...
 
-    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
+    def columns(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """The result as a ``pyarrow.Table`` (one copy, no Python objects)."""
         ...
 

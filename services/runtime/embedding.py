@@ -15,10 +15,17 @@ from typing import Any, Final
 
 from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
 from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
-from crew_journal.schemas.errors import CrewJournalError
+from crew_journal.schemas.errors import (
+    CrewJournalError,
+    EmbedderBadAnswer,
+    EmbedderModelMissing,
+    EmbedderUnavailable,
+)
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import Embedder, ViewReader
+from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.timestamps import format_ts
 from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
 from crew_journal.services.journal.activation import activate_embeddings
 from crew_journal.services.journal.append import Journal
@@ -30,6 +37,13 @@ _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 
 _STATES: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
 _PINNED: Final = f"""SELECT a.model, m.state FROM embeddings_active a LEFT JOIN {EMBEDDING_MODELS} m USING (model)
     WHERE a.workspace_id = ? AND m.state IS DISTINCT FROM '{ModelState.DROPPED.value}'"""
+
+_TROUBLES: Final = {
+    EmbedderUnavailable.__name__: "does not answer",
+    EmbedderModelMissing.__name__: "is not on its server",
+    EmbedderBadAnswer.__name__: "answers with what is no vector of its own",
+}
+"""What the last outcome means, in words."""
 
 
 class Embedding:
@@ -132,10 +146,16 @@ class Embedding:
 
     # figures
 
-    def trouble(self) -> str | None:
-        """What ails the embedder of the default model, None if nothing does."""
-        observed = self._default()
-        return f"no embedder: {self.choice.reason}" if observed is None else observed.outcome.error
+    def trouble(self, model: str | None) -> Trouble | None:
+        """What ails the embedder of a model, None if nothing does; without addresses, for everybody may read it."""
+        observed = self._running.get(model) if model is not None else None
+        if observed is None:
+            return Trouble(f"this node has no embedder for {model}" if model else "this node has no embedder")
+        outcome = observed.outcome
+        if outcome.error is None:
+            return None
+        what = _TROUBLES.get(outcome.error, f"fails with {outcome.error}")
+        return Trouble(f"{outcome.model} {what}", format_ts(outcome.since) if outcome.since is not None else "")
 
     def outcomes(self) -> dict[str, Mapping[str, Any]]:
         """Model → how its last call ended."""

@@ -1,0 +1,76 @@
+"""How reactors write down what they found or did: control entries as messages.
+
+Invariant: a fact's id and content hash follow from its cause alone, so a reactor that runs again, with other figures
+perhaps, repeats the fact and does not contradict it: the first one counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import orjson
+
+from crew_journal.schemas.entry import ActorType, Severity
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.control import ControlPayload
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ids import message_id
+from crew_journal.schemas.subjects import control_subject
+from crew_journal.schemas.timestamps import format_ms
+
+_CONTENT_BYTES: Final = 16
+
+
+def encode_control(
+    workspace_id: str,
+    payload: ControlPayload,
+    *,
+    fact_id: str,
+    cause: str,
+    reactor: str,
+    summary: str,
+    severity: Severity = Severity.INFO,
+    ts_ms: int | None = None,
+    crew_id: str | None = None,
+) -> OutgoingMessage:
+    """A control entry of a reactor as its message.
+
+    Args:
+        workspace_id: The workspace.
+        payload: What was found or done.
+        fact_id: Its id, derived from the cause.
+        cause: Id of the entry it is derived from.
+        reactor: ``name@version``.
+        summary: One line for the reader of the journal.
+        severity: How bad it is.
+        ts_ms: Its time, milliseconds since the epoch; the broker's if absent.
+        crew_id: The crew it concerns.
+    """
+    record: dict[str, Any] = {
+        "id": fact_id,
+        "workspace_id": workspace_id,
+        "entry_type": payload.ENTRY_TYPE,
+        "schema_version": payload.VERSION,
+        "severity": severity.value,
+        "actor_type": ActorType.SYSTEM.value,
+        "actor_id": reactor,
+        "summary": summary,
+        "payload": payload.model_dump(mode="json"),
+        "refs": {"derived_from": [cause]},
+    }
+    if ts_ms is not None:
+        record["ts"] = format_ms(ts_ms)
+    if crew_id is not None:
+        record["crew_id"] = crew_id
+    identity = message_id(workspace_id, fact_id)
+    named = f"{payload.ENTRY_TYPE}\x00{identity}\x00{cause}".encode()
+    headers = {
+        h.MSG_ID: identity,
+        h.ENTRY_ID: fact_id,
+        h.CONTENT_HASH: hashlib.blake2b(named, digest_size=_CONTENT_BYTES).hexdigest(),
+        h.FORMAT: h.FORMAT_VERSION,
+        h.REACTOR: reactor,
+        h.DERIVED_FROM: cause,
+    }
+    return OutgoingMessage(control_subject(workspace_id, payload.ENTRY_TYPE), orjson.dumps(record), headers)

@@ -1,0 +1,232 @@
+"""What a memory's health is measured from: counts by SQL, nearest cosines by numpy, for a workspace and each of its crews.
+
+Invariant: as of an instant: entries published, vectors indexed, edges and recalls recorded after it do not count (what was
+retracted or re-embedded since is seen as it is now). All windows are compared as instants in milliseconds, never as text.
+Memory is bounded: one crew's sample and one chunk of vectors at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.schemas.events.control import MemorySearched
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
+from crew_journal.schemas.views import EMBEDDINGS, ENTRIES, RELATIONS
+
+DAY_MS: Final = 86_400_000
+CHUNK: Final = 4_096
+"""Vectors compared with a sample at once: 16 MiB of cosines."""
+_FLOAT32: Final = np.dtype("<f4")
+_WEEK_DAYS: Final = 7
+_MONTH_DAYS: Final = 30
+
+_ACTIVE: Final = """SELECT model FROM embeddings_active WHERE workspace_id IN ($1, $2)
+    ORDER BY workspace_id = $1 DESC LIMIT 1"""
+_COUNTS: Final = f"""
+WITH e AS (
+    SELECT seq, id, crew_id, ts_ms, entry_type, embeddable, control FROM {ENTRIES}
+    WHERE workspace_id = $workspace AND seq < $seq AND published_ms <= $due),
+v AS (
+    SELECT entry_seq, dim FROM {EMBEDDINGS}
+    WHERE workspace_id = $workspace AND model = $model AND indexed_at <= $due),
+edge AS (
+    SELECT src_entry_id, dst_entry_id FROM {RELATIONS}
+    WHERE workspace_id = $workspace AND state <> 'retracted' AND created_at <= $due),
+linked AS (SELECT src_entry_id AS id FROM edge UNION SELECT dst_entry_id FROM edge)
+SELECT GROUPING(e.crew_id) = 1, e.crew_id,
+    count(*) FILTER (WHERE embeddable),
+    count(*) FILTER (WHERE embeddable AND dim > 0),
+    count(*) FILTER (WHERE embeddable AND dim = 0),
+    count(*) FILTER (WHERE dim > 0),
+    count(*) FILTER (WHERE dim > 0 AND linked.id IS NOT NULL),
+    median(greatest(0, $due - ts_ms)) FILTER (WHERE dim > 0),
+    count(*) FILTER (WHERE NOT control AND ts_ms > $due - {DAY_MS} AND ts_ms <= $due),
+    count(*) FILTER (WHERE NOT control AND ts_ms > $due - {_WEEK_DAYS * DAY_MS} AND ts_ms <= $due),
+    count(DISTINCT entry_type) FILTER (WHERE NOT control AND ts_ms > $due - {_MONTH_DAYS * DAY_MS} AND ts_ms <= $due),
+    count(*) FILTER (WHERE NOT control)
+FROM e LEFT JOIN v ON e.seq = v.entry_seq LEFT JOIN linked ON e.id = linked.id
+GROUP BY GROUPING SETS ((e.crew_id), ())
+"""
+_EDGES: Final = f"""
+SELECT GROUPING(crew_id) = 1, crew_id, count(*) FILTER (WHERE relation = 'similar' AND state <> 'retracted'),
+    count(*) FILTER (WHERE relation = 'contradicts' AND state = 'proposed')
+FROM {RELATIONS} WHERE workspace_id = $workspace AND created_at <= $due GROUP BY GROUPING SETS ((crew_id), ())
+"""
+_SEARCHES: Final = f"""
+WITH s AS (
+    SELECT payload->>'crew_id' AS crew_id, TRY_CAST(payload->>'mean_cosine' AS DOUBLE) AS cosine FROM {ENTRIES}
+    WHERE workspace_id = $workspace AND entry_type = '{MemorySearched.ENTRY_TYPE}' AND control AND seq < $seq
+      AND published_ms <= $due AND ts_ms > $due - {SEARCH_DAYS * DAY_MS} AND ts_ms <= $due
+      AND payload->>'model' = $model)
+SELECT GROUPING(crew_id) = 1, crew_id, count(cosine), avg(cosine) FROM s WHERE cosine IS NOT NULL
+GROUP BY GROUPING SETS ((crew_id), ())
+"""
+_PLACES: Final = f"""
+SELECT e.crew_id, v.entry_seq::BIGINT AS entry_seq, v.key, v.dim FROM {EMBEDDINGS} v JOIN {ENTRIES} e ON e.seq = v.entry_seq
+WHERE v.workspace_id = $workspace AND e.workspace_id = $workspace AND v.model = $model AND v.dim > 0
+  AND v.indexed_at <= $due AND e.seq < $seq AND e.published_ms <= $due ORDER BY v.key
+"""
+_VECTORS: Final = f"""
+SELECT entry_seq::BIGINT AS entry_seq, vector FROM {EMBEDDINGS}
+WHERE workspace_id = $workspace AND model = $model AND dim = $dim AND entry_seq IN (SELECT unnest($seqs::BIGINT[]))
+"""
+
+Floats = npt.NDArray[np.float32]
+Seqs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """What is measured and as of when: milliseconds since the epoch, and the sequence that comes after it all."""
+
+    workspace_id: str
+    seq: int
+    due_ms: int
+    model: str | None
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """For the queries; a model that cannot be stands for none."""
+        return {"workspace": self.workspace_id, "seq": self.seq, "due": self.due_ms, "model": self.model or ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of a crew, or (None) of the workspace as a whole."""
+
+    crew_id: str | None
+    figures: MemoryFigures
+    legacy: LegacyFigures
+
+
+@dataclass(frozen=True, slots=True)
+class _Coherence:
+    """The mean nearest cosine of a crew's sample, and how many embeddings of the crew it speaks for."""
+
+    mean: float
+    weight: int
+
+
+def active_model(views: ViewReader, workspace_id: str) -> str | None:
+    """The model recall uses in a workspace: its own activation, else the system's."""
+    rows = views.rows(_ACTIVE, [workspace_id, SYSTEM_WORKSPACE])
+    return str(rows[0][0]) if rows else None
+
+
+def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: int) -> list[Measured]:
+    """The workspace as a whole, then each crew that has embeddable entries, by name; blocking.
+
+    Args:
+        views: The views, past ``seq``.
+        workspace_id: The workspace.
+        seq: Only what came before it in the journal counts.
+        due_ms: Only what was recorded up to then counts, milliseconds since the epoch.
+    """
+    at = At(workspace_id, seq, due_ms, active_model(views, workspace_id))
+    coherence = _coherence(views, at)
+    whole = Measured(None, MemoryFigures(model=at.model), LegacyFigures())
+    crews: dict[str, Measured] = {}
+    for is_whole, crew, *counts in _rows(views, _COUNTS, at):
+        found = Measured(None if is_whole else crew, *_figures(counts, at))
+        if is_whole:
+            whole = replace(found, figures=replace(found.figures, nearest_cosine=_mean(list(coherence.values()))))
+        elif crew is not None and found.figures.embeddable:
+            own = [coherence[crew]] if crew in coherence else []
+            crews[crew] = replace(found, figures=replace(found.figures, nearest_cosine=_mean(own)))
+    edges = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _EDGES, at)}
+    searches = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _SEARCHES, at)}
+    measured = [whole, *(crews[name] for name in sorted(crews))]
+    return [_completed(one, edges.get(_place(one), ()), searches.get(_place(one), ())) for one in measured]
+
+
+def _place(measured: Measured) -> tuple[bool, str | None]:
+    return measured.crew_id is None, measured.crew_id
+
+
+def _rows(views: ViewReader, sql: str, at: At) -> list[tuple[Any, ...]]:
+    used = {name: value for name, value in at.params.items() if f"${name}" in sql}
+    return views.rows(sql, used)
+
+
+def _figures(counts: Sequence[Any], at: At) -> tuple[MemoryFigures, LegacyFigures]:
+    embeddable, indexed, refused, embeddings, linked, age_ms, day, week, types, live = counts
+    figures = MemoryFigures(
+        embeddable=embeddable,
+        indexed=indexed,
+        refused=refused,
+        embeddings=embeddings,
+        linked=linked,
+        median_age_days=None if age_ms is None else age_ms / DAY_MS,
+        model=at.model,
+    )
+    legacy = LegacyFigures(
+        last_day=day, last_week=week, types=types, embeddings=embeddings, linked=linked, live=live, archived=0
+    )
+    return figures, legacy
+
+
+def _completed(measured: Measured, edges: Sequence[Any], searches: Sequence[Any]) -> Measured:
+    similar, contradictions = edges or (0, 0)
+    count, cosine = searches or (0, None)
+    return Measured(
+        measured.crew_id,
+        replace(measured.figures, contradictions=contradictions, searches=count, search_cosine=cosine),
+        replace(measured.legacy, similar=similar),
+    )
+
+
+def _mean(parts: Sequence[_Coherence]) -> float | None:
+    weight = sum(part.weight for part in parts)
+    return sum(part.mean * part.weight for part in parts) / weight if weight else None
+
+
+def _coherence(views: ViewReader, at: At) -> dict[str | None, _Coherence]:
+    """Of every crew (None: entries without one) with at least two embeddings."""
+    if at.model is None:
+        return {}
+    table = views.columns(_PLACES, at.params)
+    if table.num_rows == 0:
+        return {}
+    dims = table.column("dim").to_numpy()
+    dim = int(np.bincount(dims).argmax())  # a model that changed its width: the rest has no neighbour here
+    crew_names = table.column("crew_id").to_pylist()
+    seqs = table.column("entry_seq").to_numpy()
+    members: dict[str | None, list[int]] = {}
+    for row in np.flatnonzero(dims == dim).tolist():
+        members.setdefault(crew_names[row], []).append(int(seqs[row]))
+    return {
+        crew: _Coherence(_nearest(views, at, dim, of_crew), len(of_crew))
+        for crew, of_crew in members.items()
+        if len(of_crew) > 1
+    }
+
+
+def _nearest(views: ViewReader, at: At, dim: int, seqs: list[int]) -> float:
+    """Mean over the sample (the first by hash) of the cosine to the nearest other embedding among ``seqs``, in [0, 1]."""
+    sample_seqs, sample = _vectors(views, at, dim, seqs[:SAMPLE])
+    best = np.zeros(len(sample), np.float32)  # a negative cosine counts as 0
+    ordered = sorted(seqs)
+    for start in range(0, len(ordered), CHUNK):
+        chunk_seqs, chunk = _vectors(views, at, dim, ordered[start : start + CHUNK])
+        if not len(chunk):
+            continue
+        cosines = sample @ chunk.T
+        cosines[sample_seqs[:, None] == chunk_seqs[None, :]] = -1.0
+        np.maximum(best, cosines.max(axis=1), out=best)
+    return float(np.minimum(best, 1.0).mean(dtype=np.float64)) if len(best) else 0.0
+
+
+def _vectors(views: ViewReader, at: At, dim: int, seqs: list[int]) -> tuple[Seqs, Floats]:
+    """Sequences and vectors, (n,) and (n, dim), in the same order."""
+    params = {"workspace": at.workspace_id, "model": at.model, "dim": dim, "seqs": seqs}
+    table = views.columns(_VECTORS, params)
+    found: Seqs = table.column("entry_seq").to_numpy()
+    data = b"".join(table.column("vector").to_pylist())
+    return found, np.frombuffer(data, _FLOAT32).reshape(len(found), dim)

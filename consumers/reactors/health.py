@@ -1,0 +1,144 @@
+"""Measures how healthy each memory is when a health sweep is due, and records it.
+
+Invariant: one ``memory.health_recorded`` a tick for the workspace and for each crew with embeddable entries, its id derived
+from the tick, its time the tick's ``due``; what the embedder suffers from counts only if it suffered then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import ClassVar, Final
+
+from nats.aio.client import Client
+
+from crew_journal.consumers.control_facts import encode_control
+from crew_journal.consumers.health_figures import Measured, measure_workspace
+from crew_journal.consumers.reactor import Reactor, ReactorContext
+from crew_journal.consumers.sweeping import SweepLimits, SweepReactor, Swept, Tick
+from crew_journal.schemas.entry import Severity
+from crew_journal.schemas.events.control import HealthRecorded
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.ports import Publisher, ViewReader
+from crew_journal.schemas.rules import health
+from crew_journal.schemas.rules.health import Trouble
+from crew_journal.schemas.timestamps import format_ms, parse_ts, to_ms
+from crew_journal.schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
+
+_SEVERITY: Final = {"red": Severity.WARN, "yellow": Severity.NOTICE}
+_DATE_CHARS: Final = 10
+"""``YYYY-MM-DD`` of a stored time, which is UTC."""
+
+
+class HealthReactor(SweepReactor):
+    """Consumes ``sweep.ticked`` of the health sweep.
+
+    Args:
+        client: A connection that reconnects for ever; not closed here.
+        publisher: Publishes to JOURNAL; not closed here.
+        views: The views it measures.
+        trouble: What ails the embedder of a model at the moment, None if nothing does.
+        clock: The time for ``status``.
+        limits: Times.
+    """
+
+    name: ClassVar[str] = "health"
+    version: ClassVar[int] = 1
+    sweep: ClassVar[str] = "health"
+    needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION, RELATIONS_PROJECTION)
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        views: ViewReader,
+        *,
+        trouble: Callable[[str | None], Trouble | None],
+        clock: Callable[[], datetime],
+        limits: SweepLimits | None = None,
+    ) -> None:
+        super().__init__(client, publisher, views, clock=clock, limits=limits)
+        self._trouble = trouble
+
+    async def work(self, tick: Tick) -> Swept:
+        """Measure, judge, record."""
+        measured = await asyncio.to_thread(measure_workspace, self._views, tick.workspace_id, tick.seq, tick.due_ms)
+        trouble = at_that_time(self._trouble(measured[0].figures.model), tick.due_ms)
+        counts = {"measured": len(measured), "red": 0, "yellow": 0, "green": 0, "no_data": 0}
+        for one in measured:
+            recorded = judged(one, tick, trouble)
+            counts[recorded.band or "no_data"] += 1
+            await self.publish(self._fact(recorded, tick))
+        return Swept(counts)
+
+    def _fact(self, recorded: HealthRecorded, tick: Tick) -> OutgoingMessage:
+        cause = f"{tick.workspace_id}/{tick.entry_id}"
+        of = f"crew {recorded.crew_id}" if recorded.crew_id is not None else "the workspace"
+        said = "no data" if recorded.band is None else f"{recorded.band}, {recorded.score:.1f} of 100"
+        return encode_control(
+            tick.workspace_id,
+            recorded,
+            fact_id=derived_id(self.name, self.version, cause, f"crew/{recorded.crew_id or ''}"),
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=f"memory health of {of}: {said}",
+            severity=_SEVERITY.get(recorded.band or "", Severity.INFO),
+            ts_ms=tick.due_ms,
+            crew_id=recorded.crew_id,
+        )
+
+
+def at_that_time(trouble: Trouble | None, due_ms: int) -> Trouble | None:
+    """The trouble if it had begun by then: a night that is caught up knew nothing of today's."""
+    if trouble is None or (trouble.since and to_ms(parse_ts(trouble.since)) > due_ms):
+        return None
+    return trouble
+
+
+def judged(measured: Measured, tick: Tick, trouble: Trouble | None) -> HealthRecorded:
+    """What is recorded of a crew or workspace."""
+    figures, legacy = measured.figures, health.measure_legacy(measured.legacy)
+    verdict = health.judge(figures, trouble)
+    return HealthRecorded(
+        crew_id=measured.crew_id,
+        date=format_ms(tick.due_ms)[:_DATE_CHARS],
+        rules=health.VERSION,
+        metrics=health.measure(figures),
+        score=verdict.score,
+        band=verdict.band,
+        legacy=legacy,
+        legacy_score=health.composite(legacy),
+        reasons=verdict.reasons,
+        next_step=verdict.next_step,
+        counts={
+            "embeddable": figures.embeddable,
+            "indexed": figures.indexed,
+            "refused": figures.refused,
+            "missing": figures.missing,
+            "embeddings": figures.embeddings,
+            "linked": figures.linked,
+            "searches": figures.searches,
+            "contradictions": figures.contradictions,
+            "similar": measured.legacy.similar,
+            "entries": measured.legacy.live,
+            "entries_day": measured.legacy.last_day,
+            "entries_week": measured.legacy.last_week,
+            "types_month": measured.legacy.types,
+            "archived": measured.legacy.archived,
+        },
+        model=figures.model,
+    )
+
+
+def create(context: ReactorContext) -> Reactor | None:
+    """The health reactor of a node, or None in a process without views."""
+    if context.views is None:
+        return None
+    return HealthReactor(
+        context.client, context.publisher, context.views, trouble=context.embedder_trouble, clock=context.clock
+    )
+
+
+REACTOR: Final = create

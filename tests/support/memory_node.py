@@ -1,0 +1,229 @@
+"""Journal, views and reactors of one node over a real broker, with a clock that a test moves: no HTTP, no supervision."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from Stemmer import Stemmer
+from support.embedding import QUICK, until
+from support.stack import HOT_INDEX_BYTES, _feed
+from support.views import MEMORY_MB
+
+from crew_journal.consumers.adapters.outcome import ObservedEmbedder
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.host import Host, Parked
+from crew_journal.consumers.reactor import Reactor
+from crew_journal.consumers.reactors.embed import EmbedReactor
+from crew_journal.consumers.reactors.health import HealthReactor
+from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.sweeping import SweepLimits
+from crew_journal.schemas.errors import EmbedderUnavailable
+from crew_journal.schemas.events.control import EmbeddingsActivated, SweepTicked
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
+from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.rules.health import Trouble
+from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.connection import connect
+from crew_journal.services.journal.streams import declare_streams
+from crew_journal.services.journal.writer import Writer
+from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.requests import parse_recall
+
+WORKSPACE = "acme"
+ADMIN = Principal(token_id="t_admin", role=Role.ADMIN, workspace_id=WORKSPACE)
+SWIFT = SweepLimits(wait_s=0.2, views_wait_s=5.0, backoff_first_s=0.02, backoff_last_s=0.1)
+
+
+class Themes:
+    """An embedder that knows a few words, one dimension each, and can be down; ``refused`` texts are refused for good."""
+
+    WORDS = ("disk", "queue", "token", "other")
+
+    def __init__(self) -> None:
+        self.down = False
+        self.refuse: Callable[[str], Exception | None] = lambda _text: None
+        self.asked: list[str] = []
+
+    @property
+    def model_id(self) -> str:
+        return "themes"
+
+    @property
+    def dim(self) -> int | None:
+        return len(self.WORDS)
+
+    def _vector(self, text: str) -> bytes:
+        import numpy as np
+
+        counts = np.array([text.count(word) for word in self.WORDS], "<f4")
+        counts[-1] += 0.2
+        unit: bytes = (counts / np.linalg.norm(counts)).astype("<f4").tobytes()
+        return unit
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        await self.probe()
+        self.asked += texts
+        for text in texts:
+            if (error := self.refuse(text)) is not None:
+                raise error
+        return [self._vector(text) for text in texts]
+
+    async def embed_query(self, text: str) -> bytes:
+        await self.probe()
+        return self._vector(text)
+
+    async def probe(self) -> None:
+        if self.down:
+            raise EmbedderUnavailable("themes does not answer", hint="start it")
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass
+class MemoryNode:
+    """What a test talks to."""
+
+    broker: ManagedBroker
+    journal: Journal
+    writer: Writer
+    client: Any
+    store: ViewStore
+    host: Host
+    embedder: Embedder
+    observed: ObservedEmbedder
+    now: datetime
+    recall_service: RecallService
+    reactors: list[Reactor] = field(default_factory=list)
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def advance(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+    def trouble(self, _model: str | None = None) -> Trouble | None:
+        outcome = self.observed.outcome
+        if outcome.error is None:
+            return None
+        return Trouble("themes does not answer", format_ts(outcome.since) if outcome.since else "")
+
+    async def append(self, entry_id: str, summary: str, entry_type: str = "peer.escalation", **fields: Any) -> int:
+        entry = {"id": entry_id, "summary": summary, "entry_type": entry_type, "crew_id": "red", **fields}
+        return (await self.journal.append(ADMIN, entry)).seq
+
+    async def tick(self, sweep: str, due: datetime | None = None) -> str:
+        """Publish a tick, due now unless said; its due time."""
+        spelt = format_ts(due or self.now)
+        payload = SweepTicked.model_validate({"sweep": sweep, "due": spelt})
+        entry_id = derived_id("tick", 1, f"{WORKSPACE}/{sweep}/{spelt}")
+        await self.journal.record(WORKSPACE, payload, summary=f"{sweep} is due", entry_id=entry_id)
+        return spelt
+
+    def entries(self, entry_type: str) -> list[dict[str, Any]]:
+        """Payloads of the view's entries of a type, in order."""
+        import json
+
+        sql = "SELECT payload, ts_ms, crew_id, severity, id FROM journal_entries WHERE entry_type = ? ORDER BY seq"
+        return [
+            {**json.loads(payload), "_ts_ms": ts, "_crew": crew, "_severity": severity, "_id": entry_id}
+            for payload, ts, crew, severity, entry_id in self.store.rows(sql, [entry_type])
+        ]
+
+    async def swept(self, sweep: str, due: str) -> dict[str, Any]:
+        """Wait until the views know that the sweep of ``due`` finished."""
+        found: list[dict[str, Any]] = []
+
+        async def finished() -> object:
+            found[:] = [one for one in self.entries("sweep.finished") if (one["sweep"], one["due"]) == (sweep, due)]
+            return found
+
+        await until(finished, f"the {sweep} sweep of {due}")
+        assert len(found) == 1
+        return found[0]
+
+    async def recall(self, query: str) -> Any:
+        """Hybrid recall over the workspace."""
+        return await self.recall_service.recall(ADMIN, parse_recall({"query": query}))
+
+    async def caught_up(self, seq: int) -> None:
+        await self.store.wait_for(seq, 20)
+
+    async def until_vectors(self, count: int) -> None:
+        async def enough() -> object:
+            [(n,)] = self.store.rows("SELECT count(*) FROM journal_embeddings WHERE dim > 0")
+            return n >= count
+
+        await until(enough, f"{count} vectors in the views")
+
+    async def start(self, reactor: Reactor) -> Reactor:
+        self.reactors.append(reactor)
+        await reactor.start()
+        return reactor
+
+    async def start_health(self) -> HealthReactor:
+        made = HealthReactor(self.client, self.writer, self.store, trouble=self.trouble, clock=self.clock, limits=SWIFT)
+        await self.start(made)
+        return made
+
+    async def start_embed(self) -> EmbedReactor:
+        made = EmbedReactor(self.client, self.writer, self.observed, clock=self.clock, limits=QUICK)
+        await self.start(made)
+        return made
+
+
+@asynccontextmanager
+async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -> AsyncIterator[MemoryNode]:
+    """A node whose embedder is the active model, without reactors as yet."""
+
+    async def park(parked: Parked) -> None:
+        raise AssertionError(f"{parked.projection} cannot fold {parked.message.seq}: {parked.reason}")
+
+    async with contextlib.AsyncExitStack() as ends:
+        client = await connect(broker.url, broker.user, broker.password, "memory node")
+        ends.push_async_callback(client.close)
+        streams = await declare_streams(client)
+        writer = Writer(client, atomic=streams.atomic)
+        await writer.open()
+        ends.push_async_callback(writer.close)
+        store = ViewStore.open(folder / "views.duckdb", memory_mb=MEMORY_MB)
+        ends.callback(store.close)
+        host = Host(store, discover_projections(), park=park, housekeeping=False)
+        await host.open()
+        ends.push_async_callback(host.close)
+        started = datetime.now(UTC)
+        made: list[MemoryNode] = []
+        observed = ObservedEmbedder(embedder, lambda: made[0].now)
+        journal = Journal(writer, host.identities, clock=lambda: made[0].now)
+        recall = RecallService(
+            store,
+            lambda: observed,
+            analyzer=Analyzer(Stemmer(STEMMER).stemWords),
+            budget_bytes=HOT_INDEX_BYTES,
+            clock=lambda: made[0].now,
+        )
+        ends.callback(recall.close)
+        made.append(MemoryNode(broker, journal, writer, client, store, host, embedder, observed, started, recall))
+        feed = asyncio.create_task(_feed(client, host))
+        try:
+            payload = EmbeddingsActivated(model=embedder.model_id, embedder="minilm", dim=embedder.dim)
+            done = await journal.record(SYSTEM_WORKSPACE, payload, summary="themes is used")
+            await made[0].caught_up(done.seq)
+            yield made[0]
+        finally:
+            for reactor in made[0].reactors:
+                await reactor.stop()
+            feed.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await feed

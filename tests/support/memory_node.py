@@ -208,7 +208,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
         journal = Journal(writer, host.identities, clock=lambda: made[0].now)
         recall = RecallService(
             store,
-            lambda: observed,
+            lambda _model: observed,
             analyzer=Analyzer(Stemmer(STEMMER).stemWords),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: made[0].now,

@@ -24,6 +24,7 @@ from crew_journal.schemas.rules.contradiction_words import (
     EVENTS,
     FUNCTIONS,
     HEDGES,
+    HOLDING,
     LABELS,
     MOMENTARY,
     OPPOSITES,
@@ -154,26 +155,22 @@ def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | 
 
 
 def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | None:
-    """Numbers, versions or dates that differ in the same place."""
-    confidence = 1.0
-    for new, old, place in pair.changes:
-        if len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
-            return None
-        one, other = new[0], old[0]
-        before = [token.key for token in pair.newer[max(0, place - 3) : place]]
-        if one.kind is Kind.NUMBER and one.measure == other.measure:
-            sure = _number(one, other, before, words, roughly=roughly)
-        elif one.kind is Kind.VERSION:
-            sure = 0.9 if before and not words & EVENTS else 0.0
-        elif one.kind is Kind.DATE:
-            sure = 0.8 if before and words & SCHEDULES and not words & EVENTS else 0.0
-        else:
-            return None
-        confidence = min(confidence, sure)
-    if not confidence:
+    """A number, version or date that differs in its place; several at once are another report, no contradiction."""
+    new, old, place = pair.changes[0]
+    if len(pair.changes) != 1 or len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
         return None
-    shown = "; ".join(f"{_shown(new)} here, {_shown(old)} there" for new, old, _ in pair.changes)
-    return Contradiction(confidence, f"another value of the same: {shown}")
+    one, other = new[0], old[0]
+    before = [token.key for token in pair.newer[max(0, place - 3) : place]]
+    sure = 0.0
+    if one.kind is Kind.NUMBER and one.measure == other.measure:
+        sure = _number(one, other, before, words, roughly=roughly)
+    elif one.kind is Kind.VERSION and before and not words & EVENTS:
+        sure = 0.9
+    elif one.kind is Kind.DATE and before and words & SCHEDULES and not words & EVENTS:
+        sure = 0.8
+    if not sure:
+        return None
+    return Contradiction(sure, f"another value of the same: {_shown(new)} here, {_shown(old)} there")
 
 
 def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
@@ -187,7 +184,7 @@ def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *,
         return 0.0
     if stable or before[-1] in COPULAS:
         return 0.9
-    return 0.7
+    return 0.7 if words & HOLDING else 0.0
 
 
 def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
@@ -223,11 +220,9 @@ def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
 def _value(before: Sequence[str], after: Sequence[str]) -> float:
     """How sure what stands behind ``before`` is the one value of something."""
     if before[-1] in (":", "="):
-        key = before[:-1]
-        named = (
-            0 < len(key) <= _MAX_KEY and not {":", "="} & set(key) and key[-1] not in LABELS and key[0] not in LABELS
-        )
-        return 0.8 if named and not after and not set(key) & VOLATILE else 0.0
+        key = set(before[:-1])
+        named = bool(key & _STEMMED_ATTRIBUTES) and len(before) <= _MAX_KEY + 1 and not {":", "="} & key
+        return 0.8 if named and not after and not key & LABELS else 0.0
     if any(" ".join(before[-2:]) == phrase for phrase in _STEMMED_PLACES):
         return 0.75
     joint = before[:-1] if len(before) > 1 and before[-1] in PREPOSITIONS else before

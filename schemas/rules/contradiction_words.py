@@ -79,30 +79,36 @@ ENTITIES: Final = _words(
 """Before a number these make it a name: another number is another thing, not another value."""
 STABLE: Final = _words(
     """limit threshold timeout maximum max minimum min quota budget cap target slo sla interval ttl default retention
-    size capacity price fee port version deadline replica replicas factor window allowed permitted at most least
-    ceiling floor grenze grenzwert schwelle schwellwert höchstens mindestens kontingent ziel intervall standard
-    aufbewahrung größe kapazität preis gebühr frist faktor fenster erlaubt zulässig"""
+    size capacity price fee port version deadline replica replicas factor window allowed permitted ceiling floor
+    grenze grenzwert schwelle schwellwert höchstens mindestens kontingent ziel intervall standard aufbewahrung
+    größe kapazität preis gebühr frist faktor fenster erlaubt zulässig"""
 )
 """What somebody has set: two values of it contradict."""
 VOLATILE: Final = _words(
     """cpu load latency usage utilisation utilization memory ram disk queue lag backlog temperature rate throughput
     traffic error errors warnings failures requests count duration elapsed uptime age cost costs spent balance
-    pending open left remaining depth progress score p50 p95 p99 auslastung last latenz speicher warteschlange
-    rückstand temperatur durchsatz fehler anfragen anzahl dauer laufzeit alter kosten ausgegeben offen
-    verbleibend fortschritt"""
+    pending open left remaining depth progress entries rows records documents items messages tokens users
+    customers score p50 p95 p99 auslastung last latenz speicher warteschlange rückstand temperatur durchsatz
+    fehler anfragen anzahl dauer laufzeit alter kosten ausgegeben offen verbleibend fortschritt"""
 )
 """What is measured again and again: another value is another moment."""
 EVENTS: Final = _words(
     """failed finished completed deployed processed imported exported received sent retried restarted took crashed ran
-    saw found fixed merged rolled started stopped ended passed succeeded timed returned wrote read logged
-    created deleted removed added closed opened resolved escalated denied approved rejected granted spent used
-    cost handled answered asked tried measured observed reached hit dropped lost skipped indexed built ate slept
-    met called visited bought paid went fehlgeschlagen abgeschlossen fertig ausgerollt verarbeitet importiert
-    exportiert empfangen gesendet wiederholt gestartet neugestartet dauerte gedauert abgestürzt gefunden behoben
-    beendet bestanden geschrieben gelesen gelöscht entfernt hinzugefügt geschlossen geöffnet gelöst eskaliert
-    abgelehnt genehmigt gemessen beobachtet erreicht"""
+    saw found fixed merged rolled started stopped ended passed succeeded timed returned wrote logged created
+    deleted removed added closed opened resolved escalated denied approved rejected granted spent used cost
+    handled answered asked tried measured observed reached hit dropped takes take out released published shipped
+    tagged announced lost skipped indexed built ate slept met called visited bought paid went fehlgeschlagen
+    abgeschlossen fertig ausgerollt verarbeitet importiert exportiert empfangen gesendet wiederholt gestartet
+    neugestartet dauerte gedauert abgestürzt gefunden behoben beendet bestanden geschrieben gelesen gelöscht
+    entfernt hinzugefügt geschlossen geöffnet gelöst eskaliert abgelehnt genehmigt gemessen beobachtet erreicht"""
 )
 """What happened: it may happen again, otherwise."""
+HOLDING: Final = _words(
+    """every within alle innerhalb has have need needs require requires last lasts keep keeps kept allow allows hold holds store stores retain
+    retains above below over under than up hat haben braucht brauchen benötigt dauert hält behält erlaubt
+    speichert über unter"""
+)
+"""Verbs of what is so, and bounds: a number beside one of these is not just counted."""
 SCHEDULES: Final = _words(
     """is are due scheduled deadline expires expire start starts begin begins planned until by opens open closes close
     release ends end every daily weekly ist sind fällig geplant frist termin beginnt startet endet bis ab
@@ -113,11 +119,11 @@ OPPOSITES: Final = frozenset(
     frozenset(pair.split("/"))
     for pair in _words(
         """enabled/disabled enable/disable allowed/forbidden allowed/disallowed allowed/prohibited permitted/prohibited
-        required/optional mandatory/optional true/false yes/no on/off public/private synchronous/asynchronous
-        before/after more/less include/exclude accept/reject internal/external mutable/immutable minimum/maximum
-        min/max blocking/nonblocking manual/automatic manually/automatically aktiviert/deaktiviert erlaubt/verboten
-        eingeschaltet/ausgeschaltet öffentlich/privat erforderlich/optional wahr/falsch ja/nein intern/extern vor/nach
-        mehr/weniger manuell/automatisch synchron/asynchron nötig/unnötig"""
+    required/optional mandatory/optional true/false yes/no on/off public/private synchronous/asynchronous
+    before/after more/less include/exclude accept/reject internal/external mutable/immutable minimum/maximum
+    min/max blocking/nonblocking manual/automatic manually/automatically aktiviert/deaktiviert erlaubt/verboten
+    eingeschaltet/ausgeschaltet öffentlich/privat erforderlich/optional wahr/falsch ja/nein intern/extern
+    vor/nach mehr/weniger manuell/automatisch synchron/asynchron nötig/unnötig"""
     )
 )
 MOMENTARY: Final = _words(

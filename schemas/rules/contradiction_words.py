@@ -104,9 +104,9 @@ EVENTS: Final = _words(
 )
 """What happened: it may happen again, otherwise."""
 HOLDING: Final = _words(
-    """every within alle innerhalb has have need needs require requires last lasts keep keeps kept allow allows hold holds store stores retain
-    retains above below over under than up hat haben braucht brauchen benötigt dauert hält behält erlaubt
-    speichert über unter"""
+    """every within alle innerhalb has have need needs require requires last lasts keep keeps kept allow allows hold
+    holds store stores retain retains above below over under than up hat haben braucht brauchen benötigt dauert
+    hält behält erlaubt speichert über unter"""
 )
 """Verbs of what is so, and bounds: a number beside one of these is not just counted."""
 SCHEDULES: Final = _words(

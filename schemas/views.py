@@ -18,8 +18,15 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   analyser's key, ``dl`` = number of indexed tokens of the document.
 - ``postings_runs(first_doc, last_doc, size UBIGINT)``: the sealed runs; layout only.
 - ``journal_embeddings``: one row per (entry, model): ``key UBIGINT`` (hash of both), ``entry_seq UBIGINT, entry_id,
-  workspace_id, model VARCHAR, dim INTEGER, vector BLOB`` (``4 * dim`` bytes)``, text_hash VARCHAR, importance_score
-  DOUBLE, reference_count BIGINT, last_referenced_at BIGINT, indexed_at BIGINT, seq UBIGINT`` (the fact's).
+  workspace_id, model VARCHAR, dim INTEGER, vector BLOB`` (``4 * dim`` bytes)``, text_hash VARCHAR, indexed_at BIGINT``
+  (of this model)``, seq UBIGINT`` (the fact's).
+- ``memory_importance``: one row per (workspace, entry) that has had a vector, was referenced or got another priority:
+  ``key UBIGINT`` (hash of both), ``workspace_id, entry_id VARCHAR, entry_seq UBIGINT, entry_type, severity VARCHAR``;
+  ``priority VARCHAR`` (live), ``indexed_at BIGINT`` (ms, its first vector of any model; NULL with everything that follows
+  from it while there is none), ``base DOUBLE`` (of the live priority: where the next decay starts), ``importance_score
+  DOUBLE`` (as of the last decay), ``reference_count BIGINT, last_referenced_at BIGINT`` (ms).
+- ``memory_decays(workspace_id VARCHAR, due_ms, decayed BIGINT, seq UBIGINT)``: the last decay of each workspace, how many
+  rows it went over, and its tick.
 - ``conversation_turns``: one row per entry of a conversation type (``consumers/turn_columns``): ``ws, doc UBIGINT``,
   ``flags UTINYINT`` (``rules/turns``)``, pieces BLOB`` (uint16 ids of its word pieces)``, first_passage USMALLINT``,
   ``days BLOB`` (pairs of int32: first and last day of each interval named).
@@ -60,6 +67,8 @@ POSTINGS_TAIL: Final = "postings_tail"
 EMBEDDINGS: Final = "journal_embeddings"
 TURNS: Final = "conversation_turns"
 TOKEN_BITS: Final = "entry_token_bits"
+IMPORTANCE: Final = "memory_importance"
+DECAYS: Final = "memory_decays"
 RELATIONS: Final = "memory_relations"
 AGENTS: Final = "agents"
 CREWS: Final = "crews"
@@ -85,6 +94,7 @@ ENTRIES_PROJECTION: Final = "entries"
 FULLTEXT_PROJECTION: Final = "fulltext"
 VECTORS_PROJECTION: Final = "vectors"
 ACTIVATIONS_PROJECTION: Final = "activations"
+IMPORTANCE_PROJECTION: Final = "importance"
 RELATIONS_PROJECTION: Final = "relations"
 AGENTS_PROJECTION: Final = "agents"
 TURNS_PROJECTION: Final = "turns"

@@ -19,13 +19,11 @@ from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
     key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,
     model VARCHAR NOT NULL, dim INTEGER NOT NULL, vector BLOB NOT NULL, text_hash VARCHAR NOT NULL,
-    importance_score DOUBLE NOT NULL, reference_count BIGINT NOT NULL, last_referenced_at BIGINT,
     indexed_at BIGINT NOT NULL, seq UBIGINT NOT NULL)"""
 """``key`` is a 64-bit hash of (workspace, entry, model): an upsert finds its row by one scan of integers."""
 
@@ -48,7 +46,7 @@ class VectorsProjection:
     """Folds vector facts."""
 
     name: ClassVar[str] = VECTORS_PROJECTION
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     ddl: ClassVar[tuple[str, ...]] = (_DDL, _MODELS_DDL)
     tables: ClassVar[tuple[str, ...]] = (EMBEDDINGS, EMBEDDING_MODELS)
     digest: ClassVar[Mapping[str, str]] = {}
@@ -107,8 +105,6 @@ class VectorsProjection:
         columns["entry_seq"] = np.fromiter((fact.entry_seq for fact in facts), np.uint64, n)
         columns["seq"] = np.fromiter((fact.seq for fact in facts), np.uint64, n)
         columns["dim"] = np.fromiter((fact.dim for fact in facts), np.int32, n)
-        columns["importance_score"] = [base_importance(f.entry_type, f.severity, f.priority) for f in facts]
-        columns["reference_count"] = np.zeros(n, np.int64)
         columns["indexed_at"] = np.fromiter((indexed_at[_name(fact)] for fact in facts), np.int64, n)
         tx.insert(EMBEDDINGS, columns)
 

@@ -1,13 +1,15 @@
-"""Base importance of an entry: contract §6 (seed 1, "Importance scoring").
+"""Importance of an entry and how it decays: contract §6 (seed 1, "Importance scoring").
 
-Invariant: a pure function in [0, 1]; decay and reinforcement build on it at the event's time, never at the clock's.
+Invariant: pure functions into [0, 1]. Decay and reinforcement take their time from an event (the sweep's ``due``), never
+from a clock, and start from the base each night: what was skipped or done twice leaves no trace.
 """
 
 from __future__ import annotations
 
+from math import log2
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 START: Final = 0.5
 TYPE_BONUS: Final = {
@@ -22,8 +24,44 @@ TYPE_BONUS: Final = {
 SEVERITY_BONUS: Final = {"info": 0.0, "notice": 0.05, "warn": 0.15, "error": 0.25}
 PRIORITY_FLOOR: Final = {"normal": 0.0, "pin": 0.80, "high": 0.85, "permanent": 0.95}
 
+DAY_MS: Final = 86_400_000
+FADE_DAYS: Final = 180.0
+"""Days until recency would reach zero, but for its floor."""
+LEAST_RECENCY: Final = 0.1
+"""Old and critical memories never go to zero."""
+BOOST_DIVISOR: Final = 8.0
+"""Keeps a loop that recalls itself from outweighing what is rare and critical."""
+
 
 def base_importance(entry_type: str, severity: str, priority: str) -> float:
     """0.5 + type + severity, lifted to the priority's floor, clamped to [0, 1]."""
     score = START + TYPE_BONUS.get(entry_type, 0.0) + SEVERITY_BONUS.get(severity, 0.0)
     return min(1.0, max(score, PRIORITY_FLOOR.get(priority, 0.0)))
+
+
+def recency(age_ms: int) -> float:
+    """``max(0.1, 1 - days / 180)``; an age below zero (a vector newer than the sweep that caught up) is none.
+
+    Args:
+        age_ms: Milliseconds since the entry was first indexed.
+    """
+    days = max(0, age_ms) / DAY_MS
+    return max(LEAST_RECENCY, 1.0 - days / FADE_DAYS)
+
+
+def reference_boost(references: int) -> float:
+    """``log2(references + 1)``; a negative count is none."""
+    return log2(max(0, references) + 1)
+
+
+def decayed(base: float, indexed_ms: int, due_ms: int, references: int) -> float:
+    """``base * recency * (1 + boost / 8)``, clamped to [0, 1].
+
+    Args:
+        base: ``base_importance`` of the live type, severity and priority.
+        indexed_ms: When the entry was first indexed, milliseconds since the epoch.
+        due_ms: When the sweep was due, milliseconds since the epoch.
+        references: How often the entry reached a prompt.
+    """
+    score = base * recency(due_ms - indexed_ms) * (1.0 + reference_boost(references) / BOOST_DIVISOR)
+    return min(1.0, max(0.0, score))

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.importances import Importances
 from crew_journal.services.query.lexical import EMPTY_LANE, Lane, ranked
 from crew_journal.services.query.scoped import ScopedDocuments
 from crew_journal.services.query.vector_matrix import NO_ROW, VectorMatrix, Vectors
@@ -53,12 +54,14 @@ class DenseResult:
     Attributes:
         lane: The best documents.
         matrix: The vectors; None if there are none.
+        importances: The importance of every document.
         query: The query's vector.
         cosines: (rows,) float32 of every row of the matrix; None if only those in scope were computed.
     """
 
     lane: Lane
     matrix: VectorMatrix | None
+    importances: Importances
     query: Vectors
     cosines: Scores | None = None
 
@@ -71,7 +74,7 @@ class DenseResult:
             have = (rows != NO_ROW).nonzero()[0]
             rows = rows[have]
             cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
-            importance[have] = self.matrix.importance[rows]
+            importance[have] = self.importances.of(docs[have])
         return DenseScores(cosine, importance)
 
 
@@ -95,20 +98,20 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
     """
     matrix = index.vectors
     if matrix is None or not len(matrix):
-        return DenseResult(EMPTY_LANE, None, query)
+        return DenseResult(EMPTY_LANE, None, index.importances, query)
     doc = matrix.doc
     live = doc != NO_ROW
     if scoped.mask is not None:
         live &= scoped.mask[doc]  # -1 reads the last row; ``live`` already leaves it out
     rows = np.flatnonzero(live)
     if not len(rows):
-        return DenseResult(EMPTY_LANE, matrix, query)
+        return DenseResult(EMPTY_LANE, matrix, index.importances, query)
     if len(rows) * NARROW_SHARE < len(doc):
         every, cosines = None, _cosines(matrix, rows, query)
     else:
         every = _cosines(matrix, None, query)
         cosines = every[rows]
-    scores = cosines * matrix.importance[rows]
     docs = doc[rows]
+    scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
-    return DenseResult(Lane(docs[best], scores[best]), matrix, query, every)
+    return DenseResult(Lane(docs[best], scores[best]), matrix, index.importances, query, every)

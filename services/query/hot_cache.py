@@ -19,11 +19,13 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.schemas.views import IMPORTANCE_PROJECTION
 from crew_journal.services.query.active_models import ActiveModels
 from crew_journal.services.query.hot_extend import SplitCommit, extend
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_load import load
 from crew_journal.services.query.hot_switch import MatrixReading
+from crew_journal.services.query.importances import read_importances
 from crew_journal.services.query.postings import merge_segments
 from crew_journal.services.query.sessions import sort_sessions
 from crew_journal.services.query.vector_matrix import VectorMatrix
@@ -55,6 +57,7 @@ class _Slot:
     loaded_at: float = 0.0
     upkeep: asyncio.Task[None] | None = None
     switching: asyncio.Task[None] | None = None
+    refreshing: asyncio.Task[None] | None = None
     readings: list[MatrixReading] = field(default_factory=list)
 
 
@@ -90,7 +93,7 @@ class HotCache:
         self._unsubscribe()
         self._active.close()
         for slot in self._slots.values():
-            for task in (slot.loading, slot.upkeep, slot.switching):
+            for task in (slot.loading, slot.upkeep, slot.switching, slot.refreshing):
                 if task is not None:
                     task.cancel()
         self._slots.clear()
@@ -108,15 +111,19 @@ class HotCache:
 
         Args:
             workspace_id: The workspace.
-            min_seq: The index stands at least here; the views must have come so far.
+            min_seq: The index stands at least here; the views must have come so far. Who asks for a sweep's sequence waits
+                until its importances are read; others are served as before it.
         """
         slot = self._slots.setdefault(workspace_id, _Slot())
         self._slots.move_to_end(workspace_id)
         if slot.index is not None and self._usable(slot, slot.index, min_seq):
-            return slot.index
+            if slot.index.importances.stale:
+                await self._refreshed(workspace_id, slot, slot.index, min_seq)
+            if self._usable(slot, slot.index, min_seq):
+                return slot.index
         if slot.loading is None:
             slot.loading = asyncio.create_task(self._load(workspace_id, slot))
-            slot.loading.add_done_callback(lambda _: self._loaded(slot))
+            slot.loading.add_done_callback(lambda task: self._loaded(slot, task))
         return await asyncio.shield(slot.loading)
 
     def model_of(self, workspace_id: str) -> str | None:
@@ -159,15 +166,16 @@ class HotCache:
             slot.behind = not swapped and not _catch_up(index, slot.pending)
             if (not swapped and not slot.behind) or attempt == LOAD_ATTEMPTS:
                 break
-        slot.index, slot.pending = index, []
+        slot.index, slot.pending, slot.loading = index, [], None  # the next commit extends it, callbacks run or not
         slot.loaded_at = asyncio.get_running_loop().time()
         self._switch_if_due(workspace_id, slot, index)
         self._trim(keep=workspace_id)
         return index
 
     @staticmethod
-    def _loaded(slot: _Slot) -> None:
-        slot.loading, slot.pending = None, []
+    def _loaded(slot: _Slot, task: asyncio.Task[HotIndex]) -> None:
+        if slot.loading is task:  # it failed
+            slot.loading, slot.pending = None, []
 
     def _follow(self, batch: CommittedBatch) -> None:
         """Extend every index by a commit; called on the event loop, in order."""
@@ -182,6 +190,7 @@ class HotCache:
                     reading.follow(commit.vectors_of(workspace_id), commit.dropped)
                 slot.behind = not _catch_up(slot.index, [commit])
                 self._switch_if_due(workspace_id, slot, slot.index)
+                self._refresh(workspace_id, slot, slot.index)
                 self._keep_up(workspace_id, slot, slot.index)
         self._commits += 1
         if self._commits % TRIM_EVERY == 0:
@@ -218,6 +227,30 @@ class HotCache:
             return await reading.read(self._views, self._in_thread)
         finally:
             slot.readings.remove(reading)
+
+    async def _refreshed(self, workspace_id: str, slot: _Slot, index: HotIndex, min_seq: int) -> None:
+        self._refresh(workspace_id, slot, index)
+        if slot.refreshing is not None and min_seq >= index.importances.needed_seq:
+            await asyncio.shield(slot.refreshing)
+
+    def _refresh(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        """Read the importances anew if a sweep moved them and their view has come so far; queries go on meanwhile."""
+        importances = index.importances
+        if slot.refreshing is not None or not importances.stale:
+            return
+        if self._views.view_seq(IMPORTANCE_PROJECTION) >= importances.needed_seq:
+            slot.refreshing = asyncio.create_task(self._read_importances(workspace_id, slot, index))
+            slot.refreshing.add_done_callback(lambda _: setattr(slot, "refreshing", None))
+
+    async def _read_importances(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        generation = slot.generation
+        try:
+            read = await self._in_thread(read_importances, self._views, workspace_id)
+        except Exception:  # the old ones serve until the next commit or query tries again
+            _log.exception("importances_not_read", workspace_id=workspace_id)
+            return
+        if slot.index is index and generation == self._views.generation:
+            index.importances.take(read, index.documents)
 
     def _keep_up(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
         if slot.upkeep is None and (index.merge_due() or index.sort_due()):
@@ -262,7 +295,7 @@ def _catch_up(index: HotIndex, commits: list[SplitCommit]) -> bool:
     for commit in commits:
         if commit.last_seq <= index.seq:
             continue
-        if not commit.can_extend(index.workspace_id):
+        if not commit.complete:
             return False
         extend(index, commit.of(index.workspace_id))
     return True

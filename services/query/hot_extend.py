@@ -1,8 +1,8 @@
 """How a hot index keeps up: what one commit adds to it.
 
 Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
-that (a view was left out of it), ``can_extend`` is false and the index is loaded anew. Another model becoming active
-changes the vectors alone, a moment later (``hot_switch``).
+that (a view was left out of it), it is not ``complete`` and the index is loaded anew. Another model becoming active
+changes the vectors alone, a moment later (``hot_switch``); a decay the importances alone (``importances``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, Vec
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.rules.embed_policy import is_embedded
+from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
 from crew_journal.schemas.views import AGENTS_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from crew_journal.services.query.documents import (
@@ -33,7 +34,7 @@ from crew_journal.services.query.documents import (
     Texts,
 )
 from crew_journal.services.query.hot_index import HotIndex, PostingColumns
-from crew_journal.services.query.hot_load import HIGH, INDEXED_PROJECTIONS
+from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS, priority_of
 from crew_journal.services.query.hot_relations import extend_relations
 from crew_journal.services.query.hot_vectors import put_facts
 from crew_journal.services.query.records import record_of
@@ -41,8 +42,8 @@ from crew_journal.services.query.records import record_of
 NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION))
 """Projections that must have taken part in a commit for the index to follow it."""
 _POSTING_COLUMNS: Final = ("term", "doc", "tf", "dl")
-REWRITES_IMPORTANCE: Final = "decay"
-"""Sweep whose fold changes the importance of every entry."""
+MOVES_IMPORTANCE: Final = "decay"
+"""Sweep whose fold changes the importance of every entry: the column is then read anew, beside the queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class SplitCommit:
         batch: The commit.
 
     Attributes:
+        complete: Whether it says all that changed in an index: no view was left out.
         dropped: Models whose vectors were taken away.
     """
 
@@ -87,8 +89,7 @@ class SplitCommit:
         self._links: dict[str, list[LinkDerived]] = {}
         for link in batch.links:
             self._links.setdefault(link.workspace_id, []).append(link)
-        complete = batch.projections >= NEEDED and (batch.postings is not None or not batch.entries)
-        self._complete = complete and not any(map(_needs_load, self._entries.get(SYSTEM_WORKSPACE, ())))
+        self.complete = batch.projections >= NEEDED and (batch.postings is not None or not batch.entries)
         self.dropped = frozenset(
             str(event.entry.payload.get("model"))
             for event in self._entries.get(SYSTEM_WORKSPACE, ())
@@ -99,10 +100,6 @@ class SplitCommit:
     def last_seq(self) -> int:
         """Last stream sequence the commit covers."""
         return self._batch.last_seq
-
-    def can_extend(self, workspace_id: str) -> bool:
-        """Whether the commit says all that changed in the workspace's index."""
-        return self._complete and not any(map(_needs_load, self._entries.get(workspace_id, ())))
 
     def of(self, workspace_id: str) -> WorkspaceCommit:
         """The workspace's part."""
@@ -119,13 +116,6 @@ class SplitCommit:
         return self._vectors.get(workspace_id, ())
 
 
-def _needs_load(event: EntryRecorded) -> bool:
-    """Whether an entry changes more than it carries: the importance of every entry."""
-    if not event.control or event.entry.entry_type != SweepTicked.ENTRY_TYPE:
-        return False
-    return event.entry.payload.get("sweep") == REWRITES_IMPORTANCE
-
-
 def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
     """Add what a commit holds of the index's workspace; entries the index has already are passed over."""
     fresh = [event for event in commit.entries if event.seq > index.seq]
@@ -140,9 +130,11 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
         )
         if index.records.cap_bytes:
             index.records.append_all([record_of(event) for event in kept])
-    for event in fresh:
-        if event.control and event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
-            _change_priority(index, event)
+        if index.priorities:
+            for event in kept:
+                if (known := index.priorities.get(event.entry.id)) is not None:
+                    index.set_priority(event.entry.id, known)
+    _weigh(index, [event for event in fresh if event.control], commit.vectors)
     if commit.vectors:
         for matrix in index.matrices():
             put_facts(matrix, index.documents, commit.vectors)
@@ -152,10 +144,30 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
     index.seq = max(index.seq, commit.last_seq)
 
 
-def _change_priority(index: HotIndex, event: EntryRecorded) -> None:
-    doc = index.documents.find_id(str(event.entry.payload.get("target_entry_id", "")))
-    if doc != ABSENT:
-        index.set_high_priority(doc, event.entry.payload.get("new_priority") in HIGH)
+def _weigh(index: HotIndex, decisions: Sequence[EntryRecorded], facts: Sequence[VectorDerived]) -> None:
+    """Priorities and importances: an entry's first vector counts with the priority of its moment."""
+    done = 0
+    for event in decisions:
+        if event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
+            before = sum(fact.seq < event.seq for fact in facts)
+            _begin(index, facts[done:before])
+            done = before
+            if (changed := priority_of(event.entry.payload)) is not None:
+                index.set_priority(*changed)
+        elif event.entry.entry_type == SweepTicked.ENTRY_TYPE and event.entry.payload.get("sweep") == MOVES_IMPORTANCE:
+            index.importances.needed_seq = max(index.importances.needed_seq, event.seq)
+    _begin(index, facts[done:])
+
+
+def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:
+    """The first vector of an entry, of whatever model, gives it an importance."""
+    if not facts:
+        return
+    docs = index.documents.local(np.array([fact.entry_seq for fact in facts], np.int64))
+    for doc, fact in zip(docs.tolist(), facts, strict=True):
+        if doc != ABSENT and fact.dim:
+            priority = index.priorities.get(fact.entry_id, fact.priority)
+            index.importances.begin(doc, base_importance(fact.entry_type, fact.severity, priority))
 
 
 def new_documents(documents: Documents, events: Sequence[EntryRecorded]) -> NewDocuments:

@@ -18,8 +18,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from crew_journal.schemas.entry import Priority
 from crew_journal.services.query.documents import ABSENT, HIGH_PRIORITY, Documents, NewDocuments
 from crew_journal.services.query.edges import SimilarEdges
+from crew_journal.services.query.importances import Importances
 from crew_journal.services.query.postings import (
     INLINE_MERGE_POSTINGS,
     Postings,
@@ -35,6 +37,8 @@ from crew_journal.services.query.sessions import EMPTY_ORDER, SessionOrder, is_d
 from crew_journal.services.query.speakers import SpeakerNames
 from crew_journal.services.query.vector_matrix import VectorMatrix
 
+HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
+"""Live priorities that bring an entry into its crew's memory (DESIGN §7: high or more)."""
 SCOPES_KEPT: Final = 64
 """Scopes whose masks are kept, a byte a document each."""
 STANDBY_KEPT: Final = 2
@@ -73,6 +77,9 @@ class HotIndex:
         self.documents = Documents()
         self.postings = Postings()
         self.vectors = vectors
+        self.importances = Importances()
+        self.priorities: dict[str, str] = {}
+        """Live priorities that operators gave, by entry id; an id may be none of ours."""
         self.edges = SimilarEdges()
         self.walk_depths: dict[str, tuple[int, int]] = {}
         """Agent → its default of ``walk_depth``, and the sequence that said so."""
@@ -93,7 +100,7 @@ class HotIndex:
         vectors = sum(matrix.nbytes for matrix in self.matrices())
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
-        columns += self.edges.nbytes
+        columns += self.edges.nbytes + self.importances.nbytes
         return columns + vectors + scopes + self._sums.nbytes
 
     # the vectors
@@ -174,8 +181,13 @@ class HotIndex:
         if due and sum(segment.size for segment in due) <= INLINE_MERGE_POSTINGS:
             self.postings.replace(due, merge_segments(due))
 
-    def set_high_priority(self, doc: int, high: bool) -> None:
-        """Change whether a document's live priority is high or more; the masks of crews follow."""
+    def set_priority(self, entry_id: str, priority: str) -> None:
+        """An operator gave an entry another priority; the masks of crews follow, its importance waits for the sweep."""
+        self.priorities[entry_id] = priority
+        doc = self.documents.find_id(entry_id)
+        if doc == ABSENT:
+            return
+        high = priority in HIGH
         if bool(self.documents.flags[doc] & HIGH_PRIORITY) != high:
             self.documents.set_flag(doc, HIGH_PRIORITY, high)
             for scope in [s for s in self._scopes if s.kind is ScopeKind.CREW_SHARED]:

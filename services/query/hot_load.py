@@ -5,15 +5,18 @@ Invariant: the index stands at exactly one sequence, and no Python object is mad
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
+from pydantic_core import from_json
 
 from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.entry import ActorType, Priority
+from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.events.control import PriorityChanged
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.ports import ViewReader
@@ -36,14 +39,14 @@ from crew_journal.services.query.documents import (
     Texts,
     Vocabulary,
 )
-from crew_journal.services.query.hot_index import HotIndex, PostingColumns
+from crew_journal.services.query.hot_index import HIGH, HotIndex, PostingColumns
 from crew_journal.services.query.hot_relations import load_relations
 from crew_journal.services.query.hot_vectors import read_matrix
+from crew_journal.services.query.importances import read_importances
 from crew_journal.services.query.records import RECORD_SQL
 
 INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
 """What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""
-HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
 
 _DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, trace_id, actor_id, actor_type, entry_type,
     priority, embeddable, words, size, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
@@ -51,8 +54,17 @@ _POSTINGS: Final = f"""SELECT term, doc::BIGINT AS doc, tf, dl, true AS sealed F
     UNION ALL SELECT term, doc::BIGINT AS doc, tf, dl, false FROM {POSTINGS_TAIL} WHERE ws = ? AND doc <= ?"""
 _RECORDS: Final = f"""SELECT seq::BIGINT AS seq, {RECORD_SQL} AS record FROM {ENTRIES}
     WHERE workspace_id = ? AND seq BETWEEN ? AND ? ORDER BY seq"""
-_PRIORITIES: Final = f"""SELECT arg_max(payload->>'new_priority', seq), payload->>'target_entry_id' FROM {ENTRIES}
-    WHERE workspace_id = ? AND seq <= ? AND control AND entry_type = ? GROUP BY ALL"""
+_PRIORITIES: Final = f"""SELECT payload FROM {ENTRIES}
+    WHERE workspace_id = ? AND seq <= ? AND control AND entry_type = ? ORDER BY seq"""
+
+
+def priority_of(payload: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Entry and live priority of a change; None if it is none, which its fold has parked."""
+    try:
+        change = PriorityChanged.model_validate(payload)
+    except ValidationError:
+        return None
+    return change.target_entry_id, change.new_priority.value
 
 
 def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotIndex:
@@ -75,9 +87,13 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
     index.sort()
     if record_bytes and len(index):
         _records(views, index, sizes, seq)
-    for priority, entry_id in views.rows(_PRIORITIES, [workspace_id, seq, PriorityChanged.ENTRY_TYPE]):
-        if (doc := index.documents.find_id(entry_id)) != ABSENT:
-            index.set_high_priority(doc, priority in HIGH)
+    for (payload,) in views.rows(_PRIORITIES, [workspace_id, seq, PriorityChanged.ENTRY_TYPE]):
+        if (changed := priority_of(from_json(payload))) is not None:
+            index.priorities.update([changed])
+    for entry_id, priority in index.priorities.items():
+        index.set_priority(entry_id, priority)
+    index.importances.needed_seq = seq
+    index.importances.take(read_importances(views, workspace_id), index.documents)
     if model is not None:
         index.vectors = read_matrix(views, workspace_id, model, index.documents.seq)
     load_relations(views, index)

@@ -17,12 +17,11 @@ import pyarrow as pa
 
 from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.views import EMBEDDINGS
 from crew_journal.services.query.documents import ABSENT, Documents, places_of
 from crew_journal.services.query.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
 
-_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, importance_score, seq::BIGINT AS seq
+_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, seq::BIGINT AS seq
     FROM {EMBEDDINGS}
     WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
 
@@ -50,17 +49,17 @@ def _fill(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Table) ->
     if not have.any():
         return
     dim = int(dims[have][0])
-    importance, fact_seq = _array(table, "importance_score"), _array(table, "seq")
+    fact_seq = _array(table, "seq")
     blob = _one(table, "vector").cast(pa.large_binary())
     ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
     data = blob.buffers()[2]
     if bool((dims == dim).all()):
         every: Vectors = np.frombuffer(data, FLOAT32_LE)[ends[0] // 4 : ends[-1] // 4].reshape(-1, dim)
-        matrix.append(docs[have], every if have.all() else every[have], importance[have], fact_seq[have])
+        matrix.append(docs[have], every if have.all() else every[have], fact_seq[have])
         return
     for row in np.flatnonzero(have).tolist():  # a model that changed its width: such rows count as zeros
         body = bytes(data[int(ends[row]) : int(ends[row + 1])])
-        matrix.put(int(docs[row]), body, float(importance[row]), int(fact_seq[row]))
+        matrix.put(int(docs[row]), body, int(fact_seq[row]))
 
 
 def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[VectorDerived]) -> None:
@@ -69,8 +68,7 @@ def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[Vector
     docs = documents.local(np.array([fact.entry_seq for fact in own], np.int64))
     for doc, fact in zip(docs.tolist(), own, strict=True):
         if doc != ABSENT:
-            importance = base_importance(fact.entry_type, fact.severity, fact.priority)
-            matrix.put(doc, fact.vector, importance, fact.seq)
+            matrix.put(doc, fact.vector, fact.seq)
 
 
 def _one(table: pa.Table, name: str) -> Any:

@@ -177,12 +177,13 @@ class RecallService:
         walked = _neighbours(index, scope, request, found)
         view_seq = index.seq
         every: list[Found | Walked] = [*found, *walked]
+        live = _live_priorities(index, every)
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
         now_ms = to_ms(self._clock())
         ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
         hits = [
-            _hit(seq, ts_ms, record, hit, now_ms, via)
-            for hit, (seq, ts_ms, record), via in zip(every, shown, ways, strict=True)
+            _hit(seq, ts_ms, record, hit, now_ms, via, priority)
+            for hit, (seq, ts_ms, record), via, priority in zip(every, shown, ways, live, strict=True)
             if record is not None  # erased between the search and now: it must not be shown
         ]
         response = RecallResponse(
@@ -264,7 +265,22 @@ def _via(index: HotIndex, neighbour: Walked) -> Via:
     return Via(entry_id=index.documents.id_of(neighbour.via), relation=SIMILAR, weight=neighbour.weight)
 
 
-def _hit(seq: int, ts_ms: int, record: EntryRecord, found: Found | Walked, now_ms: int, via: Via | None) -> RecallHit:
+def _live_priorities(index: HotIndex, hits: Sequence[Found | Walked]) -> list[str | None]:
+    """The priority that operators gave each hit, None where they gave none."""
+    if not index.priorities:
+        return [None] * len(hits)
+    return [index.priorities.get(index.documents.id_of(hit.doc)) for hit in hits]
+
+
+def _hit(
+    seq: int,
+    ts_ms: int,
+    record: EntryRecord,
+    found: Found | Walked,
+    now_ms: int,
+    via: Via | None,
+    live_priority: str | None,
+) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
         entry_id=record.entry_id,
@@ -279,6 +295,7 @@ def _hit(seq: int, ts_ms: int, record: EntryRecord, found: Found | Walked, now_m
         actor_id=record.actor_id,
         severity=record.severity,
         priority=record.priority,
+        live_priority=live_priority or record.priority,
         trace_id=record.trace_id,
         mission_id=record.mission_id,
         payload=record.payload,

@@ -120,7 +120,7 @@ class RecallHit(BaseModel):
 
     ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
     fused score otherwise; of a neighbour (``via`` is not null) the edge's weight. ``priority`` is the one it was
-    emitted with.
+    emitted with, for entries never change; ``live_priority`` the one that operators gave it since, the same if none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -137,6 +137,7 @@ class RecallHit(BaseModel):
     actor_id: str | None
     severity: str
     priority: str
+    live_priority: str
     trace_id: str | None
     mission_id: str | None
     payload: dict[str, Any]

@@ -6,7 +6,7 @@ number counts as cosine 0, contract §4); one row a document; a document whose v
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ from crew_journal.services.query.growable import GrowableArray
 Vectors = npt.NDArray[np.float32]
 FLOAT32_LE: Final = np.dtype("<f4")
 NO_ROW: Final = -1
-MISSING_IMPORTANCE: Final = 0.5
-"""Contract §4."""
 _SMALLEST_NORM: Final = 1e-12
 
 
@@ -50,7 +48,6 @@ class VectorMatrix:
         self._dim = dim
         self._vectors: GrowableArray | None = GrowableArray(np.float32, dim) if dim else None
         self._doc = GrowableArray(np.int32)
-        self._importance = GrowableArray(np.float32)
         self._fact_seq = GrowableArray(np.int64)
         self._row_of = GrowableArray(np.int32)
 
@@ -66,7 +63,7 @@ class VectorMatrix:
     def nbytes(self) -> int:
         """Bytes allocated."""
         vectors = self._vectors.nbytes if self._vectors is not None else 0
-        columns = self._doc.nbytes + self._importance.nbytes + self._fact_seq.nbytes
+        columns = self._doc.nbytes + self._fact_seq.nbytes
         return vectors + columns + self._row_of.nbytes
 
     @property
@@ -80,22 +77,11 @@ class VectorMatrix:
         return self._doc.rows
 
     @property
-    def importance(self) -> Vectors:
-        """(m,) float32 importance of each row's entry, in [0, 1]."""
-        return self._importance.rows
-
-    @property
     def fact_seq(self) -> npt.NDArray[np.int64]:
         """(m,) int64 sequence of the fact that brought each row's vector."""
         return self._fact_seq.rows
 
-    def append(
-        self,
-        docs: npt.NDArray[np.int32],
-        vectors: Vectors,
-        importance: npt.NDArray[Any],
-        fact_seq: npt.NDArray[np.int64],
-    ) -> None:
+    def append(self, docs: npt.NDArray[np.int32], vectors: Vectors, fact_seq: npt.NDArray[np.int64]) -> None:
         """Append rows of documents that have none yet; ``vectors`` (m, d) of any norm, and which facts brought them."""
         if not len(docs):
             return
@@ -104,17 +90,15 @@ class VectorMatrix:
             self._vectors = GrowableArray(np.float32, self._dim)
         first = len(self._doc)
         self._vectors.append(normalised(vectors))
-        self._importance.append(importance)
         self._fact_seq.append(fact_seq)
         self._doc.append(docs)
         self._cover(int(docs.max()) + 1)
         self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
 
-    def put(self, doc: int, data: bytes, importance: float, fact_seq: int) -> None:
+    def put(self, doc: int, data: bytes, fact_seq: int) -> None:
         """Set one document's vector (little-endian float32) by the fact at ``fact_seq``; empty ``data`` takes it back.
 
-        A vector of another length than the others counts as zeros. A second vector keeps the entry's importance
-        (contract §3: re-embedding keeps it).
+        A vector of another length than the others counts as zeros.
         """
         row = int(self._row_of.rows[doc]) if doc < len(self._row_of) else NO_ROW
         if not data:
@@ -126,9 +110,7 @@ class VectorMatrix:
         if self._dim is not None and vector.shape[1] != self._dim:
             vector = np.zeros((1, self._dim), np.float32)
         if row == NO_ROW or self._vectors is None:
-            self.append(
-                np.array([doc], np.int32), vector, np.array([importance], np.float32), np.array([fact_seq], np.int64)
-            )
+            self.append(np.array([doc], np.int32), vector, np.array([fact_seq], np.int64))
         else:
             self._vectors.rows[row] = normalised(vector)[0]
             self._fact_seq.rows[row] = fact_seq

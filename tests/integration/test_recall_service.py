@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.events import EPOCH_MS, control, entry, journals, vector
@@ -34,7 +35,8 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
         assert hit.model_dump(exclude={"explain", "score"}) == {
             "entry_id": "e1", "ts": "2026-11-18T11:06:40.000Z", "age_seconds": 60.0, "entry_type": "chat.user_message",
             "summary": "the parser broke", "agent_id": "a1", "crew_id": "c1", "actor_type": "agent", "actor_id": "Ada",
-            "severity": "info", "priority": "normal", "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
+            "severity": "info", "priority": "normal", "live_priority": "normal",
+            "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
             "refs": {"x": "y"}, "seq": 2, "via": None,
         }  # fmt: skip
         assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("robust", "mini", None, 2)
@@ -253,6 +255,12 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 assert followed.seq == loaded.seq
                 assert followed.documents.words.tolist() == loaded.documents.words.tolist()
                 assert followed.documents.flags.tolist() == loaded.documents.flags.tolist()
+                assert followed.priorities == loaded.priorities
+                assert not loaded.importances.stale
+                followed = await cache.get(workspace, followed.importances.needed_seq)  # a sweep's work is read beside
+                every = np.arange(len(loaded))
+                followed.importances.cover(len(loaded))
+                assert followed.importances.of(every).tolist() == loaded.importances.of(every).tolist()
                 assert edges_of(followed) == edges_of(loaded)
                 assert followed.walk_depths == loaded.walk_depths
                 for text in ("deployed größe 42", "日本語", "lorem word end"):

@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from crew_journal.consumers.messages import RawMessage
+from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.control import (
     AgentRegistered,
@@ -25,8 +26,14 @@ from crew_journal.schemas.events.control import (
     EventParked,
     HealthMetrics,
     HealthRecorded,
+    MemoryReferenced,
+    MemorySearched,
+    PriorityChanged,
+    ReferencedEntry,
     RelationAsserted,
     RelationRetracted,
+    SweepFinished,
+    SweepTicked,
     TokenCreated,
     TokenRevoked,
 )
@@ -321,19 +328,62 @@ _CONTROLS = st.one_of(
     ),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )
+_DUES = st.one_of(
+    st.integers(-5, 400).map(lambda days: format_ms(EPOCH_MS + 86_400_000 * days)),
+    st.sampled_from(
+        ["2026-11-21T03:00:00+01:00", "2026-11-21 03:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", ""]
+    ),
+)
+_SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index"])
+_MEMORY = st.one_of(
+    st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
+    st.builds(
+        SweepFinished,
+        sweep=_SWEEPS,
+        due=_DUES,
+        counts=st.dictionaries(st.sampled_from(["decayed", "written", "refused"]), st.integers(-1, 2**70), max_size=2),
+        error=st.sampled_from([None, "the model is away"]),
+    ),
+    st.builds(
+        PriorityChanged,
+        target_entry_id=_IDS,
+        previous_priority=st.just(Priority.NORMAL),
+        new_priority=st.sampled_from(list(Priority)),
+        reason=st.just("r"),
+    ),
+    st.builds(
+        MemoryReferenced,
+        entries=st.lists(
+            st.builds(ReferencedEntry, entry_id=_IDS, count=st.sampled_from([1, 1, 2, 7, 2**62, 2**80])),
+            min_size=1,
+            max_size=4,
+        ).map(tuple),
+    ),
+    st.builds(
+        MemorySearched,
+        query=st.just("what broke"),
+        scope=st.just("own"),
+        recipe=st.just("robust"),
+        hit_ids=st.lists(_IDS, max_size=3).map(tuple),
+        mean_cosine=st.one_of(st.none(), st.floats(-1, 1)),
+    ),
+)
+"""What acts on importance and sweeps; the workspaces are mostly those of the entries."""
 
 
 @st.composite
 def controls(draw: st.DrawFn) -> OutgoingMessage:
     """A control entry, sometimes with a payload that is none."""
-    made = draw(_CONTROLS)
+    of_memory = draw(st.integers(0, 2)) == 0
+    made = draw(_MEMORY if of_memory else _CONTROLS)
     payload: ControlPayload | Mapping[str, Any] = made if draw(st.integers(0, 4)) else {"nonsense": 1}
-    name = draw(st.sampled_from(["n1", "n2", "n3", "n4", "n5", "n6", "n7"]))
+    name = draw(st.sampled_from([f"n{i}" for i in range(1, 20 if of_memory else 8)]))
+    workspaces = ["_system", "w1", "w1", "w1", "w2"] if of_memory else ["_system", "w1", "w2"]
     return control(
         payload,
         name,
         entry_type=made.ENTRY_TYPE,
-        workspace=draw(st.sampled_from(["_system", "w1", "w2"])),
+        workspace=draw(st.sampled_from(workspaces)),
         ts_ms=draw(st.sampled_from([EPOCH_MS, EPOCH_MS + 1, EPOCH_MS - 86_400_000])),
     )
 

@@ -25,7 +25,6 @@ from crew_journal.schemas.events.control import (
 )
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.importance import base_importance
 
 SHA = "a" * 64
 
@@ -72,16 +71,13 @@ async def test_of_several_vectors_the_last_counts_and_the_first_says_since_when(
     rows, parked = await rows_after(
         tmp_path,
         facts,
-        "SELECT workspace_id, entry_id, model, dim, vector, indexed_at, seq, importance_score, reference_count, "
-        "last_referenced_at FROM journal_embeddings ORDER BY seq",
+        "SELECT workspace_id, entry_id, model, dim, vector, indexed_at, seq FROM journal_embeddings ORDER BY seq",
     )
     assert not parked
-    importance = base_importance("peer.escalation", "warn", "normal")
     expected = [(3, 3, facts[2]), (4, 2, facts[3]), (5, 5, facts[4]), (6, 6, facts[5])]
     assert [(row[6], row[5], row[4]) for row in rows] == [
         (seq, EPOCH_MS + 10 * at_, m.body) for seq, at_, m in expected
     ]
-    assert {row[7:] for row in rows} == {(importance, 0, None)}
     assert rows[-1][:4] == ("w1", "unknown", "mini", 0)
 
 

@@ -240,3 +240,61 @@ class BrokerAnswer(Answer):
     url: str
     user: str | None
     password: str | None = Field(default=None, repr=False)
+
+
+class HealthSnapshot(Answer):
+    """A memory's health on a day; everything but ``status`` is None where nothing was measured."""
+
+    status: str
+    date: str | None = None
+    measured_at: str | None = None
+    score: float | None = None
+    band: str | None = None
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    next_step: str = ""
+    counts: dict[str, int] = Field(default_factory=dict)
+    model: str | None = None
+    rules: int | None = None
+
+
+class HealthAnswer(HealthSnapshot):
+    """The latest snapshot; ``status`` is ok, "no data" (nothing to measure) or "no snapshot yet".
+
+    ``embedder`` is how it is now; ``crews`` names those that have snapshots, for OWNER and ADMIN.
+    """
+
+    workspace_id: str
+    crew_id: str | None = None
+    profile: str = "seed"
+    embedder: dict[str, Any] = Field(default_factory=dict)
+    crews: tuple[str, ...] | None = None
+    history: tuple[HealthSnapshot, ...] = ()
+    hint: str = ""
+    view_seq: int
+
+
+class SweepAnswer(Answer):
+    """How a sweep on request ended."""
+
+    workspace_id: str
+    sweep: str
+    due: str
+    seq: int
+    counts: dict[str, int] = Field(default_factory=dict)
+    error: str | None = None
+
+
+class ReindexAnswer(Answer):
+    """A reindex was recorded at ``seq`` and the index sweep is due.
+
+    ``refused`` texts, given up by the model before, are tried again; ``missing`` entries had no vector when it was asked.
+    """
+
+    workspace_id: str
+    policy: int
+    model: str | None
+    seq: int
+    refused: int
+    missing: int
+    due: str

@@ -19,6 +19,7 @@ from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.views import HEALTH_SNAPSHOTS
 from crew_journal.services.query.active_models import active_in, read_active_models
 
 _COUNTS: Final = """
@@ -30,6 +31,14 @@ SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = 
         WHERE dim = 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
        (SELECT count(*) FROM dead_letters WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
 """
+
+_HEALTH: Final = f"""
+SELECT band, count(*), min(score) FROM (
+    SELECT band, score FROM {HEALTH_SNAPSHOTS} WHERE crew_id IS NULL
+    QUALIFY row_number() OVER (PARTITION BY workspace_id ORDER BY measured_at DESC) = 1)
+GROUP BY band
+"""
+_BANDS: Final = ("red", "yellow", "green")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +189,17 @@ class Node:
             "crew_journal_disk_free_bytes": shutil.disk_usage(parts.data_dir).free,
             "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),
         }
-        return figures
+        return figures | await asyncio.to_thread(self._health)
+
+    def _health(self) -> dict[str, float]:
+        """How many workspaces are in each band by their latest snapshot, and the worst score; none without snapshots."""
+        rows = {band: (float(count), score) for band, count, score in self._parts.views.rows(_HEALTH)}
+        if not rows:
+            return {}
+        figures = {f"crew_journal_health_{band}": rows.get(band, (0.0, None))[0] for band in _BANDS}
+        figures["crew_journal_health_no_data"] = rows.get(None, (0.0, None))[0]
+        scores = [score for _, score in rows.values() if score is not None]
+        return figures | ({"crew_journal_health_worst_score": min(scores)} if scores else {})
 
     async def _head(self) -> dict[str, Any]:
         try:

@@ -246,7 +246,7 @@ def _explain_coverage(value: float, figures: MemoryFigures) -> tuple[str, str]:
     reason = f"coverage {value:.0f}: {', '.join(parts)}"
     if figures.refused > figures.missing:
         return reason, "when the model is mended, have the refused entries tried again: `crew-journal reindex`"
-    return reason, "embed what was missed: `crew-journal sweep index`"
+    return reason, "embed what was missed: `crew-journal embeddings sweep`"
 
 
 def _percent(share: float | None) -> float | None:

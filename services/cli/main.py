@@ -18,6 +18,7 @@ from crew_journal.services.cli.doctor import doctor
 from crew_journal.services.cli.embedder import app as embedder
 from crew_journal.services.cli.embeddings import app as embeddings
 from crew_journal.services.cli.evaluate import evaluate
+from crew_journal.services.cli.health import health
 from crew_journal.services.cli.importing import import_command
 from crew_journal.services.cli.journal import list_entries, tail
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
@@ -54,6 +55,7 @@ app.command("recall")(recall)
 app.command("eval")(evaluate)
 app.command("schema")(schema)
 app.command("status")(status)
+app.command("health")(health)
 app.command("doctor")(doctor)
 app.command("rebuild")(rebuild)
 app.command("verify")(verify)

@@ -21,9 +21,12 @@ from crew_journal.schemas.api import (
     DeadLetterAnswer,
     EntriesAnswer,
     EntryRecord,
+    HealthAnswer,
     RecallAnswer,
     Receipt,
+    ReindexAnswer,
     RenderAnswer,
+    SweepAnswer,
     TailGap,
     TokenCreatedAnswer,
     TokenRecord,
@@ -179,6 +182,40 @@ class AsyncCrewJournal:
     async def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
         """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""
         return await self._run(core.used(receipt, entry_ids))
+
+    async def health(
+        self,
+        *,
+        crew_id: str | None = None,
+        profile: str | None = None,
+        history: int | None = None,
+        workspace_id: str | None = None,
+    ) -> HealthAnswer:
+        """The latest health snapshot of the workspace or a crew, ``history`` days of them beside it."""
+        given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
+        return await self._run(core.health(given))
+
+    async def measure_health(
+        self,
+        *,
+        crew_id: str | None = None,
+        profile: str | None = None,
+        history: int | None = None,
+        workspace_id: str | None = None,
+    ) -> HealthAnswer:
+        """Have health measured now, and its snapshot (OWNER, ADMIN)."""
+        given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
+        return await self._run(core.measure_health(given))
+
+    async def sweep_embeddings(self, *, workspace_id: str | None = None) -> SweepAnswer:
+        """Embed what was missed, and how many that were (OWNER, ADMIN)."""
+        return await self._run(core.sweep_embeddings({"workspace_id": workspace_id}))
+
+    async def reindex(
+        self, *, model: str | None = None, reason: str | None = None, workspace_id: str | None = None
+    ) -> ReindexAnswer:
+        """Judge entries by the current embed policy and try refused texts again (OWNER, ADMIN)."""
+        return await self._run(core.reindex({"model": model, "reason": reason, "workspace_id": workspace_id}))
 
     async def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
         """How the node and the workspace are doing."""

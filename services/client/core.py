@@ -24,9 +24,12 @@ from crew_journal.schemas.api import (
     EntriesAnswer,
     EntryAnswer,
     EntryRecord,
+    HealthAnswer,
     RecallAnswer,
     Receipt,
+    ReindexAnswer,
     RenderAnswer,
+    SweepAnswer,
     TokenCreatedAnswer,
     TokenRecord,
     TokensAnswer,
@@ -186,6 +189,16 @@ def used(receipt: str, entry_ids: Sequence[str] | None) -> Steps[UsedAnswer]:
     return (yield from _ask(Request("POST", f"/v1/recall/{quote(receipt, safe='')}/used", json=body), UsedAnswer))
 
 
+def health(given: Mapping[str, object]) -> Steps[HealthAnswer]:
+    """GET the latest health snapshot."""
+    return (yield from _ask(Request("GET", "/v1/memory/health", params_of(given)), HealthAnswer))
+
+
+def measure_health(given: Mapping[str, object]) -> Steps[HealthAnswer]:
+    """POST: measure health now; twice is as good as once."""
+    return (yield from _ask(Request("POST", "/v1/memory/health", params_of(given)), HealthAnswer))
+
+
 def status(given: Mapping[str, object]) -> Steps[dict[str, Any]]:
     """GET the status."""
     return (yield from _ask_json(Request("GET", "/v1/status", params_of(given))))
@@ -251,6 +264,17 @@ def drop_model(model: str, reason: str) -> Steps[dict[str, Any]]:
     """POST a model to forget."""
     body = {"model": model, "reason": reason}
     return (yield from _ask_json(Request("POST", "/v1/admin/embeddings/drop", json=body, repeatable=False)))
+
+
+def sweep_embeddings(given: Mapping[str, object]) -> Steps[SweepAnswer]:
+    """POST: embed what was missed; twice is as good as once."""
+    return (yield from _ask(Request("POST", "/v1/admin/embeddings/sweep", params_of(given)), SweepAnswer))
+
+
+def reindex(given: Mapping[str, object]) -> Steps[ReindexAnswer]:
+    """POST: judge entries anew and try refused texts again."""
+    body = {name: value for name, value in given.items() if value is not None}
+    return (yield from _ask(Request("POST", "/v1/admin/reindex", json=body, repeatable=False), ReindexAnswer))
 
 
 def broker() -> Steps[BrokerAnswer]:

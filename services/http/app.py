@@ -15,6 +15,7 @@ from crew_journal.services.http.ports import AppServices
 from crew_journal.services.http.problems import install_handlers
 from crew_journal.services.http.routes_admin import admin_routes
 from crew_journal.services.http.routes_embeddings import embedding_routes
+from crew_journal.services.http.routes_health import health_routes
 from crew_journal.services.http.routes_journal import journal_routes
 from crew_journal.services.http.routes_recall import recall_routes
 from crew_journal.services.http.routes_status import status_routes
@@ -35,7 +36,14 @@ def create_app(services: AppServices) -> FastAPI:
     )
     app.state.services = services
     app.state.metrics = HttpMetrics()
-    for router in (journal_routes(), recall_routes(), status_routes(), admin_routes(), embedding_routes()):
+    for router in (
+        journal_routes(),
+        recall_routes(),
+        health_routes(),
+        status_routes(),
+        admin_routes(),
+        embedding_routes(),
+    ):
         app.include_router(router)
     install_handlers(app)
     app.add_middleware(Edge, hosts=services.limits.hosts, metrics=app.state.metrics)

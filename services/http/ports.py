@@ -14,7 +14,9 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
+from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
@@ -166,4 +168,6 @@ class AppServices:
     references: ReferenceLog
     render: RenderService
     models: ModelAdministration
+    health: MemoryHealth
+    sweeps: SweepNow
     limits: HttpLimits = field(default_factory=HttpLimits)

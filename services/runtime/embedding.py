@@ -157,6 +157,14 @@ class Embedding:
         what = _TROUBLES.get(outcome.error, f"fails with {outcome.error}")
         return Trouble(f"{outcome.model} {what}", format_ts(outcome.since) if outcome.since is not None else "")
 
+    def state(self, workspace_id: str) -> Mapping[str, Any]:
+        """How the embedder of a workspace's active model is at the moment; without addresses, for everybody may read it."""
+        model = self.active.of(workspace_id)
+        observed = self._running.get(model) if model is not None else None
+        outcome = SPARSE_ONLY if observed is None else observed.outcome
+        shown: dict[str, Any] = as_json(outcome)
+        return {name: shown[name] for name in ("mode", "model", "error", "since", "last_success")}
+
     def outcomes(self) -> dict[str, Mapping[str, Any]]:
         """Model → how its last call ended."""
         return {model: as_json(observed.outcome) for model, observed in sorted(self._running.items())}

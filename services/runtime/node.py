@@ -52,8 +52,10 @@ from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.streams import declare_streams, stream_info
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
 from crew_journal.services.query.journal_queries import JournalQueries
@@ -245,6 +247,8 @@ class Runtime:
                 runnable=(MODEL_ID, settings.ollama_model),
             ),
         )
+        sweeps = SweepNow(journal, store, clock=utc_now)
+        health = MemoryHealth(store, sweeps, embedding.state, clock=utc_now)
         tail = LiveTail(store, queries)
         node = Node(
             NodeParts(
@@ -278,6 +282,8 @@ class Runtime:
                 references=references,
                 render=RenderService(recall, references.used),
                 models=models,
+                health=health,
+                sweeps=sweeps,
                 limits=HttpLimits.of(settings),
             )
         )

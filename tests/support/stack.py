@@ -38,7 +38,9 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
@@ -48,6 +50,7 @@ FETCH = 1_000
 FETCH_WAIT_S = 0.02
 POLL_S = 0.01
 FLUSH_EVERY_S = 0.05
+SWEEP_WAIT_S = 3.0
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 
 
@@ -224,6 +227,7 @@ async def running_stack(
             observers=[references.observe],
         )
         ends.callback(recall.close)
+        sweeps = SweepNow(journal, store, clock=lambda: datetime.now(UTC), wait_s=SWEEP_WAIT_S)
         services = AppServices(
             journal=journal,
             queries=queries,
@@ -233,6 +237,8 @@ async def running_stack(
             status=node,
             admin=node,
             models=node,
+            health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
+            sweeps=sweeps,
             references=references,
             render=RenderService(recall, references.used),
             limits=limits or HttpLimits(),

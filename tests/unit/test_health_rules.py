@@ -113,7 +113,7 @@ def test_red_names_the_metric_that_costs_most_and_the_command_that_helps() -> No
     assert verdict.band == "red"
     assert verdict.reasons[0].startswith("coverage 3: 95 of 100 embeddable entries have no vector yet")
     assert "2 were refused" in verdict.reasons[0]
-    assert verdict.next_step.endswith("`crew-journal sweep index`")
+    assert verdict.next_step.endswith("`crew-journal embeddings sweep`")
 
 
 def test_many_refused_texts_point_to_a_reindex() -> None:

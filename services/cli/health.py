@@ -1,0 +1,78 @@
+"""``health``: how healthy the memory was when it was measured last.
+
+Invariant: what is printed is the recorded snapshot; a red one is told in words with the step to take, and is no failure of
+the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
+
+
+def health(
+    recompute: Annotated[bool, typer.Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
+    crew: Annotated[str | None, typer.Option("--crew", help="Of one crew; the whole workspace if left out.")] = None,
+    profile: Annotated[str | None, typer.Option("--profile", help="seed (the default) or legacy.")] = None,
+    history: Annotated[
+        int | None, typer.Option("--history", min=1, max=366, help="Also the snapshots of so many days.")
+    ] = None,
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Show the health of the memory: five metrics, the score, why, and what to do."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain
+
+    with client(Where(data_dir, url, token), embedder="auto") as journal:
+        ask = journal.measure_health if recompute else journal.health
+        answer = plain(ask(crew_id=crew, profile=profile, history=history, workspace_id=workspace))
+    if json_output:
+        emit(answer)
+    else:
+        print_health(answer)
+
+
+def print_health(answer: Mapping[str, Any]) -> None:
+    """The snapshot on stdout; what else is to be said of it on stderr."""
+    from crew_journal.services.cli.output import print_pairs, print_table, safe, say
+
+    if answer["status"] == "no snapshot yet":
+        say(f"no snapshot yet: {safe(answer['hint'])}")
+        return
+    band = safe(answer["band"] or "no data")
+    figures: dict[str, Any] = {"health": f"{_number(answer['score'])} ({band})"}
+    figures |= {name: _number(answer["metrics"].get(name)) for name in METRICS}
+    figures |= {"measured": answer["measured_at"], "model": answer["model"] or "none"}
+    figures["embedder now"] = answer["embedder"].get("mode", "unknown")
+    print_pairs(figures)
+    for reason in answer["reasons"]:
+        print(f"- {safe(reason)}")
+    if answer["next_step"]:
+        print(f"next: {safe(answer['next_step'])}")
+    if answer["history"]:
+        rows = [
+            (
+                day["date"],
+                day["band"] or "no data",
+                _number(day["score"]),
+                *(_number(day["metrics"][m]) for m in METRICS),
+            )
+            for day in answer["history"]
+        ]
+        print_table("", ("date", "band", "score", *METRICS), rows, right=("score", *METRICS))
+    if answer.get("crews"):
+        say(f"crews: {', '.join(map(safe, answer['crews']))} (--crew NAME)")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"

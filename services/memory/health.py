@@ -1,0 +1,130 @@
+"""A memory's health as it was measured last: read from the view, never computed on reading.
+
+Invariant: what is shown is a recorded snapshot or the word that there is none; only the embedder's state beside it is of
+this moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import orjson
+
+from crew_journal.schemas.api import HealthAnswer, HealthSnapshot
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.rules.health import band_of
+from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS
+from crew_journal.services.memory.sweep_now import SweepNow
+
+Profile = Literal["seed", "legacy"]
+HISTORY_MAX_DAYS: Final = 366
+_METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
+_COLUMNS: Final = (
+    "snapshot_date, measured_at, band, score, legacy_score, reasons, next_step, counts, model, rules, "
+    + ", ".join((*_METRICS, *(f"legacy_{name}" for name in _METRICS)))
+)
+_SNAPSHOTS: Final = f"""SELECT {_COLUMNS} FROM {HEALTH_SNAPSHOTS}
+    WHERE workspace_id = $workspace AND crew_id IS NOT DISTINCT FROM $crew AND snapshot_date >= $since
+    ORDER BY measured_at DESC LIMIT $limit"""
+_CREWS: Final = (
+    f"SELECT DISTINCT crew_id FROM {HEALTH_SNAPSHOTS} WHERE workspace_id = ? AND crew_id IS NOT NULL ORDER BY 1"
+)
+_EVER: Final = ""
+
+
+class MemoryHealth:
+    """Shows health, and has it measured.
+
+    Args:
+        views: The views.
+        sweeps: Runs the health sweep.
+        embedder: How the embedder of a workspace's active model is at the moment.
+        clock: The time now, UTC: where the history begins.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        sweeps: SweepNow,
+        embedder: Callable[[str], Mapping[str, Any]],
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._views = views
+        self._sweeps = sweeps
+        self._embedder = embedder
+        self._clock = clock
+
+    async def latest(
+        self,
+        workspace_id: str,
+        *,
+        crew_id: str | None = None,
+        profile: Profile = "seed",
+        history_days: int = 0,
+        crews: bool = False,
+    ) -> HealthAnswer:
+        """The latest snapshot of a workspace or crew.
+
+        Args:
+            workspace_id: The workspace.
+            crew_id: The crew; the workspace as a whole if None.
+            profile: Which formulas.
+            history_days: Also the snapshots of so many days, newest first.
+            crews: Whether to name the crews that have snapshots.
+        """
+        found = await self._read(workspace_id, crew_id, _EVER, 1)
+        history: Sequence[Sequence[Any]] = ()
+        if history_days:
+            since = (self._clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
+            history = await self._read(workspace_id, crew_id, since, history_days)
+        known = await asyncio.to_thread(self._views.rows, _CREWS, [workspace_id]) if crews else []
+        snapshot = _snapshot(found[0], profile) if found else None
+        return HealthAnswer(
+            **(snapshot.model_dump() if snapshot is not None else {"status": "no snapshot yet"}),
+            workspace_id=workspace_id,
+            crew_id=crew_id,
+            profile=profile,
+            embedder=dict(self._embedder(workspace_id)),
+            crews=tuple(name for (name,) in known) if crews else None,
+            history=tuple(_snapshot(row, profile) for row in history),
+            hint="" if found else "it is measured every night; `crew-journal health --recompute` measures it now",
+            view_seq=self._views.view_seq(HEALTH_PROJECTION),
+        )
+
+    async def recompute(self, workspace_id: str) -> None:
+        """Have health measured now; returns when the snapshots can be read.
+
+        Raises:
+            BrokerUnavailable: If the sweep could not be asked for.
+            Unavailable: If it did not end in time.
+        """
+        await self._sweeps.run(workspace_id, "health", HEALTH_PROJECTION, ENTRIES_PROJECTION)
+
+    async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:
+        params = {"workspace": workspace_id, "crew": crew_id, "since": since, "limit": limit}
+        return await asyncio.to_thread(self._views.rows, _SNAPSHOTS, params)
+
+
+def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:
+    date, measured_at, band, score, legacy_score, reasons, next_step, counts, model, rules, *metrics = row
+    legacy = profile == "legacy"
+    shown = metrics[len(_METRICS) :] if legacy else metrics[: len(_METRICS)]
+    score = legacy_score if legacy else score
+    return HealthSnapshot(
+        date=date,
+        measured_at=format_ms(measured_at),
+        status="no data" if score is None else "ok",
+        score=score,
+        band=band_of(score) if legacy else band,
+        metrics=dict(zip(_METRICS, shown, strict=True)),
+        reasons=() if legacy else tuple(orjson.loads(reasons)),
+        next_step="" if legacy else next_step,
+        counts=orjson.loads(counts),
+        model=model,
+        rules=rules,
+    )

@@ -1,0 +1,122 @@
+"""A sweep on request: its tick is published with the time it is due now, and its end awaited.
+
+Invariant: a tick's id follows from workspace, sweep and due time, so however many nodes or clocks tick, a sweep is due once;
+who waits learns what the sweep said of itself, or that it has said nothing yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.events.control import SweepFinished, SweepTicked
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.views import ENTRIES
+from crew_journal.services.journal.append import Appended
+from crew_journal.services.memory.recorder import Recorder
+
+WAIT_S: Final = 25.0
+"""Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""
+_FINISHED: Final = f"""SELECT seq, payload FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND seq > ?
+    ORDER BY seq"""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """How a sweep ended: when it was due, what it counted, what kept it from doing all, the sequence of its last word."""
+
+    due: str
+    seq: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+
+async def publish_tick(journal: Recorder, workspace_id: str, sweep: str, due: datetime) -> Appended:
+    """Publish that a sweep is due; the same tick twice is recorded once.
+
+    Raises:
+        BrokerUnavailable: If no ack came within the bound.
+    """
+    payload = SweepTicked.model_validate({"sweep": sweep, "due": format_ts(due)})
+    tick_id = derived_id("sweep", SweepTicked.VERSION, f"{workspace_id}/{sweep}/{payload.due}", "ticked")
+    return await journal.record(workspace_id, payload, summary=f"{sweep} sweep is due", entry_id=tick_id)
+
+
+class SweepNow:
+    """Runs sweeps on request.
+
+    Args:
+        journal: Records the tick.
+        views: Where the end of the sweep shows.
+        clock: The time now, UTC.
+        wait_s: Seconds to wait for the end.
+    """
+
+    def __init__(
+        self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime], wait_s: float = WAIT_S
+    ) -> None:
+        self._journal = journal
+        self._views = views
+        self._clock = clock
+        self._wait_s = wait_s
+
+    async def run(self, workspace_id: str, sweep: str, *needs: str) -> SweepReport:
+        """Tick, and wait until the sweep has finished and the named projections (all if none) show it.
+
+        Raises:
+            BrokerUnavailable: If the tick was not acked.
+            Unavailable: If the sweep does not end in time; it goes on all the same.
+        """
+        due = self._clock()
+        moved = asyncio.Event()
+
+        def heed(batch: CommittedBatch) -> None:
+            if any(_is_finish(event, workspace_id) for event in batch.entries):
+                moved.set()
+
+        unsubscribe = self._views.subscribe(heed)
+        try:
+            tick = await publish_tick(self._journal, workspace_id, sweep, due)
+            report = await self._finish(workspace_id, sweep, format_ts(due), tick.seq, moved)
+        finally:
+            unsubscribe()
+        await self._views.wait_for(report.seq, MIN_SEQ_WAIT_S, *needs)
+        return report
+
+    async def _finish(self, workspace_id: str, sweep: str, due: str, after: int, moved: asyncio.Event) -> SweepReport:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                while True:
+                    await moved.wait()
+                    moved.clear()
+                    if (report := await self._report(workspace_id, sweep, due, after)) is not None:
+                        return report
+        except TimeoutError:
+            if (report := await self._report(workspace_id, sweep, due, after)) is not None:
+                return report  # a view that caught up on its own tells nobody
+        raise Unavailable(
+            f"the {sweep} sweep of {due} has not finished within {self._wait_s:g} s",
+            hint="it goes on; ask again later, and see the reactors in `crew-journal status`",
+        )
+
+    async def _report(self, workspace_id: str, sweep: str, due: str, after: int) -> SweepReport | None:
+        named = [workspace_id, SweepFinished.ENTRY_TYPE, after]
+        for seq, payload in await asyncio.to_thread(self._views.rows, _FINISHED, named):
+            said: dict[str, Any] = orjson.loads(payload)
+            if said.get("sweep") == sweep and said.get("due") == due:
+                return SweepReport(due, int(seq), said.get("counts") or {}, said.get("error"))
+        return None
+
+
+def _is_finish(event: EntryRecorded, workspace_id: str) -> bool:
+    return event.control and event.workspace_id == workspace_id and event.entry.entry_type == SweepFinished.ENTRY_TYPE

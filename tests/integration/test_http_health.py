@@ -1,0 +1,121 @@
+"""Health over HTTP: read as recorded, measured on request, for whom it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+from support.memory_node import SWIFT
+from support.stack import Stack, running_stack
+
+from crew_journal.consumers.reactors.health import HealthReactor
+from crew_journal.schemas.principal import Role
+
+
+@pytest.fixture(scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with running_stack(tmp_path_factory.mktemp("health")) as running:
+        yield running
+
+
+@pytest.fixture
+async def reactor(stack: Stack) -> AsyncIterator[HealthReactor]:
+    made = HealthReactor(
+        stack.client_of_broker,
+        stack.writer,
+        stack.store,
+        trouble=lambda _model: None,
+        clock=lambda: datetime.now(UTC),
+        limits=SWIFT,
+    )
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_without_a_snapshot_reading_says_so_and_computes_none(stack: Stack) -> None:
+    """Contract §0 row 6: GET returns what is stored; only POST measures."""
+    async with stack.http() as http:
+        for _ in range(2):
+            answer = await http.get("/v1/memory/health", params={"workspace_id": "unseen"})
+            assert answer.status_code == 200
+            assert answer.json()["status"] == "no snapshot yet"
+            assert answer.json()["band"] is None
+            assert "--recompute" in answer.json()["hint"]
+            assert answer.json()["embedder"] == {"mode": "sparse-only"}
+
+
+async def test_a_measurement_on_request_is_a_snapshot_that_reading_returns(
+    stack: Stack, reactor: HealthReactor
+) -> None:
+    async with stack.http() as http:
+        place = {"workspace_id": "acme"}
+        empty = (await http.post("/v1/memory/health", params=place)).json()
+        assert (empty["status"], empty["score"], empty["band"]) == ("no data", None, None)
+        entry = {"entry_type": "peer.escalation", "summary": "the disk is full", "crew_id": "core", **place}
+        seq = (await http.post("/v1/journal", json=entry)).json()["entries"][0]["seq"]
+        await stack.store.wait_for(seq, 10)
+        measured = (await http.post("/v1/memory/health", params=place)).json()
+        assert (measured["status"], measured["score"], measured["band"]) == ("ok", 0.0, "red")
+        assert "no model is active" in measured["reasons"][0]
+        assert measured["counts"]["embeddable"] == 1
+        assert measured["crews"] == ["core"]
+        read = (await http.get("/v1/memory/health", params=place)).json()
+        assert read == {**measured, "view_seq": read["view_seq"]}
+        crew = (await http.get("/v1/memory/health", params={**place, "crew_id": "core"})).json()
+        assert (crew["crew_id"], crew["band"]) == ("core", "red")
+        days = (await http.get("/v1/memory/health", params={**place, "history": 3})).json()["history"]
+        assert [day["score"] for day in days] == [0.0], "the last measurement of a day counts"
+
+
+async def test_the_legacy_profile_shows_the_other_formulas(stack: Stack, reactor: HealthReactor) -> None:
+    """Contract §9: an empty workspace gets 40 there, and is red."""
+    async with stack.http() as http:
+        place = {"workspace_id": "legacy", "profile": "legacy"}
+        answer = (await http.post("/v1/memory/health", params=place)).json()
+        assert (answer["score"], answer["band"], answer["profile"]) == (40.0, "red", "legacy")
+        assert answer["metrics"]["freshness"] == 100.0
+
+
+async def test_only_owner_and_admin_measure_and_an_agent_reads_its_own_workspace_and_crew(
+    stack: Stack, reactor: HealthReactor
+) -> None:
+    agent = await stack.token(Role.AGENT, "acme", agent="ada", crew="core")
+    lead = await stack.token(Role.LEAD, "acme", agent="liz", crew="core")
+    for token in (agent, lead):
+        async with stack.http(token.plaintext) as http:
+            assert (await http.post("/v1/memory/health")).status_code == 403
+            mine = await http.get("/v1/memory/health")
+            assert mine.status_code == 200
+            assert mine.json()["workspace_id"] == "acme"
+            assert mine.json()["crews"] is None
+            assert (await http.get("/v1/memory/health", params={"crew_id": "core"})).status_code == 200
+            assert (await http.get("/v1/memory/health", params={"crew_id": "other"})).status_code == 403
+            assert (await http.get("/v1/memory/health", params={"workspace_id": "legacy"})).status_code == 403
+    async with stack.http((await stack.token(Role.ADMIN, "acme")).plaintext) as http:
+        assert (await http.post("/v1/memory/health")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "bad", [{"profile": "other"}, {"history": "367"}, {"history": "x"}, {"crew_id": "a b"}, {"k": "1"}]
+)
+async def test_what_cannot_be_asked_is_refused_with_a_hint(stack: Stack, bad: dict[str, str]) -> None:
+    async with stack.http() as http:
+        answer = await http.get("/v1/memory/health", params=bad)
+        assert answer.status_code == 400
+        assert answer.json()["hint"]
+
+
+async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:
+    async with stack.http() as http:
+        answer = await http.post("/v1/memory/health", params={"workspace_id": "alone"})
+        assert answer.status_code == 503
+        assert "has not finished" in answer.json()["detail"]
+
+
+async def test_the_clients_show_it_too(stack: Stack, reactor: HealthReactor) -> None:
+    async with stack.client() as client:
+        answer = await client.measure_health(workspace_id="acme")
+        assert answer == await client.health(workspace_id="acme")
+        assert answer.band == "red"

@@ -1,4 +1,4 @@
-"""``embeddings list|add|activate|drop``: a second embedding model beside the first.
+"""``embeddings list|add|compare|activate|drop``: a second embedding model beside the first.
 
 Invariant: the journal decides and records; what is filled, refused or forgotten is shown as the journal says it.
 """
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crew_journal.services.cli.compare_models import compare
 from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
 
 app = typer.Typer(help="Embedding models: fill a second one, compare, switch, switch back.", no_args_is_help=True)
@@ -107,6 +108,9 @@ def activate(
     say(f"recall uses {safe(result['model'])} from here on" if result.get("changed", True) else "it was active already")
     if result.get("missing"):
         say(f"warning: {result['missing']} of {result['embeddable']} entries have no vector of it yet")
+
+
+app.command("compare")(compare)
 
 
 @app.command("drop")

@@ -282,6 +282,12 @@ def broker() -> Steps[BrokerAnswer]:
     return (yield from _ask(Request("GET", "/v1/admin/broker"), BrokerAnswer))
 
 
+def compare_request(one: str, other: str, given: Mapping[str, object]) -> Request:
+    """Streams a comparison of two models."""
+    body = {"one": one, "other": other, **{name: value for name, value in given.items() if value is not None}}
+    return Request("POST", "/v1/admin/embeddings/compare", json=body, repeatable=False)
+
+
 def rebuild_request(projections: Sequence[str] | None) -> Request:
     """Streams the rebuild."""
     body = {"projections": list(projections)} if projections else {}

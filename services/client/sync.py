@@ -283,6 +283,10 @@ class CrewJournal:
         """How a reactor in another process reaches the broker."""
         return self._run(core.broker())
 
+    def compare_models(self, one: str, other: str, **given: object) -> Iterator[dict[str, Any]]:
+        """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
+        return self._records(core.compare_request(one, other, given))
+
     def rebuild(self, projections: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Rebuild views: progress records, the last one with key ``result``."""
         return self._records(core.rebuild_request(projections))

@@ -120,6 +120,17 @@ class ModelAdministration(Protocol):
         """
         ...
 
+    async def compare(
+        self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """How far two models agree on a workspace's logged queries: progress records, the last one with ``result``.
+
+        Raises:
+            NotFound: If a model has no vectors, or no query was logged.
+            EmbedderError: If a model does not work.
+        """
+        ...
+
     async def drop(self, model: str, reason: str) -> Mapping[str, Any]:
         """Forget a model's vectors and fill it no longer.
 

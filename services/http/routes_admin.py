@@ -6,11 +6,9 @@ everything else is bound to the token's workspace.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-import orjson
 import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,25 +21,19 @@ from crew_journal.schemas.api import (
     TokenRequest,
     TokensAnswer,
 )
-from crew_journal.schemas.errors import CrewJournalError, InvalidQuery
+from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, read_model
+from crew_journal.services.http.lines import LINES, lines
 from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
 from crew_journal.services.http.params import Params
-from crew_journal.services.http.problems import problem_of, trace_id_of
 from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
-from crew_journal.services.http.streaming import BoundedStream
 from crew_journal.services.query.journal_queries import MAX_SEQ
 
-NDJSON_TYPE: Final = "application/x-ndjson"
 _WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
 _STATES: Final = ("parked", "retried", "discarded")
 _STATE: Final = {"state": ("Only those in this state.", {"type": "string", "enum": list(_STATES)})}
-_LINES: Final[dict[str, Any]] = {
-    "description": "Lines of JSON: progress, then one with result or error.",
-    "content": {NDJSON_TYPE: {"schema": {"type": "string"}}},
-}
 Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The event's sequence in the journal.")]
 
 log = structlog.get_logger(__name__)
@@ -74,7 +66,7 @@ def _operations(router: APIRouter) -> None:
     @router.post(
         "/rebuild",
         summary="Rebuild views from the journal",
-        responses={200: _LINES, **problems(413, 422)},
+        responses={200: LINES, **problems(413, 422)},
         openapi_extra=body(inlined(RebuildRequest.model_json_schema()), required=False),
         response_class=Response,
     )
@@ -83,18 +75,18 @@ def _operations(router: APIRouter) -> None:
         services = services_of(request)
         asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
         log.info("admin.rebuild", token_id=principal.token_id)
-        return _lines(request, services.admin.rebuild(asked.projections))
+        return lines(request, services.admin.rebuild(asked.projections))
 
     @router.post(
         "/verify",
         summary="Compare the live views with a fresh rebuild",
-        responses={200: _LINES, **problems()},
+        responses={200: LINES, **problems()},
         response_class=Response,
     )
     async def verify(request: Request, principal: NodeOwner) -> Response:
         """Lines of JSON tell how far it is; the last names the first difference, if there is one."""
         log.info("admin.verify", token_id=principal.token_id)
-        return _lines(request, services_of(request).admin.verify())
+        return lines(request, services_of(request).admin.verify())
 
     @router.get("/embedder", summary="The embedder and its last outcome", responses=problems(), response_class=Response)
     async def embedder(request: Request) -> Response:
@@ -216,16 +208,3 @@ def _tokens(router: APIRouter) -> None:
 def _scope(principal: Principal, named: str | None) -> str | None:
     """The workspace that is meant; None (all) only for a token of all that names none."""
     return None if principal.workspace_id is None and named is None else principal.workspace(named)
-
-
-def _lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
-    services = services_of(request)
-    return BoundedStream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE, services.limits.send_timeout_s)
-
-
-async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) -> AsyncGenerator[bytes]:
-    try:
-        async for record in records:
-            yield orjson.dumps(dict(record)) + b"\n"
-    except CrewJournalError as error:
-        yield orjson.dumps({"error": problem_of(error, trace_id)}) + b"\n"

@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.entry import WorkspaceId
 from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import RECALL_K_MAX
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, read_model
+from crew_journal.services.http.lines import LINES, lines
 from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 
@@ -41,6 +43,18 @@ class DropRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str = Field(min_length=1, max_length=96)
     reason: str = Field(default="", max_length=500)
+
+
+class CompareRequest(BaseModel):
+    """Which two models to compare on the logged queries of a workspace."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    one: str = Field(min_length=1, max_length=96)
+    other: str = Field(min_length=1, max_length=96)
+    workspace_id: WorkspaceId | None = None
+    queries: int = Field(default=100, ge=1, le=1_000)
+    k: int = Field(default=10, ge=1, le=RECALL_K_MAX)
+    recipe: str | None = Field(default=None, max_length=64)
 
 
 async def activated(request: Request, principal: Principal) -> Response:
@@ -93,6 +107,23 @@ def embedding_routes() -> APIRouter:
     async def activate(request: Request, principal: Administrator) -> Response:
         """At once, and recorded; the vectors of the former model stay and go on being filled."""
         return await activated(request, principal)
+
+    @router.post(
+        "/compare",
+        summary="How far two models agree on the queries that were asked",
+        responses={200: LINES, **problems(404, 413, 422, 503)},
+        openapi_extra=body(inlined(CompareRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def compare(request: Request, principal: Administrator) -> Response:
+        """Lines of JSON tell how far it is; the last holds the figures. Nothing is recorded or switched."""
+        services = services_of(request)
+        asked = await read_model(request, CompareRequest, services.limits.body_bytes)
+        workspace = principal.workspace(asked.workspace_id)
+        records = await services.models.compare(
+            workspace, (asked.one, asked.other), queries=asked.queries, k=asked.k, recipe=asked.recipe
+        )
+        return lines(request, records)
 
     @router.post(
         "/drop",

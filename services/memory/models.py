@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from crew_journal.schemas.errors import (
@@ -38,6 +38,7 @@ from crew_journal.schemas.views import (
 )
 from crew_journal.services.journal.activation import activate_embeddings, check_model
 from crew_journal.services.journal.append import Journal
+from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.query.active_models import active_in, read_active_models
 
 PROBE_TIMEOUT_S: Final = 20.0
@@ -65,6 +66,7 @@ class ModelParts:
         outcomes: Model → how its last call ended.
         filling: Model → status of the reactor that fills it.
         settled: Returns when recalls meet the vectors of the models that are active.
+        comparison: Compares two models on logged queries.
         runnable: Models this node would run as it is set up.
     """
 
@@ -76,6 +78,7 @@ class ModelParts:
     outcomes: Callable[[], Mapping[str, Mapping[str, Any]]]
     filling: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
     settled: Callable[[], Awaitable[None]]
+    comparison: ModelComparison
     runnable: Collection[str]
 
 
@@ -247,6 +250,29 @@ class EmbeddingModels:
                 "seq": await self._record(dropped, f"Vectors of {name} are dropped"),
             }
 
+    async def compare(
+        self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """How far two models agree on the queries a workspace was asked; see ``ModelComparison``.
+
+        Raises:
+            NotFound: If a model is not filled, or no query was logged.
+            EmbedderError: If a model does not work.
+        """
+        names = self.name_of(models[0]), self.name_of(models[1])
+        coverage = {}
+        for name in names:
+            filled = await self.coverage(name, workspace_id)
+            if not filled.vectors:
+                raise NotFound(
+                    f"there are no vectors of {name} in the workspace {workspace_id}",
+                    hint=f"`embeddings add {name}` fills it; `embeddings list` says how far it is",
+                    field="model",
+                )
+            coverage[name] = asdict(filled)
+        records = await self._parts.comparison.begin(workspace_id, names, queries=queries, k=k, recipe=recipe)
+        return _with_coverage(records, names, coverage)
+
     async def _try_out(self, name: str) -> int | None:
         embedder = self._parts.running(name)
         if embedder is None:
@@ -290,3 +316,13 @@ class EmbeddingModels:
     async def _shown(self, seq: int) -> None:
         """Wait until the views know of a decision, so that the next one is taken on them."""
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
+
+
+async def _with_coverage(
+    records: AsyncIterator[Mapping[str, Any]], models: tuple[str, str], coverage: Mapping[str, Mapping[str, int]]
+) -> AsyncIterator[Mapping[str, Any]]:
+    async for record in records:
+        if "result" in record:
+            yield {"result": {"models": list(models), "coverage": coverage, **record["result"]}}
+        else:
+            yield record

@@ -52,6 +52,7 @@ from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.streams import declare_streams, stream_info
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.memory.references import ReferenceLog
@@ -60,6 +61,7 @@ from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
+from crew_journal.services.query.model_search import ModelSearch
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
@@ -208,10 +210,11 @@ class Runtime:
         references = ReferenceLog(journal, clock=utc_now)
         await references.start()
         stack.push_async_callback(references.stop)
+        analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
         recall = RecallService(
             store,
             embedding.running,
-            analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
+            analyzer=analyzer,
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
             observers=[references.observe],
@@ -244,6 +247,7 @@ class Runtime:
                 outcomes=embedding.outcomes,
                 filling=lambda: _fillings(filling),
                 settled=recall.settled,
+                comparison=ModelComparison(store, ModelSearch(recall.indexes, embedding.running, analyzer)),
                 runnable=(MODEL_ID, settings.ollama_model),
             ),
         )

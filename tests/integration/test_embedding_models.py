@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,8 +23,9 @@ from crew_journal.schemas.errors import (
     NotFound,
     Unavailable,
 )
+from crew_journal.schemas.events.control import MemorySearched
 from crew_journal.schemas.settings import EmbedderKind, Settings
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.connection import connect
 from crew_journal.services.runtime import Runtime
@@ -79,6 +81,22 @@ class Journal:
         answer = await self.client.recall(query, k=3, recipe="robust")
         assert answer.hits
         return answer.model, answer.degraded
+
+    async def log_query(self, query: str, number: int) -> int:
+        """A recall as the search log records it."""
+        broker = await self.client.broker()
+        connection = await connect(broker.url, broker.user, broker.password, "test")
+        try:
+            body = {
+                "id": f"search-{number}",
+                "ts": "2026-11-21T09:30:00.000Z",
+                "summary": "recalled",
+                "payload": {"query": query, "scope": "workspace", "recipe": "robust"},
+            }
+            subject = control_subject("default", MemorySearched.ENTRY_TYPE)
+            return (await connection.jetstream().publish(subject, json.dumps(body).encode())).seq
+        finally:
+            await connection.close()
 
     async def durables(self) -> set[str]:
         broker = await self.client.broker()
@@ -283,6 +301,42 @@ async def test_a_model_that_changed_its_width_is_not_added_again(tmp_path: Path,
         added = await journal.client.add_model(BLUE)
         assert added["dim"] == 48
         await journal.until_vectors(BLUE, 4)
+
+
+async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(
+    tmp_path: Path, server: OllamaServer
+) -> None:
+    async with running(tmp_path, server) as journal:
+        await journal.escalate(0, 20)
+        await journal.until_vectors(RED, 20)
+        with pytest.raises(NotFound, match="no vectors of blue"):
+            await collected(journal, RED, BLUE)
+        await journal.client.add_model(BLUE)
+        await journal.until_vectors(BLUE, 20)
+        with pytest.raises(NotFound, match="no recall was logged"):
+            await collected(journal, RED, BLUE)
+        for number, query in enumerate(["the valve is stuck", "which pump", "the valve is stuck"]):
+            seq = await journal.log_query(query, number)
+        await journal.client.count(min_seq=seq)
+        server.biased = BLUE  # it now likes other directions for queries alone, so the two must differ
+        *progress, last = await collected(journal, RED, BLUE, k=5, recipe="dense")
+        report = last["result"]
+        assert progress[-1] == {"done": 2, "total": 2}
+        assert (report["models"], report["queries"], report["recipe"]) == ([RED, BLUE], 2, "dense")
+        assert report["coverage"][BLUE] == {"vectors": 20, "refused": 0, "missing": 0, "embeddable": 20}
+        assert 0.0 <= report["rank_biased_overlap"] < 1.0
+        assert report["most_different"][0]["query"] in {"the valve is stuck", "which pump"}
+        same = (await collected(journal, RED, RED, k=5))[-1]["result"]
+        assert (same["jaccard"], same["rank_biased_overlap"], same["same_first"]) == (1.0, 1.0, 1.0)
+        assert (await journal.top())[0] == RED
+        server.models = (RED,)
+        with pytest.raises(CrewJournalError, match="no embedding model blue"):
+            await collected(journal, RED, BLUE)
+        assert await journal.top() == (RED, None)
+
+
+async def collected(journal: Journal, one: str, other: str, **given: object) -> list[dict[str, Any]]:
+    return [record async for record in journal.client.compare_models(one, other, **given)]
 
 
 async def test_queries_during_switches_over_http_never_fail(tmp_path: Path, server: OllamaServer) -> None:

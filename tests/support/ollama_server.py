@@ -88,6 +88,8 @@ class OllamaServer:
     """Status and error text given to every embed request instead of vectors."""
     says: str = '{"contradicts": true}'
     """What its chat models answer, whatever they are asked."""
+    biased: str | None = None
+    """A model that sees other words in whatever it is given from now on, so that two models rank differently."""
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -290,6 +292,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, {"error": "the input length exceeds the context length"})
             return
         dim = state.dim + 1 if failure == "wrong-dimension" else state.dim
+        if state.biased is not None and body.get("model") == state.biased:
+            texts = [" ".join(word[::-1] for word in text.split()) for text in texts]
         vectors = [reference_vector(text, dim) for text in texts]
         if failure == "wrong-count":
             vectors = vectors[:-1]

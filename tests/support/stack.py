@@ -119,6 +119,12 @@ class FakeNode:
         self.asked.append(("activate", (workspace_id, model, reason)))
         return {"model": model, "workspace_id": workspace_id}
 
+    async def compare(
+        self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        self.asked.append(("compare", (workspace_id, models, queries, k, recipe)))
+        return self.verify()
+
     async def drop(self, model: str, reason: str) -> Mapping[str, Any]:
         self.asked.append(("drop", (model, reason)))
         return {"model": model}

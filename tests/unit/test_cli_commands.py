@@ -136,6 +136,7 @@ class FakeClient:
             "activate_model": lambda: {"model": args[0], "changed": True, "missing": 2, "embeddable": 5},
             "embedding_models": lambda: {"workspace_id": None, "models": [MODEL]},
             "add_model": lambda: {"model": MODEL["model"], "changed": True, "dim": 384},
+            "compare_models": lambda: iter([{"done": 1, "total": 1}, {"result": COMPARED}]),
             "drop_model": lambda: {"model": args[0], "changed": True},
             "broker": lambda: BrokerAnswer(url="nats://x", user=None, password=None),
         }
@@ -146,6 +147,12 @@ MODEL = {
     "model": "all-MiniLM-L6-v2", "embedder": "minilm", "state": "added", "active": True, "active_in": ["_system"],
     "filled": True, "dim": 384, "vectors": 5, "refused": 0, "missing": 0, "embeddable": 5, "filling": None,
     "outcome": {"mode": "vector", "message": None, "last_success": "2026-11-21T09:00:00.000Z"},
+}  # fmt: skip
+
+COMPARED = {
+    "models": ["a", "b"], "coverage": {name: {"vectors": 5, "embeddable": 5} for name in ("a", "b")}, "queries": 1,
+    "recipe": "robust", "k": 10, "jaccard": 0.5, "rank_biased_overlap": 0.4, "persistence": 0.9, "same_first": 0.0,
+    "mean_cosine": {"a": 0.4, "b": None}, "most_different": [{"query": "why?", "rank_biased_overlap": 0.4}],
 }  # fmt: skip
 
 
@@ -184,6 +191,7 @@ JSON_COMMANDS = {
     "embeddings list": ["embeddings", "list"],
     "embeddings add": ["embeddings", "add", "minilm"],
     "embeddings add --wait": ["embeddings", "add", "minilm", "--wait"],
+    "embeddings compare": ["embeddings", "compare", "minilm", "nomic-embed-text", "--queries", "5"],
     "embeddings activate": ["embeddings", "activate", "minilm", "--reason", "faster"],
     "embeddings drop": ["embeddings", "drop", "minilm", "--reason", "slower"],
     "token create": ["token", "create", "--agent", "ada"],

@@ -1,0 +1,152 @@
+"""``embeddings compare``: two models on logged queries, or on a journal with questions.
+
+Invariant: an eval set goes through a scratch journal, import, service and recall like any other; the running journal is
+asked nothing and changed by nothing but its own comparison.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from crew_journal.services.cli import exam
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
+EVAL_RECIPES: Final = ("robust", "dense")
+"""What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
+
+Name = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
+
+
+def compare(
+    one: Name,
+    other: Name,
+    eval_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--eval",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Measure on DIR/journal.jsonl with DIR/queries.jsonl, in a scratch journal.",
+        ),
+    ] = None,
+    queries: Annotated[
+        int, typer.Option("--queries", min=1, max=1000, help="Logged queries to ask, the latest.")
+    ] = 100,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
+    recipe: Annotated[str | None, typer.Option("--recipe", help="Which recipe; robust if left out.")] = None,
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Compare two models: how far they agree on logged queries, or with --eval which one finds what is relevant."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.operate import follow
+    from crew_journal.services.cli.output import emit
+
+    if eval_dir is not None:
+        report = _measured(eval_dir, (one, other), [recipe] if recipe else EVAL_RECIPES, k, workspace)
+        if json_output:
+            emit(report)
+        else:
+            _print_measured(report, k)
+        return
+    with client(Where(data_dir, url, token), embedder="auto") as journal:
+        asked = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
+        report = follow("compare", journal.compare_models(one, other, **asked))
+    if json_output:
+        emit(report)
+    else:
+        _print_agreement(report)
+
+
+def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, workspace: str | None) -> dict[str, Any]:
+    """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
+    from crew_journal.schemas.settings import Settings
+    from crew_journal.services.cli.connection import ANY_PORT, Target, Where, sync_client
+    from crew_journal.services.cli.importing import ImportOptions, import_file
+    from crew_journal.services.cli.local import LocalRuntime
+    from crew_journal.services.cli.output import plain
+    from crew_journal.services.cli.vectors import wait_for_model
+
+    for name in (exam.ENTRIES_FILE, exam.QUERIES_FILE):
+        if not (directory / name).is_file():
+            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint="--eval")
+    questions = exam.read_questions(directory, workspace)
+    sessions = {
+        str(entry.get("id")): str(entry["trace_id"])
+        for entry in exam.records(directory / exam.ENTRIES_FILE)
+        if entry.get("trace_id")
+    }
+    report: dict[str, Any] = {"directory": str(directory), "questions": len(questions), "k": k, "models": {}}
+    with ExitStack() as stack:
+        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crew-journal-compare-")))
+        first = models[0]
+        chosen: dict[str, Any] = {"embedder": "minilm"} if first in MINILM else {"embedder": "ollama"}
+        if first not in MINILM:
+            chosen["ollama_model"] = first
+        settings = Settings(
+            data_dir=data_dir, http=ANY_PORT, durability="interval", log_level="error", nats=None, **chosen
+        )
+        runtime = stack.enter_context(LocalRuntime(settings))
+        there = Target(runtime.http_url, runtime.owner_token, data_dir, local=True)
+        journal = stack.enter_context(sync_client(there))
+        names = [str(plain(journal.add_model(model))["model"]) for model in models]  # each is tried out first
+        _, state = import_file(
+            str(directory / exam.ENTRIES_FILE), there, Where(data_dir), ImportOptions(workspace=workspace)
+        )
+        journal.count(min_seq=state.last_seq)
+        for name in names:
+            filled = wait_for_model(journal, name)
+            journal.activate_model(name)
+            measured = {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k, sessions)) for recipe in recipes}
+            report["models"][name] = {
+                "vectors": filled["vectors"],
+                "embeddable": filled["embeddable"],
+                "recipes": measured,
+            }
+    return report
+
+
+def _print_measured(report: Mapping[str, Any], k: int) -> None:
+    from crew_journal.services.cli.output import print_table, say
+
+    say(f"{report['questions']} questions")
+    columns = ("model", "recipe", "vectors", f"recall@{k}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
+    rows = []
+    for model, found in report["models"].items():
+        for recipe, measured in found["recipes"].items():
+            overall = measured["overall"]
+            figures = [f"{overall[name] or 0.0:.3f}" for name in ("recall", "ndcg", "mrr", "session_recall")]
+            rows.append((model, recipe, f"{found['vectors']}/{found['embeddable']}", *figures))
+    print_table("", columns, rows, right=columns[2:])
+
+
+def _print_agreement(report: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import print_pairs, print_table, safe
+
+    shown: dict[str, object] = {
+        "queries": report["queries"],
+        "recipe": report["recipe"],
+        f"Jaccard@{report['k']}": report["jaccard"],
+        f"rank-biased overlap (p = {report['persistence']})": report["rank_biased_overlap"],
+        "same first hit": report["same_first"],
+    }
+    for model, figures in report["coverage"].items():
+        shown[f"vectors of {safe(model)}"] = f"{figures['vectors']} of {figures['embeddable']}"
+        shown[f"mean cosine under {safe(model)}"] = report["mean_cosine"][model]
+    print_pairs(shown)
+    if report["most_different"]:
+        print()
+        rows = [(one["rank_biased_overlap"], one["query"]) for one in report["most_different"]]
+        print_table("answered most differently", ("overlap", "query"), rows, right=("overlap",))

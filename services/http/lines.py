@@ -1,0 +1,34 @@
+"""Answers as lines of JSON: progress, then one with ``result`` or ``error``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, Final
+
+import orjson
+from fastapi import Request, Response
+
+from crew_journal.schemas.errors import CrewJournalError
+from crew_journal.services.http.auth import services_of
+from crew_journal.services.http.problems import problem_of, trace_id_of
+from crew_journal.services.http.streaming import BoundedStream
+
+NDJSON_TYPE: Final = "application/x-ndjson"
+LINES: Final[dict[str, Any]] = {
+    "description": "Lines of JSON: progress, then one with result or error.",
+    "content": {NDJSON_TYPE: {"schema": {"type": "string"}}},
+}
+
+
+def lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
+    """The records as they come; an error that ends them is the last line."""
+    services = services_of(request)
+    return BoundedStream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE, services.limits.send_timeout_s)
+
+
+async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) -> AsyncGenerator[bytes]:
+    try:
+        async for record in records:
+            yield orjson.dumps(dict(record)) + b"\n"
+    except CrewJournalError as error:
+        yield orjson.dumps({"error": problem_of(error, trace_id)}) + b"\n"

@@ -1,0 +1,155 @@
+"""Two embedding models on the queries a workspace was really asked: how far their answers agree.
+
+Why: the log of recalls (``memory.searched``) is the one test set that everybody has. It has no right answers, so agreement
+is measured, not quality; ``embeddings compare --eval`` measures quality on a set that has them.
+
+Invariant: both models are asked the same queries in the scope they were asked in, over the same entries and with the same
+recipe; nothing is recorded, and the active model goes on as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.events.control import MemorySearched
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.views import ENTRIES
+from crew_journal.services.query.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
+from crew_journal.services.query.model_search import ModelRanking, ModelSearch
+from crew_journal.services.query.recipes import Recipe, recipe_named
+from crew_journal.services.query.scope import Scope, ScopeKind
+
+LOG_READ_FACTOR: Final = 5
+"""Log entries read for each query wanted: the same questions are asked again and again, and count once."""
+DIFFERING_SHOWN: Final = 5
+"""Queries named in the report: those that the models answer most differently."""
+_LOGGED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
+    ORDER BY seq DESC LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedQuery:
+    """A query and whose memories it was asked of."""
+
+    text: str
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What two models make of one query."""
+
+    query: LoggedQuery
+    one: ModelRanking
+    other: ModelRanking
+
+    @property
+    def overlap(self) -> float:
+        """Rank-biased overlap of the two rankings."""
+        return rank_biased_overlap(self.one.entry_ids, self.other.entry_ids)
+
+
+def logged_queries(views: ViewReader, workspace_id: str, limit: int) -> list[LoggedQuery]:
+    """The latest distinct queries of a workspace, newest first; blocking."""
+    rows = views.rows(_LOGGED, [workspace_id, MemorySearched.ENTRY_TYPE, limit * LOG_READ_FACTOR])
+    found: dict[LoggedQuery, None] = {}
+    for (payload,) in rows:
+        try:
+            asked = MemorySearched.model_validate(json.loads(payload))
+        except (ValueError, ValidationError):
+            continue  # the folds that read it park it
+        found.setdefault(LoggedQuery(asked.query, Scope(ScopeKind(asked.scope), asked.agent_id, asked.crew_id)))
+    return list(found)[:limit]
+
+
+class ModelComparison:
+    """Compares models.
+
+    Args:
+        views: The log of recalls.
+        search: Recall with any model.
+    """
+
+    def __init__(self, views: ViewReader, search: ModelSearch) -> None:
+        self._views = views
+        self._search = search
+
+    async def begin(
+        self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Read the queries and try each model on the first one; the rest follows as the records are taken.
+
+        Returns:
+            Progress records, the last one with key ``result``.
+
+        Raises:
+            NotFound: If nothing was logged in the workspace.
+            InvalidQuery: If there is no such recipe.
+            EmbedderError: If a model does not work.
+        """
+        chosen = recipe_named(recipe)
+        asked = await asyncio.to_thread(logged_queries, self._views, workspace_id, queries)
+        if not asked:
+            raise NotFound(
+                f"no recall was logged in the workspace {workspace_id} yet",
+                hint="recall something first, or compare on a set of questions with --eval DIR",
+            )
+        first = await self._compare(workspace_id, models, asked[0], chosen, k)
+        return self._records(workspace_id, models, asked, first, chosen, k)
+
+    async def _records(
+        self,
+        workspace_id: str,
+        models: tuple[str, str],
+        asked: Sequence[LoggedQuery],
+        first: Compared,
+        recipe: Recipe,
+        k: int,
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        compared = [first]
+        for query in asked[1:]:
+            yield {"done": len(compared), "total": len(asked)}
+            compared.append(await self._compare(workspace_id, models, query, recipe, k))
+        yield {"done": len(compared), "total": len(asked)}
+        yield {"result": {"workspace_id": workspace_id, "recipe": recipe.name, **report(models, compared, k)}}
+
+    async def _compare(
+        self, workspace_id: str, models: tuple[str, str], query: LoggedQuery, recipe: Recipe, k: int
+    ) -> Compared:
+        one, other = [
+            await self._search.ranking(workspace_id, model, query.text, query.scope, recipe, k) for model in models
+        ]
+        return Compared(query, one, other)
+
+
+def report(models: tuple[str, str], compared: Sequence[Compared], k: int) -> dict[str, Any]:
+    """The figures of a comparison: means over the queries."""
+    different = sorted((one for one in compared if one.overlap < 1.0), key=lambda one: one.overlap)
+    return {
+        "queries": len(compared),
+        "k": k,
+        "jaccard": _mean([jaccard(one.one.entry_ids, one.other.entry_ids) for one in compared]),
+        "rank_biased_overlap": _mean([one.overlap for one in compared]),
+        "persistence": PERSISTENCE,
+        "same_first": _mean([float(same_first(one.one.entry_ids, one.other.entry_ids)) for one in compared]),
+        "mean_cosine": {
+            model: _mean([cosine for one in compared for cosine in (one.one, one.other)[place].cosines])
+            for place, model in enumerate(models)
+        },
+        "most_different": [
+            {"query": one.query.text, "rank_biased_overlap": round(one.overlap, 4)}
+            for one in different[:DIFFERING_SHOWN]
+        ],
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(fmean(values), 4) if values else None

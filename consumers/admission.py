@@ -64,7 +64,7 @@ class IdentityIndex:
     def __init__(self) -> None:
         self._sorted = _empty()
         self._tail: dict[bytes, tuple[int, bytes]] = {}
-        self._merging = threading.Lock()
+        self._changing = threading.Lock()
 
     def __len__(self) -> int:
         """Identities known."""
@@ -76,8 +76,9 @@ class IdentityIndex:
         content = b"".join(table.column("content").to_pylist())
         c0, c1 = _halves(content)
         k0, k1, seq = (table.column(name).to_numpy() for name in ("k0", "k1", "seq"))
-        self._tail = {}
-        self._sorted = _Sorted(k0, k1, c0, c1, seq)
+        with self._changing:
+            self._sorted = _Sorted(k0, k1, c0, c1, seq)  # before the tail: ``find`` on other threads misses nothing
+            self._tail = {}
 
     def find(self, workspace_id: str, entry_id: str) -> Identity | None:
         """The first entry with this id, if the views know one."""
@@ -105,19 +106,20 @@ class IdentityIndex:
         """
         if not entries:
             return []
-        older = self._find_many([entry.identity for entry in entries])
-        verdicts: list[tuple[int, bytes] | None] = []
-        tail = self._tail
-        for entry, known in zip(entries, older, strict=True):
-            first = known or tail.get(entry.identity)
-            if first is None or first[0] > entry.seq:
-                tail[entry.identity] = (entry.seq, entry.content)
-                verdicts.append(None)
-            else:
-                verdicts.append(None if first[0] == entry.seq else first)
-        if len(tail) >= TAIL_ENTRIES:
-            self._merge()
-        return verdicts
+        with self._changing:
+            older = self._find_many([entry.identity for entry in entries])
+            verdicts: list[tuple[int, bytes] | None] = []
+            tail = self._tail
+            for entry, known in zip(entries, older, strict=True):
+                first = known or tail.get(entry.identity)
+                if first is None or first[0] > entry.seq:
+                    tail[entry.identity] = (entry.seq, entry.content)
+                    verdicts.append(None)
+                else:
+                    verdicts.append(None if first[0] == entry.seq else first)
+            if len(tail) >= TAIL_ENTRIES:
+                self._merge()
+            return verdicts
 
     def _find_many(self, keys: list[bytes]) -> list[tuple[int, bytes] | None]:
         known = self._sorted
@@ -131,24 +133,23 @@ class IdentityIndex:
         return found
 
     def _merge(self) -> None:
-        with self._merging:
-            tail = self._tail
-            k0, k1 = _halves(b"".join(tail))
-            c0, c1 = _halves(b"".join(content for _, content in tail.values()))
-            seq = np.fromiter((at for at, _ in tail.values()), np.uint64, len(tail))
-            known = self._sorted
-            joined = _Sorted(
-                np.concatenate((known.k0, k0)),
-                np.concatenate((known.k1, k1)),
-                np.concatenate((known.c0, c0)),
-                np.concatenate((known.c1, c1)),
-                np.concatenate((known.seq, seq)),
-            )
-            order = np.argsort(joined.k0, kind="stable")
-            self._sorted = _Sorted(
-                joined.k0[order], joined.k1[order], joined.c0[order], joined.c1[order], joined.seq[order]
-            )
-            self._tail = {}
+        tail = self._tail
+        k0, k1 = _halves(b"".join(tail))
+        c0, c1 = _halves(b"".join(content for _, content in tail.values()))
+        seq = np.fromiter((at for at, _ in tail.values()), np.uint64, len(tail))
+        known = self._sorted
+        joined = _Sorted(
+            np.concatenate((known.k0, k0)),
+            np.concatenate((known.k1, k1)),
+            np.concatenate((known.c0, c0)),
+            np.concatenate((known.c1, c1)),
+            np.concatenate((known.seq, seq)),
+        )
+        order = np.argsort(joined.k0, kind="stable")
+        self._sorted = _Sorted(
+            joined.k0[order], joined.k1[order], joined.c0[order], joined.c1[order], joined.seq[order]
+        )
+        self._tail = {}
 
 
 def _content(known: _Sorted, at: int) -> bytes:

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 async def read_ahead(
     source: AsyncIterator[list[RawMessage]], depth: int = REPLAY_LOOKAHEAD
 ) -> AsyncGenerator[list[RawMessage], None]:
-    """The batches of ``source``, up to ``depth`` of them read before they are asked for."""
+    """The batches of ``source``, up to ``depth`` of them read before they are asked for; closes ``source``."""
     queue: asyncio.Queue[list[RawMessage] | BaseException | None] = asyncio.Queue(depth)
 
     async def fill() -> None:
@@ -48,26 +48,39 @@ async def read_ahead(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()  # its consumer at the broker goes now, not when garbage is collected
+
+
+class _Calm:
+    """How many bulk replays are at work, and how often garbage was collected before the first of them."""
+
+    at_work = 0
+    before = gc.get_threshold()
 
 
 @contextlib.contextmanager
 def calm_collector() -> Iterator[None]:
-    """Collect garbage seldom while a bulk replay makes hundreds of thousands of short-lived events, none in cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(COLLECT_AFTER, *before[1:])
+    """Collect garbage seldom while bulk replays make hundreds of thousands of short-lived events, none in cycles."""
+    if not _Calm.at_work:
+        _Calm.before = gc.get_threshold()
+        gc.set_threshold(COLLECT_AFTER, *_Calm.before[1:])
+    _Calm.at_work += 1
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        _Calm.at_work -= 1
+        if not _Calm.at_work:  # a rebuild beside a feed that is far behind: the last one restores
+            gc.set_threshold(*_Calm.before)
 
 
 async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: Progress | None = None) -> None:
-    """Bring a host of its own (rebuild, verify) from its checkpoint to ``last_seq``.
+    """Bring a host from its checkpoint to ``last_seq``: while one batch is committed the next is decoded.
 
-    While one batch is committed the next is decoded. Nobody else may fold into ``host`` meanwhile.
+    Nobody else may fold into ``host`` meanwhile; others may pause it between two commits.
 
     Raises:
-        FoldingStopped: For the environment's fault.
+        FoldingStopped: For the environment's fault; the checkpoint says how far it came.
     """
     start = host.checkpoint
     if last_seq <= start:
@@ -79,7 +92,7 @@ async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: 
 
 
 async def _fold_range(host: Host, source: ReplaySource, start: int, last_seq: int, progress: Progress | None) -> None:
-    async with host.paused(), contextlib.aclosing(read_ahead(source(start + 1, last_seq))) as batches:
+    async with contextlib.aclosing(read_ahead(source(start + 1, last_seq))) as batches:
         after = start
         committing: asyncio.Task[None] | None = None
         try:
@@ -89,12 +102,12 @@ async def _fold_range(host: Host, source: ReplaySource, start: int, last_seq: in
                     continue
                 if committing is not None:
                     await committing
-                after = ready[1].last_seq
-                committing = asyncio.ensure_future(host.commit(*ready))
-                if progress is not None:
-                    progress(after - start, last_seq - start)
+                    if progress is not None:
+                        progress(after - start, last_seq - start)
+                after = ready.last_seq
+                committing = asyncio.ensure_future(host.fold_ready(ready))
         finally:
             if committing is not None:
                 await committing
         if (rest := await host.prepare([], after, last_seq)) is not None:  # the stream ends in a gap
-            await host.commit(*rest)
+            await host.fold_ready(rest)

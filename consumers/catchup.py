@@ -102,8 +102,7 @@ async def _fold(
     ready = await host.prepare(messages, after, last_seq, behind)
     if ready is None:
         return after
-    prepared, batch = ready
     for projection in behind:
-        rest = beyond(batch, host.store.view_seq(projection.name))
-        await host.folder.fold_alone(projection, rest, prepared.messages, quiet=True)
-    return batch.last_seq
+        rest = beyond(ready.batch, host.store.view_seq(projection.name))
+        await host.folder.fold_alone(projection, rest, ready.prepared.messages, quiet=True)
+    return ready.last_seq

@@ -7,8 +7,11 @@ it. Where the stream's sequence has a gap, what lies in it is read from the stre
 or has delivered what never came, the consumer is created anew after the last message that was handled. That one, not
 the ack, is the truth.
 
-Why gaps are read and not asked for again: ``fetch`` of nats-py takes a stored message with a header ``Status``, which
-anybody who may publish can send, for a word of the server and throws it away, every time it is delivered.
+A feed that is far behind (a bulk import) lets ``catch_up`` read the stream as a rebuild does, decoding one batch while the
+one before it is committed, and begins its consumer anew where that ended: four times as fast as batch by batch.
+
+Why gaps are read and not asked for again: nats-py takes a stored message with a header ``Status``, which anybody who may
+publish can send, for a word of the server in its own ``fetch``, and throws it away every time it is delivered.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -28,12 +32,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy as ConsumerAck
-from nats.js.api import ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.api import ConsumerInfo
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from crew_journal.consumers.fetching import mend_timeouts
+from crew_journal.consumers.feed_consumer import agrees, wanted_consumer
+from crew_journal.consumers.fetching import Pulls
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.positions import position_of, raw_message
 from crew_journal.consumers.replay import replay
@@ -41,14 +45,14 @@ from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 
-ACK_WAIT_S: Final = 30.0
-"""Seconds until the broker delivers an unacked message again; a commit takes under one."""
-MAX_ACK_PENDING: Final = 4 * BATCH_MESSAGES
-"""Unacked messages at most."""
 WATCH_S: Final = 1.0
 """Seconds between looks at the durable: FastStream hangs silently when it is deleted (facts/nats.md)."""
 LOST_AFTER_S: Final = 2.0
 """Seconds that a delivery may be on its way until it counts as lost; a full batch takes 0.1 on a busy machine."""
+FAR_BEHIND: Final = 2 * BATCH_MESSAGES
+"""Messages still to come after a batch from which ``catch_up`` is worth its two consumers, made in some 5 ms."""
+CATCH_UP_AT_ONCE: Final = 20_000
+"""Messages of one ``catch_up``, some 2 s: then the feed looks whether it is to stop."""
 BACKOFF_FIRST_S: Final = 0.1
 """Seconds before a failed batch is tried again; doubled up to BACKOFF_LAST_S."""
 BACKOFF_LAST_S: Final = 5.0
@@ -57,6 +61,9 @@ STOP_S: Final = 10.0
 """Seconds that a running handler gets to finish at the end."""
 
 Handler = Callable[[list[RawMessage]], Awaitable[None]]
+CatchUp = Callable[[int, Callable[[int, int], None]], Awaitable[None]]
+"""``(last_seq, progress)``: handles what the stream holds from the handler's position to ``last_seq``, and tells progress
+``(done, total)`` in sequences after each commit."""
 _log = structlog.get_logger(__name__)
 
 
@@ -92,8 +99,9 @@ class LiveFeed:
             batch is tried again.
         start_seq: First sequence wanted, the checkpoint + 1.
         durable: Name of the consumer.
+        catch_up: Brings the handler forward when the feed is far behind; None to go batch by batch.
         batch: Messages of one batch at most.
-        batch_wait_s: Seconds that a batch may take to fill.
+        batch_wait_s: Seconds that a batch may take to fill; on a quiet stream it is handed over at once.
         stream: Name of the stream.
         watch_s: Seconds between looks at the durable.
     """
@@ -107,17 +115,21 @@ class LiveFeed:
         handler: Handler,
         start_seq: int,
         durable: str,
+        catch_up: CatchUp | None = None,
         batch: int = BATCH_MESSAGES,
         batch_wait_s: float = BATCH_WAIT_S,
         stream: str = JOURNAL_STREAM,
         watch_s: float = WATCH_S,
     ) -> None:
         self._handler = handler
+        self._catch_up = catch_up
         self._next = start_seq
         self._durable = durable
         self._stream = stream
         self._watch_s = watch_s
         self._batch = batch
+        self._batch_wait_s = batch_wait_s
+        self._pulls: Pulls | None = None
         self._broker = NatsBroker(
             nats_url,
             security=None if user is None else SASLPlaintext(username=user, password=password or ""),
@@ -136,7 +148,7 @@ class LiveFeed:
             durable=durable,
             stream=JStream(stream, declare=False),
             pull_sub=PullSub(batch_size=batch, timeout=batch_wait_s, batch=True),
-            config=self._consumer_config(start_seq),
+            config=wanted_consumer(durable, start_seq),
             ack_policy=AckPolicy.MANUAL,
             decoder=_undecoded,
             no_reply=True,
@@ -169,7 +181,8 @@ class LiveFeed:
         await self._agree()
         self._running = True
         await self._broker.start()
-        mend_timeouts(self._subscriber)
+        self._pulls = Pulls(client, self._stream, self._durable, batch=self._batch, spacing_s=self._batch_wait_s)
+        await self._pulls.take_over(self._subscriber)
         self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
 
     async def stop(self) -> None:
@@ -183,49 +196,20 @@ class LiveFeed:
         await self._broker.stop()
         self._running = False
 
-    def _consumer_config(self, start_seq: int) -> ConsumerConfig:
-        return ConsumerConfig(
-            name=self._durable,
-            durable_name=self._durable,
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=start_seq,
-            ack_policy=ConsumerAck.ALL,
-            ack_wait=ACK_WAIT_S,
-            max_deliver=-1,
-            max_ack_pending=MAX_ACK_PENDING,
-        )
-
     async def _agree(self) -> None:
         """Keep the durable if it stands exactly where we do, else create it anew."""
         info = await self._info()
-        if info is not None and self._agrees(info):
+        if info is not None and agrees(info, self._durable, self._next):
             self._lag = info.num_pending or 0
             return
         await self._recreate("it is new" if info is None else "it disagrees with the checkpoint")
         self._recreated = 0
 
-    def _agrees(self, info: ConsumerInfo) -> bool:
-        wanted, config = self._consumer_config(self._next), info.config
-        same = (
-            config.ack_policy == wanted.ack_policy
-            and config.max_ack_pending == wanted.max_ack_pending
-            and not config.filter_subject
-            and not config.filter_subjects
-        )
-        delivered, floor = info.delivered, info.ack_floor
-        return (
-            same
-            and delivered is not None
-            and floor is not None
-            and delivered.stream_seq == floor.stream_seq == self._next - 1
-            and not info.num_ack_pending
-        )
-
     async def _recreate(self, why: str) -> None:
         with contextlib.suppress(NotFoundError):
             await self._js.delete_consumer(self._stream, self._durable)
         self._recreated += 1
-        info = await self._js.add_consumer(self._stream, self._consumer_config(self._next))
+        info = await self._js.add_consumer(self._stream, wanted_consumer(self._durable, self._next))
         self._lag = info.num_pending or 0
         _log.info("feed.consumer_created", durable=self._durable, start_seq=self._next, why=why)
 
@@ -248,6 +232,28 @@ class LiveFeed:
             except NatsError as error:
                 self._fails(f"ack: {error}")  # delivered again, and left out as handled
             self._lag = position_of(last.reply).pending
+            if self._lag >= FAR_BEHIND and self._catch_up is not None:
+                await self._run_after(self._catch_up)
+
+    async def _run_after(self, catch_up: CatchUp) -> None:
+        """Catch up with the stream as it grows, then begin the consumer anew behind what was handled."""
+
+        def told(done: int, total: int) -> None:
+            self._lag = total - done
+            self._next = last - self._lag + 1
+
+        try:
+            while (behind := (await self._last_seq()) - self._next + 1) > self._batch and not self._stopping.is_set():
+                last = self._next - 1 + min(behind, CATCH_UP_AT_ONCE)
+                if not await self._persist(partial(catch_up, last, told), self._next, last):
+                    return
+                self._next = last + 1
+            await self._recreate("it was far behind")
+        except (NatsError, JetStreamError) as error:  # the next look at the durable finds what is missing
+            self._fails(f"broker: {error}")
+
+    async def _last_seq(self) -> int:
+        return int((await self._js.stream_info(self._stream)).state.last_seq)
 
     async def _take(self, messages: Sequence[Msg]) -> bool:
         """Hand on what is new, in order, with what lies in gaps; False if the feed stops before."""
@@ -287,17 +293,25 @@ class LiveFeed:
 
     async def _handle(self, due: list[RawMessage]) -> bool:
         """Give the batch to the handler until it takes it; False if the feed stops before."""
+        last = due[-1].seq
+        if not await self._persist(lambda: self._handler(due), due[0].seq, last):
+            return False
+        self._next = last + 1
+        return True
+
+    async def _persist(self, work: Callable[[], Awaitable[None]], first_seq: int, last_seq: int) -> bool:
+        """Do it until it succeeds; False if the feed stops before."""
         pause = BACKOFF_FIRST_S
         while True:
             try:
-                await self._handler(due)
+                await work()
             except Exception as error:  # whatever it is: skipping the batch would lose it
                 self._fails(f"{type(error).__name__}: {error}")
                 _log.error(
                     "feed.batch_failed",
                     durable=self._durable,
-                    first_seq=due[0].seq,
-                    last_seq=due[-1].seq,
+                    first_seq=first_seq,
+                    last_seq=last_seq,
                     error=type(error).__name__,
                     retry_in_s=pause,
                 )
@@ -308,7 +322,6 @@ class LiveFeed:
                     return False
                 pause = min(2 * pause, BACKOFF_LAST_S)
             else:
-                self._next = due[-1].seq + 1
                 self._works()
                 return True
 
@@ -356,6 +369,8 @@ class LiveFeed:
         self._fails("broker: disconnected")
 
     async def _on_reconnect(self) -> None:
+        if self._pulls is not None:
+            self._pulls.ask_anew()
         self._works()
 
 

@@ -38,7 +38,7 @@ from crew_journal.schemas.views import ADMISSION_PROJECTION
 
 _log = structlog.get_logger(__name__)
 
-__all__ = ["Host", "HostStatus", "Lag", "Parked"]
+__all__ = ["Host", "HostStatus", "Lag", "Parked", "Ready"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,26 @@ class HostStatus:
         return self.stopped is None
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A batch that only waits for its commit.
+
+    Attributes:
+        prepared: What was decoded and refused.
+        batch: What the folds see.
+        reloads: How often the host had taken its state from the file when this was begun.
+    """
+
+    prepared: Prepared
+    batch: Batch
+    reloads: int
+
+    @property
+    def last_seq(self) -> int:
+        """Last sequence it covers."""
+        return self.batch.last_seq
+
+
 class Host:
     """Folds messages into every projection; one per ``ViewStore``."""
 
@@ -103,6 +123,7 @@ class Host:
         self._tidying = Tidying(self) if housekeeping else None
         self._lock = asyncio.Lock()
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="crew-views-decode")
+        self._reloads = 0
         self._owed: set[int] = set()
         self._failures = 0
         self._retry_at = 0.0
@@ -144,6 +165,7 @@ class Host:
         """Take checkpoints and identities from the file anew, after opening or a swap."""
         checkpoints = await self.store.write(read_checkpoints)
         await self.store.write(self.identities.load)
+        self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
         names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
         self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
         if self.laggards:
@@ -207,7 +229,26 @@ class Host:
             await self._back_off()
             ready = await self.prepare(messages, self.checkpoint, last_seq)
             if ready is not None:
-                await self.commit(*ready)
+                await self._commit(ready)
+
+    async def fold_ready(self, ready: Ready) -> None:
+        """Fold a batch that was prepared while the one before it was committed; returns after the commit.
+
+        If the views were replaced or taken anew since, what they knew of identities when it was prepared is void: it is
+        prepared once more.
+
+        Raises:
+            FoldingStopped: As ``fold``.
+        """
+        async with self._lock:
+            await self._back_off()
+            at = self.checkpoint
+            if ready.reloads != self._reloads or ready.batch.first_seq != at + 1:
+                again = await self.prepare(list(ready.prepared.messages.values()), at, ready.last_seq)
+                if again is None:
+                    return
+                ready = again
+            await self._commit(ready)
 
     async def prepare(
         self,
@@ -215,8 +256,10 @@ class Host:
         after: int,
         last_seq: int | None,
         members: Sequence[Projection] | None = None,
-    ) -> tuple[Prepared, Batch] | None:
+    ) -> Ready | None:
         """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new.
+
+        It may run ahead of commits: what it learns of identities lies in the stream, committed or not.
 
         Args:
             messages: Messages of JOURNAL.
@@ -235,7 +278,11 @@ class Host:
                 hint="the feed delivers it again",
             )
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._cpu, self._prepare, fresh, after, last, members or self.members)
+        reloads = self._reloads
+        prepared, batch = await loop.run_in_executor(
+            self._cpu, self._prepare, fresh, after, last, members or self.members
+        )
+        return Ready(prepared, batch, reloads)
 
     def _prepare(
         self, fresh: list[RawMessage], after: int, last: int, members: Sequence[Projection]
@@ -249,9 +296,9 @@ class Host:
                     warm(batch)
         return prepared, batch
 
-    async def commit(self, prepared: Prepared, batch: Batch) -> None:
-        """Commit a prepared batch; the caller holds the lock (``fold``, bulk replay)."""
-        members = self.members
+    async def _commit(self, ready: Ready) -> None:
+        """Commit a prepared batch; the caller holds the lock."""
+        prepared, batch, members = ready.prepared, ready.batch, self.members
         task = asyncio.ensure_future(self.folder.fold_group(prepared, batch, members))
         try:
             await asyncio.shield(task)

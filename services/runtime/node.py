@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ import structlog
 
 from crew_journal.consumers.adapters.choose import kind_of
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.consumers.bulk import fold_range
+from crew_journal.consumers.bulk import ReplaySource, fold_range
 from crew_journal.consumers.catchup import keep_up
 from crew_journal.consumers.discovery import discover_projections, discover_reactors
 from crew_journal.consumers.feed import LiveFeed
@@ -36,7 +37,7 @@ from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
-from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES, Settings
+from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES, Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.data_dir import announce, lock, node_id
 from crew_journal.services.http.app import create_app
@@ -188,7 +189,11 @@ class Runtime:
         stack.push_async_callback(cancel, keeping_up)
 
         feed = LiveFeed(
-            *self._nats, handler=host.fold, start_seq=host.checkpoint + 1, durable=f"views-{node_id(data_dir)}"
+            *self._nats,
+            handler=host.fold,
+            start_seq=host.checkpoint + 1,
+            durable=f"views-{node_id(data_dir)}",
+            catch_up=partial(fold_range, host, self._source(client, BATCH_MESSAGES)),
         )
         await feed.start()
         stack.push_async_callback(feed.stop)
@@ -324,9 +329,9 @@ class Runtime:
         self._stack.push_async_callback(client.close)
         return client
 
-    def _source(self, client: Connection) -> Callable[[int, int], AsyncIterator[list[RawMessage]]]:
+    def _source(self, client: Connection, batch: int = REPLAY_BATCH_MESSAGES) -> ReplaySource:
         def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
-            return replay(client, first_seq, last_seq, batch=REPLAY_BATCH_MESSAGES)
+            return replay(client, first_seq, last_seq, batch=batch)
 
         return read
 
@@ -345,7 +350,7 @@ class Runtime:
     def _operation_parts(
         self,
         host: Host,
-        source: Callable[[int, int], AsyncIterator[list[RawMessage]]],
+        source: ReplaySource,
         store: ViewStore,
         embedding: Embedding,
         desk: DeadLetters,

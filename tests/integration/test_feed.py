@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from nats.js.errors import NotFoundError
 from support.journal import AGENT, Rig, eventually, journal_rig, note
 
-from crew_journal.consumers.feed import LiveFeed
+from crew_journal.consumers.feed import CatchUp, LiveFeed
 from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.replay import replay
+from crew_journal.schemas.settings import BATCH_WAIT_S
 from crew_journal.services.journal.broker import ManagedBroker
 
 
@@ -36,7 +38,14 @@ class Views:
 
 
 @asynccontextmanager
-async def feeding(rig: Rig, views: Views, start_seq: int | None = None) -> AsyncIterator[LiveFeed]:
+async def feeding(
+    rig: Rig,
+    views: Views,
+    start_seq: int | None = None,
+    *,
+    batch_wait_s: float = BATCH_WAIT_S,
+    catch_up: CatchUp | None = None,
+) -> AsyncIterator[LiveFeed]:
     feed = LiveFeed(
         rig.broker.url,
         rig.broker.user,
@@ -44,6 +53,8 @@ async def feeding(rig: Rig, views: Views, start_seq: int | None = None) -> Async
         handler=views.handle,
         start_seq=views.checkpoint + 1 if start_seq is None else start_seq,
         durable="views",
+        catch_up=catch_up,
+        batch_wait_s=batch_wait_s,
         watch_s=0.1,
     )
     await feed.start()
@@ -245,6 +256,58 @@ async def test_lone_messages_arrive_at_once_and_none_is_lost_on_the_way(broker: 
                 await eventually(lambda n=n: views.checkpoint == n, f"{n} is folded")  # type: ignore[misc]
             assert feed.status().recreated == 0
         assert views.folded == list(range(1, 101))
+
+
+async def test_a_lone_message_does_not_wait_for_its_batch_to_fill(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views, batch_wait_s=8.0):
+            async with asyncio.timeout(4.0):
+                await rig.journal.append(AGENT, note("the only one"))
+                while views.checkpoint < 1:  # noqa: ASYNC110  # the handler tells nobody
+                    await asyncio.sleep(0.005)
+
+
+async def test_messages_that_trickle_in_share_batches(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views, batch_wait_s=1.0):
+            for n in range(1, 41):
+                await rig.journal.append(AGENT, note(f"n {n}"))
+            await eventually(lambda: views.checkpoint == 40, "all are folded")
+        assert views.folded == list(range(1, 41))
+        assert len(views.batches) <= 6
+
+
+async def test_a_feed_far_behind_catches_up_in_bulk_and_goes_on_live(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        reached: list[int] = []
+        failures = 1
+
+        async def catch_up(last_seq: int, progress: Callable[[int, int], None]) -> None:
+            nonlocal failures
+            start = views.checkpoint
+            async for batch in replay(rig.client, start + 1, last_seq, batch=1_000):
+                await views.handle(batch)
+                progress(views.checkpoint - start, last_seq - start)
+                if failures and views.checkpoint > 4_000:
+                    failures -= 1
+                    raise OSError("the disk is full")
+            reached.append(last_seq)
+
+        await fill(rig, 9_000)
+        async with feeding(rig, views, catch_up=catch_up) as feed:
+            load = asyncio.create_task(fill(rig, 3_000))
+            await load
+            await eventually(lambda: views.checkpoint == 12_000, "all is folded")
+            assert reached
+            await fill(rig, 30)
+            await eventually(lambda: views.checkpoint == 12_030, "the feed goes on live")
+            await floor_reaches(rig, 12_030)
+            assert (feed.status().state, feed.status().seq, feed.status().lag) == ("running", 12_030, 0)
+        assert not failures
+        assert views.folded == list(range(1, 12_031))
 
 
 async def test_a_poison_message_is_handed_to_the_handler_like_any_other(broker: ManagedBroker) -> None:

@@ -1,0 +1,51 @@
+"""The live feed's durable consumer: how it is wanted, and when one that is there will do.
+
+Invariant: a durable is kept only if it stands exactly at the checkpoint with nothing in flight; any other is made anew,
+because the checkpoint is the truth and an ack only a hint.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+
+from crew_journal.schemas.settings import BATCH_MESSAGES
+
+ACK_WAIT_S: Final = 30.0
+"""Seconds until the broker delivers an unacked message again; a commit takes under one."""
+MAX_ACK_PENDING: Final = 4 * BATCH_MESSAGES
+"""Unacked messages at most."""
+
+
+def wanted_consumer(durable: str, start_seq: int) -> ConsumerConfig:
+    """The consumer of a feed that wants everything from ``start_seq`` on, acked in bulk, delivered without limit."""
+    return ConsumerConfig(
+        name=durable,
+        durable_name=durable,
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=start_seq,
+        ack_policy=AckPolicy.ALL,
+        ack_wait=ACK_WAIT_S,
+        max_deliver=-1,
+        max_ack_pending=MAX_ACK_PENDING,
+    )
+
+
+def agrees(info: ConsumerInfo, durable: str, start_seq: int) -> bool:
+    """Whether a consumer is as wanted, has acked everything before ``start_seq`` and delivered nothing beyond."""
+    wanted, config = wanted_consumer(durable, start_seq), info.config
+    same = (
+        config.ack_policy == wanted.ack_policy
+        and config.max_ack_pending == wanted.max_ack_pending
+        and not config.filter_subject
+        and not config.filter_subjects
+    )
+    delivered, floor = info.delivered, info.ack_floor
+    return (
+        same
+        and delivered is not None
+        and floor is not None
+        and delivered.stream_seq == floor.stream_seq == start_seq - 1
+        and not info.num_ack_pending
+    )

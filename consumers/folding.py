@@ -58,9 +58,17 @@ def commit(
 class Folder:
     """Commits batches and keeps account of who is where; used by the host under its lock."""
 
-    def __init__(self, store: ViewStore, park: Park) -> None:
+    def __init__(self, store: ViewStore, park: Park, *, replays: bool = False) -> None:
+        """A folder of one store.
+
+        Args:
+            store: Where to.
+            park: Hands one message to the dead letters.
+            replays: Whether everything was folded before elsewhere (rebuild, verify): a parking is no news then.
+        """
         self._store = store
         self._park = park
+        self._told = _log.debug if replays else _log.warning
         self.suspended: dict[str, str] = {}
         self.parked: dict[str, int] = {}
 
@@ -78,7 +86,7 @@ class Folder:
                 hint="is the broker up?",
             ) from error
         self.parked[parked.projection] = self.parked.get(parked.projection, 0) + 1
-        _log.warning("event_parked", projection=parked.projection, seq=parked.message.seq)
+        self._told("event_parked", projection=parked.projection, seq=parked.message.seq)
 
     async def fold_group(self, prepared: Prepared, batch: Batch, members: Sequence[Projection]) -> None:
         """Fold a batch into every member and into admission.

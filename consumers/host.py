@@ -106,6 +106,7 @@ class Host:
         *,
         park: Callable[[Parked], Awaitable[None]],
         housekeeping: bool = True,
+        replays: bool = False,
     ) -> None:
         """Not open yet.
 
@@ -114,12 +115,13 @@ class Host:
             projections: Who folds, in this order.
             park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
             housekeeping: Whether to checkpoint and merge when idle.
+            replays: Whether this host only repeats what another has folded: its parkings are no news.
         """
         self.store = store
         self.projections = tuple(projections)
         self.identities = IdentityIndex()
         self.lagging = asyncio.Event()
-        self.folder = Folder(store, park)
+        self.folder = Folder(store, park, replays=replays)
         self._tidying = Tidying(self) if housekeeping else None
         self._lock = asyncio.Lock()
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="crew-views-decode")

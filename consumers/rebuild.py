@@ -91,7 +91,8 @@ async def _beside(live: Host, projections: Sequence[Projection], kind: str, memo
         parked.append(refused)
 
     store = ViewStore.open(path, memory_mb=memory_mb)
-    host = Host(store, [type(projection)() for projection in projections], park=collect, housekeeping=False)
+    twins = [type(projection)() for projection in projections]
+    host = Host(store, twins, park=collect, housekeeping=False, replays=True)
     try:
         await host.open()
         yield _Fresh(store, host, parked)
@@ -178,7 +179,7 @@ async def verify(
     """Compare every live view with a fresh rebuild, at the sequence the live view was at when asked.
 
     The live digests are taken in one snapshot, so writes go on meanwhile. Where a digest differs, the two are compared
-    once more at the live checkpoint, under the host's lock, to name the first difference.
+    once more at the live checkpoint, under the host's lock, to name the first difference; that comparison counts.
 
     Args:
         live: The live host.
@@ -219,7 +220,11 @@ def _named(live: Host, fresh: _Fresh, view: DigestedView, result: Verified) -> V
         return result  # a laggard: its rows of then are gone, and the fresh ones are ahead
     with live.store.snapshot() as mine, fresh.store.snapshot() as theirs:
         difference = first_difference(mine, theirs, view)
-    return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
+        if difference is not None:
+            return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
+        # what differed then is the same now: a later event settled it, and there is nothing left to name
+        at, one, other = live.store.view_seq(view.name), digest(mine, view), digest(theirs, view)
+        return Verified(result.projection, at, one.digest == other.digest, one, other)
 
 
 def _digests(live: Host, views: Sequence[DigestedView]) -> dict[str, tuple[int, ViewDigest]]:

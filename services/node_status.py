@@ -98,6 +98,31 @@ def _body(figures: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at the parts that readiness hangs on; free bytes of disk included."""
+
+    folding: Mapping[str, Any]
+    canary: Mapping[str, Any]
+    connection: Mapping[str, Any]
+    free_bytes: int
+    total_bytes: int
+
+    def problems(self) -> list[str]:
+        """Why the node cannot serve, in words; empty if it can."""
+        reasons = []
+        if self.folding.get("stopped"):
+            reasons.append(f"folding has stopped: {self.folding['stopped']}")
+        if not self.connection.get("connected", True):
+            reasons.append(f"the broker is not connected: {self.connection.get('last_error') or 'reconnecting'}")
+        elif self.canary.get("ok") is False:
+            reasons.append(f"the broker does not take writes: {self.canary.get('error')}")
+        if self.free_bytes < FREE_DISK_FLOOR_BYTES:
+            floor = FREE_DISK_FLOOR_BYTES // 2**20
+            reasons.append(f"only {self.free_bytes // 2**20} MiB of disk are free, {floor} are needed")
+        return reasons
+
+
 class Node:
     """Implements ``services.http.ports.NodeStatus``."""
 
@@ -111,24 +136,24 @@ class Node:
         counts = await asyncio.to_thread(self._counts, workspace_id)
         embedder = parts.embedder()
         view_seq = parts.views.view_seq()
+        look = await self._look()
+        problems = look.problems()
         if not node:
             return _body(
                 {
                     "workspace_id": workspace_id,
                     "view_seq": view_seq,
-                    "ready": not await self.not_ready(),
+                    "ready": not problems,
                     "embedder": {"mode": embedder["mode"], "model": embedder["model"]},
                     **counts,
                 }
             )
-        problems = await self.not_ready()
         head = await self._head()
         at = {name: parts.views.view_seq(name) for name in parts.projections}
         lag = {
             name: {"version": version, "seq": at[name], "lag": max(0, head["head"] - at[name])}
             for name, version in parts.projections.items()
         }
-        disk = shutil.disk_usage(parts.data_dir)
         return _body(
             {
                 "version": parts.version,
@@ -140,13 +165,17 @@ class Node:
                 "stream": head,
                 "view_seq": view_seq,
                 "projections": lag,
-                "folding": parts.folding(),
+                "folding": look.folding,
                 "feed": parts.feed(),
                 "reactors": await parts.reactors(),
                 "broker": parts.broker(),
-                "connection": parts.connection(),
-                "canary": parts.canary(),
-                "disk": {"free_bytes": disk.free, "total_bytes": disk.total, "floor_bytes": FREE_DISK_FLOOR_BYTES},
+                "connection": look.connection,
+                "canary": look.canary,
+                "disk": {
+                    "free_bytes": look.free_bytes,
+                    "total_bytes": look.total_bytes,
+                    "floor_bytes": FREE_DISK_FLOOR_BYTES,
+                },
                 "embedder": embedder,
                 "hot_index": parts.cache(),
                 **counts,
@@ -155,26 +184,19 @@ class Node:
 
     async def not_ready(self) -> list[str]:
         """Why the node cannot serve, in words; empty if it can."""
+        return (await self._look()).problems()
+
+    async def _look(self) -> _Look:
         parts = self._parts
-        reasons = []
-        folding, canary, connection = parts.folding(), parts.canary(), parts.connection()
-        if folding.get("stopped"):
-            reasons.append(f"folding has stopped: {folding['stopped']}")
-        if not connection.get("connected", True):
-            reasons.append(f"the broker is not connected: {connection.get('last_error') or 'reconnecting'}")
-        elif canary.get("ok") is False:
-            reasons.append(f"the broker does not take writes: {canary.get('error')}")
-        free = (await asyncio.to_thread(shutil.disk_usage, parts.data_dir)).free
-        if free < FREE_DISK_FLOOR_BYTES:
-            reasons.append(f"only {free // 2**20} MiB of disk are free, {FREE_DISK_FLOOR_BYTES // 2**20} are needed")
-        return reasons
+        disk = await asyncio.to_thread(shutil.disk_usage, parts.data_dir)
+        return _Look(parts.folding(), parts.canary(), parts.connection(), disk.free, disk.total)
 
     async def gauges(self) -> Mapping[str, float]:
         """Figures for Prometheus; no tenant in any of them."""
         parts = self._parts
         counts = await asyncio.to_thread(self._counts, None)
         head = await self._head()
-        embedder = parts.embedder()
+        embedder, look = parts.embedder(), await self._look()
         figures: dict[str, float] = {
             "crew_journal_stream_head": head["head"],
             "crew_journal_stream_bytes": head.get("bytes", 0),
@@ -185,8 +207,8 @@ class Node:
             "crew_journal_embeddings_missing": counts["embeddings"]["missing"],
             "crew_journal_dead_letters": counts["dead_letters"]["parked"],
             "crew_journal_embedder_degraded": float(embedder["mode"] == "vector-degraded"),
-            "crew_journal_ready": float(not await self.not_ready()),
-            "crew_journal_disk_free_bytes": shutil.disk_usage(parts.data_dir).free,
+            "crew_journal_ready": float(not look.problems()),
+            "crew_journal_disk_free_bytes": look.free_bytes,
             "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),
         }
         return figures | await asyncio.to_thread(self._health)

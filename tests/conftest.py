@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 from support.nats import nats_binary, running_broker
 
@@ -15,6 +16,14 @@ from crew_journal.services.journal.nats_binary import NatsBinary
 settings.register_profile("bounded", deadline=None)  # two shared cores: a slow example is no failure
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 settings.load_profile("bounded")
+
+structlog.configure(  # as structlog does by itself, but tracebacks without every local: those cost seconds each
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 @pytest.fixture(scope="session")

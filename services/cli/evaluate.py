@@ -86,7 +86,7 @@ def _scratch(directory: Path, embedder: Any, workspace: str | None) -> Iterator[
         with LocalRuntime(settings) as runtime:
             there = Target(runtime.http_url, runtime.owner_token, data_dir, local=True)
             options = ImportOptions(workspace=workspace)
-            _, state = import_file(str(directory / exam.ENTRIES_FILE), there, Where(data_dir), options)
+            state = import_file(str(directory / exam.ENTRIES_FILE), there, Where(data_dir), options).after
             yield there, state.last_seq
 
 

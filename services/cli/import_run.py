@@ -1,7 +1,7 @@
 """Sending a file's batches: several at once, again when the service is away, in order where it counts.
 
-Invariant: a batch is acked whole or not at all, and ``acked`` is called for batches in the order of the file, so what
-was acked before an interruption is a prefix of it.
+Invariant: a batch is acked whole or not at all, but for lines whose id belongs to another entry, which are named; and
+``acked`` is called for batches in the order of the file, so what was acked before an interruption is a prefix of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, Unavailable
+from crew_journal.schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, Unavailable
 from crew_journal.services.cli.import_lines import (
     BadLine,
     Line,
@@ -50,11 +50,19 @@ Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Sent]]]
 
 @dataclass(frozen=True, slots=True)
 class BatchAck:
-    """What became of a batch."""
+    """What became of a batch.
+
+    Attributes:
+        batch: Its lines.
+        sent: The ack of each line that is in the journal.
+        bad: Lines that were set aside.
+        taken: Lines whose id belongs to another entry: they are left out, the rest is in the journal.
+    """
 
     batch: LineBatch
     sent: Sequence[Sent]
     bad: Sequence[BadLine]
+    taken: Sequence[BadLine] = ()
 
 
 class ImportRun:
@@ -116,6 +124,9 @@ class ImportRun:
         while lines:
             try:
                 return BatchAck(batch, await self._send_patiently(lines), bad)
+            except EntryConflict as error:
+                sent, taken = await self._around_taken(lines, error)
+                return BatchAck(batch, sent, bad, taken)
             except InvalidEntry as error:
                 refused = bad_lines_of(error, lines)
                 if not refused:
@@ -130,6 +141,23 @@ class ImportRun:
             except CrewJournalError as error:
                 raise _with_lines(error, lines) from None
         return BatchAck(batch, (), bad)
+
+    async def _around_taken(self, lines: list[Line], error: EntryConflict) -> tuple[list[Sent], list[BadLine]]:
+        """Send lines of which one at least has an id that belongs to another entry: all but those, found by halving."""
+        if len(lines) == 1:
+            problem = FieldProblem("id", error.message, error.hint)
+            return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
+        sent: list[Sent] = []
+        taken: list[BadLine] = []
+        middle = len(lines) // 2
+        for half in (lines[:middle], lines[middle:]):
+            try:
+                sent += await self._send_patiently(half)
+            except EntryConflict as within:
+                more, others = await self._around_taken(half, within)
+                sent += more
+                taken += others
+        return sent, taken
 
     async def _send_patiently(self, lines: Sequence[Line]) -> Sequence[Sent]:
         pause = BACKOFF_FIRST_S

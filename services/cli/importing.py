@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
@@ -48,6 +48,21 @@ class ImportOptions:
     from_line: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of an import.
+
+    Attributes:
+        before: How far former imports of the file had come.
+        after: How far it is now.
+        taken: Lines left out this time, because their id belongs to another entry.
+    """
+
+    before: ImportState
+    after: ImportState
+    taken: int
+
+
 def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE.jsonl", help="The file, or - for stdin.")],
     restart: Annotated[bool, typer.Option("--restart", help="From the first line, whatever was sent before.")] = False,
@@ -71,10 +86,11 @@ def import_command(
     """Import a JSONL file: one entry a line. Resumes where it stopped; repeating it changes nothing.
 
     Entries without an id get one that follows from line number and content. A batch (500 lines) with a bad line is not
-    published: every problem of it is named by line, the exit code is 2, and what came before it stays imported.
+    published: every problem of it is named by line, the exit code is 2, and what came before it stays imported. A line
+    whose id belongs to another entry is named and left out; the import goes on, and its exit code is 1.
     """
     from crew_journal.services.cli.connection import Where, target
-    from crew_journal.services.cli.output import emit, say
+    from crew_journal.services.cli.output import emit
 
     if file != STDIN and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE.jsonl")
@@ -82,7 +98,8 @@ def import_command(
     options = ImportOptions(workspace, timeout, skip_invalid, restart, from_line)
     began = time.monotonic()
     with target(where, create=True) as there:
-        before, after = import_file(file, there, where, options)
+        done = import_file(file, there, where, options)
+    before, after = done.before, done.after
     seconds = time.monotonic() - began
     sent = after.imported + after.repeated - before.imported - before.repeated
     report = {
@@ -90,6 +107,7 @@ def import_command(
         "imported": after.imported - before.imported,
         "repeated": after.repeated - before.repeated,
         "skipped": after.skipped - before.skipped,
+        "taken": done.taken,
         "resumed_from_line": before.line + 1 if before.line else None,
         "last_line": after.line,
         "last_seq": after.last_seq or None,
@@ -98,16 +116,29 @@ def import_command(
     }
     if json_output:
         emit(report)
-        return
+    else:
+        _show(report, before, after, sent)
+    if done.taken and skip_invalid is None:
+        from crew_journal.schemas.errors import EntryConflict
+
+        raise EntryConflict(
+            f"{done.taken} lines were left out: their ids belong to other entries",
+            hint="give them ids of their own; an entry that corrects another names it in refs.parent_entry_id",
+        )
+
+
+def _show(report: dict[str, Any], before: ImportState, after: ImportState, sent: int) -> None:
+    from crew_journal.services.cli.output import say
+
     if before.line and not sent and not report["skipped"]:
         say(f"nothing new: all {after.line:,} lines were sent before (--restart sends them again)")
     print(
         f"imported {report['imported']:,}, already there {report['repeated']:,}, left out {report['skipped']:,} "
-        f"in {seconds:.1f} s; last sequence {after.last_seq}"
+        f"in {report['seconds']:.1f} s; last sequence {after.last_seq}"
     )
 
 
-def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> tuple[ImportState, ImportState]:
+def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> Imported:
     """Import a file, or stdin if it is ``-``.
 
     Args:
@@ -117,7 +148,7 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         options: How.
 
     Returns:
-        The state before and after.
+        What became of it.
 
     Raises:
         InvalidEntry: At a batch with bad lines.
@@ -128,12 +159,12 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
     with ExitStack() as stack:
         if file == STDIN:
             state = ImportState(STDIN, 0, "")
-            return state, _import_open(sys.stdin.buffer, None, state, there, where, options, stack)
+            return _import_open(sys.stdin.buffer, None, state, there, where, options, stack)
         source = stack.enter_context(Path(file).open("rb"))
         kept = StateFile(_state_dir(there), Path(file), _into(there, options))
         anew = options.restart or options.from_line is not None
         state = kept.fresh(source) if anew else kept.load(source)
-        return state, _import_open(source, kept, state, there, where, options, stack)
+        return _import_open(source, kept, state, there, where, options, stack)
 
 
 def _import_open(
@@ -144,11 +175,12 @@ def _import_open(
     where: Where,
     options: ImportOptions,
     stack: ExitStack,
-) -> ImportState:
+) -> Imported:
     from crew_journal.services.cli.import_run import ImportRun
     from crew_journal.services.cli.import_sender import Sender
     from crew_journal.services.cli.output import progress_bar
 
+    begun = state
     if options.from_line is not None:
         state = _skip_to(source, state, options.from_line)
     elif state.offset:
@@ -178,7 +210,7 @@ def _import_open(
         asyncio.run(whole())
     finally:
         keeper.save()
-    return keeper.state
+    return Imported(begun, keeper.state, keeper.taken)
 
 
 class _Keeper:
@@ -194,9 +226,12 @@ class _Keeper:
         self._bar = bar
         self._began = time.monotonic()
         self._sent = 0
+        self.taken = 0
 
     def acked(self, ack: BatchAck) -> None:
         """A batch is in the journal, and all before it."""
+        from crew_journal.services.cli.output import say
+
         repeated = sum(1 for entry in ack.sent if entry.repeated)
         state = self.state
         self.state = replace(
@@ -205,12 +240,16 @@ class _Keeper:
             line=ack.batch.end_line,
             imported=state.imported + len(ack.sent) - repeated,
             repeated=state.repeated + repeated,
-            skipped=state.skipped + len(ack.bad),
+            skipped=state.skipped + len(ack.bad) + len(ack.taken),
             last_seq=max(state.last_seq, max((entry.seq for entry in ack.sent), default=0)),
         )
-        if self._aside is not None and ack.bad:
-            self._aside.writelines(line.raw + b"\n" for line in ack.bad)
+        left_out = sorted((*ack.bad, *ack.taken), key=lambda line: line.number)
+        if self._aside is not None and left_out:
+            self._aside.writelines(line.raw + b"\n" for line in left_out)
             self._aside.flush()
+        self.taken += len(ack.taken)
+        for line in ack.taken:
+            say(f"line {line.number}: {line.problems[0].problem}")
         if self._kept is not None:
             self._kept.save(self.state, self._source)
         self._sent += len(ack.sent)

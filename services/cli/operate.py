@@ -6,7 +6,7 @@ and turns the verdict into an exit code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -139,7 +139,7 @@ def dlq_retry(
     from crew_journal.services.cli.output import plain
 
     with client(Where(data_dir, url, token)) as journal:
-        _report_letters([plain(journal.retry_dead_letter(seq, workspace_id=workspace)) for seq in seqs], json_output)
+        _settle(seqs, lambda seq: plain(journal.retry_dead_letter(seq, workspace_id=workspace)), json_output)
 
 
 @dlq.command("discard")
@@ -157,20 +157,33 @@ def dlq_discard(
     from crew_journal.services.cli.output import plain
 
     with client(Where(data_dir, url, token)) as journal:
-        _report_letters(
-            [plain(journal.discard_dead_letter(seq, reason, workspace_id=workspace)) for seq in seqs], json_output
-        )
+        _settle(seqs, lambda seq: plain(journal.discard_dead_letter(seq, reason, workspace_id=workspace)), json_output)
 
 
-def _report_letters(letters: list[dict[str, Any]], json_output: bool) -> None:
+def _settle(seqs: Iterable[int], settle: Callable[[int], dict[str, Any]], json_output: bool) -> None:
+    """Settle each dead letter and report all.
+
+    Raises:
+        NotFound: At the end, naming those that could not be; the others are settled.
+    """
+    from crew_journal.schemas.errors import NotFound
     from crew_journal.services.cli.output import emit, safe
 
+    letters: list[dict[str, Any]] = []
+    missing: dict[int, str] = {}
+    for seq in dict.fromkeys(seqs):
+        try:
+            letters.append(settle(seq))
+        except NotFound as error:
+            missing[seq] = error.message
     if json_output:
-        emit({"dead_letters": letters})
-        return
-    for letter in letters:
-        again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
-        print(f"{letter['seq']}  {safe(letter['state'])}{again}")
+        emit({"dead_letters": letters, "not_found": list(missing)})
+    else:
+        for letter in letters:
+            again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
+            print(f"{letter['seq']}  {safe(letter['state'])}{again}")
+    if missing:
+        raise NotFound("; ".join(missing.values()), hint="crew-journal dlq list shows what can be settled")
 
 
 def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:

@@ -39,9 +39,8 @@ def load_sample(there: Target) -> int | None:
     if mark.exists():
         return None
     with resources.as_file(resources.files("crew_journal.services.cli") / "sample" / "journal.jsonl") as path:
-        _, state = import_file(
-            str(path), there, Where(there.data_dir, there.url, there.token), ImportOptions(restart=True)
-        )
+        where = Where(there.data_dir, there.url, there.token)
+        state = import_file(str(path), there, where, ImportOptions(restart=True)).after
     mark.write_text(json.dumps({"entries": state.imported + state.repeated, "last_seq": state.last_seq}))
     say(f"sample       {state.imported + state.repeated} entries loaded")
     return state.last_seq

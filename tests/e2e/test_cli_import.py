@@ -44,6 +44,24 @@ def test_an_import_repeated_resumed_or_from_a_grown_file_counts_each_line_once(c
         assert total(cli, more["last_seq"]) == 1_210
 
 
+def test_a_line_with_the_id_of_another_entry_is_named_and_left_out_and_the_rest_arrives(
+    cli: Cli, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "a.jsonl", 30)
+    with source.open("a") as file:
+        file.write('{"id": "mine", "entry_type": "import.line", "summary": "another text"}\n')
+    write(source, 600, 31)
+    with cli.up():
+        cli("publish", "--type", "import.line", "--id", "mine", "the first text")
+        left_out = cli("import", str(source), "--json", code=1)
+        assert "line 31: in the journal already with other content: mine" in left_out.err
+        report = json.loads(left_out.out)
+        assert (report["imported"], report["taken"], report["skipped"], report["last_line"]) == (630, 1, 1, 631)
+        assert total(cli, report["last_seq"]) == 631
+        again = cli("import", str(source), "--json").json
+        assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 632)
+
+
 def test_a_bad_line_keeps_its_batch_out_and_every_problem_is_named(cli: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", 500)
     with source.open("a") as file:

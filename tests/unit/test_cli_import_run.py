@@ -130,11 +130,33 @@ async def test_what_only_the_service_refuses_is_set_aside_and_the_rest_sent() ->
     assert [line.number for ack in acks for line in ack.bad] == [5]
 
 
+class Occupied(Service):
+    """A service where some ids belong to other entries; such a batch is refused whole, and nothing says which line."""
+
+    def __init__(self, taken: set[int]) -> None:
+        super().__init__()
+        self.taken = taken
+
+    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Sent]:
+        if self.taken.intersection(record["n"] for record in records):
+            raise EntryConflict("in the journal already with other content", field="id")
+        return await super().send(records)
+
+
+@pytest.mark.parametrize("taken", [{4}, {5, 6}, {4, 5, 6}, {1, 9}])
+async def test_lines_with_the_id_of_another_entry_are_named_and_the_others_arrive_once(taken: set[int]) -> None:
+    service = Occupied(taken)
+    acks = await run(service, batches(3))
+    assert last_lines(acks) == [3, 6, 9]
+    assert sorted(service.received) == sorted(set(range(1, 10)) - taken)
+    assert {line.number for ack in acks for line in ack.taken} == taken
+    assert sorted(sent.seq for ack in acks for sent in ack.sent) == sorted(set(range(1, 10)) - taken)
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (EntryConflict("entries[2].id: taken"), "line 6: id: taken"),
-        (EntryConflict("taken", field="entries[0].id"), "line 4: id: taken"),
+        (NotAllowed("no such crew", field="entries[0].crew_id"), "line 4: crew_id: no such crew"),
         (NotAllowed("the token is for another workspace"), "lines 4 to 6: the token is for another workspace"),
     ],
 )

@@ -102,10 +102,9 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
         there = Target(runtime.http_url, runtime.owner_token, data_dir, local=True)
         journal = stack.enter_context(sync_client(there))
         names = [str(plain(journal.add_model(model))["model"]) for model in models]  # each is tried out first
-        _, state = import_file(
-            str(directory / exam.ENTRIES_FILE), there, Where(data_dir), ImportOptions(workspace=workspace)
-        )
-        journal.count(min_seq=state.last_seq)
+        options = ImportOptions(workspace=workspace)
+        done = import_file(str(directory / exam.ENTRIES_FILE), there, Where(data_dir), options)
+        journal.count(min_seq=done.after.last_seq)
         for name in names:
             filled = wait_for_model(journal, name)
             journal.activate_model(name)

@@ -74,6 +74,7 @@ class ReactorContext:
             views have nothing to do.
         similar: Finds an entry's nearest earlier ones; None likewise.
         embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
+        embedder_for: What runs a model in this process, None if nothing does.
         embedder_trouble: What ails a model's embedder (its last outcome) and since when, None if nothing does.
     """
 
@@ -85,6 +86,7 @@ class ReactorContext:
     settings: Settings
     views: ViewReader | None = None
     similar: SimilarReader | None = None
+    embedder_for: Callable[[str], Embedder | None] = lambda _model: None
     embedder_trouble: Callable[[str | None], Trouble | None] = lambda _model: None
     embedding_generation: int = 0
 

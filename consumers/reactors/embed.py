@@ -291,7 +291,7 @@ class EmbedReactor:
     async def _publish(self, fact: OutgoingMessage) -> Published:
         return await publish_fact(self._publisher, self._source, fact)
 
-    async def _put_off(self, piece: Failed) -> None:
+    async def _put_off(self, piece: Failed[Candidate]) -> None:
         candidate, limits = piece.candidate, self._limits
         now = asyncio.get_running_loop().time()
         if len(self._troubles) >= limits.max_ack_pending:  # the oldest may have been settled by another process

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from nats.aio.msg import Msg
 from pydantic_core import from_json
@@ -45,21 +45,17 @@ _ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Embeddable:
     """An entry that is to be embedded.
 
     Attributes:
-        message: Its message, acked once the vector is in the journal.
         seq: Its stream sequence.
-        deliveries: How often it was delivered, this time included.
         entry: The entry.
         ts_ms: Its time, milliseconds since the epoch.
         text: What is embedded: contract §3, at most 4,096 bytes.
     """
 
-    message: Msg
     seq: int
-    deliveries: int
     entry: JournalEntry
     ts_ms: int
     text: str
@@ -106,10 +102,26 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class Candidate(Embeddable):
+    """An entry that came as a message.
+
+    Attributes:
+        message: Its message, acked once the vector is in the journal.
+        deliveries: How often it was delivered, this time included.
+    """
+
+    message: Msg
+    deliveries: int
+
+
+E = TypeVar("E", bound=Embeddable)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded(Generic[E]):
     """Texts that have vectors now, and the bits of their tokens if the model gives them, in the same order."""
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[E]
     vectors: Sequence[bytes]
     tokens: Sequence[TokenBits | None]
 
@@ -122,10 +134,10 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Generic[E]):
     """One text that failed while the model works; says whether the model refuses it or breaks on it."""
 
-    candidate: Candidate
+    candidate: E
     error: EmbedderError
 
 
@@ -146,8 +158,12 @@ def candidate_of(message: Msg) -> Candidate | None:
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs):
         return None
-    text = cap_bytes(embedded_text(entry.summary, entry.payload), EMBED_INPUT_BYTES)
-    return Candidate(message, seq, metadata.num_delivered or 1, entry, event.ts_ms, text)
+    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, metadata.num_delivered or 1)
+
+
+def text_of(entry: JournalEntry) -> str:
+    """What of an entry is embedded: contract §3."""
+    return cap_bytes(embedded_text(entry.summary, entry.payload), EMBED_INPUT_BYTES)
 
 
 def _may_be_embedded(message: Msg) -> bool:
@@ -173,8 +189,8 @@ def _may_be_embedded(message: Msg) -> bool:
 
 
 async def embed_in_pieces(
-    embedder: Embedder, candidates: Sequence[Candidate], dim: int | None
-) -> AsyncIterator[Embedded | Split | Failed]:
+    embedder: Embedder, candidates: Sequence[E], dim: int | None
+) -> AsyncIterator[Embedded[E] | Split | Failed[E]]:
     """Embed in one call; where it fails although the model works, halve until the texts at fault stand alone.
 
     Args:
@@ -209,7 +225,9 @@ async def embed_in_pieces(
         yield Embedded(part, vectors, tokens)
 
 
-async def _vectors(embedder: Embedder, part: Sequence[Candidate]) -> tuple[Sequence[bytes], Sequence[TokenBits | None]]:
+async def _vectors(
+    embedder: Embedder, part: Sequence[Embeddable]
+) -> tuple[Sequence[bytes], Sequence[TokenBits | None]]:
     texts = [candidate.text for candidate in part]
     tokens: Sequence[TokenBits | None] = [None] * len(texts)
     try:

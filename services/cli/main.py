@@ -25,6 +25,7 @@ from crew_journal.services.cli.operate import dlq, rebuild, status, verify
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
+from crew_journal.services.cli.reindex import reindex, sweep
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
@@ -57,8 +58,10 @@ app.command("schema")(schema)
 app.command("status")(status)
 app.command("health")(health)
 app.command("doctor")(doctor)
+app.command("reindex")(reindex)
 app.command("rebuild")(rebuild)
 app.command("verify")(verify)
+embeddings.command("sweep")(sweep)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")
 app.add_typer(embeddings, name="embeddings")

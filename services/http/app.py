@@ -16,6 +16,7 @@ from crew_journal.services.http.problems import install_handlers
 from crew_journal.services.http.routes_admin import admin_routes
 from crew_journal.services.http.routes_embeddings import embedding_routes
 from crew_journal.services.http.routes_health import health_routes
+from crew_journal.services.http.routes_index import index_routes
 from crew_journal.services.http.routes_journal import journal_routes
 from crew_journal.services.http.routes_recall import recall_routes
 from crew_journal.services.http.routes_status import status_routes
@@ -43,6 +44,7 @@ def create_app(services: AppServices) -> FastAPI:
         status_routes(),
         admin_routes(),
         embedding_routes(),
+        index_routes(),
     ):
         app.include_router(router)
     install_handlers(app)

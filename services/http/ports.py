@@ -16,6 +16,7 @@ from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
@@ -181,4 +182,5 @@ class AppServices:
     models: ModelAdministration
     health: MemoryHealth
     sweeps: SweepNow
+    reindexing: Reindexing
     limits: HttpLimits = field(default_factory=HttpLimits)

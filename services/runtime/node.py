@@ -57,6 +57,7 @@ from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
@@ -234,6 +235,7 @@ class Runtime:
             settings,
             views=store,
             similar=SimilarEntries(store, recall.indexes),
+            embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
         )
         filling = Filling(embedding, context, store, self._say)
@@ -293,6 +295,7 @@ class Runtime:
                 models=models,
                 health=health,
                 sweeps=sweeps,
+                reindexing=Reindexing(journal, store, clock=utc_now),
                 limits=HttpLimits.of(settings),
             )
         )

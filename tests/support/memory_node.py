@@ -22,6 +22,7 @@ from crew_journal.consumers.host import Host, Parked
 from crew_journal.consumers.reactor import Reactor
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.health import HealthReactor
+from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.consumers.store import ViewStore
 from crew_journal.consumers.sweeping import SweepLimits
 from crew_journal.schemas.errors import EmbedderUnavailable
@@ -174,6 +175,18 @@ class MemoryNode:
 
     async def start_health(self) -> HealthReactor:
         made = HealthReactor(self.client, self.writer, self.store, trouble=self.trouble, clock=self.clock, limits=SWIFT)
+        await self.start(made)
+        return made
+
+    async def start_index(self) -> IndexReactor:
+        made = IndexReactor(
+            self.client,
+            self.writer,
+            self.store,
+            embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
+            clock=self.clock,
+            limits=SWIFT,
+        )
         await self.start(made)
         return made
 

@@ -40,6 +40,7 @@ from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
@@ -245,6 +246,7 @@ async def running_stack(
             models=node,
             health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
             sweeps=sweeps,
+            reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
             references=references,
             render=RenderService(recall, references.used),
             limits=limits or HttpLimits(),

@@ -1,0 +1,58 @@
+"""``reindex`` and ``embeddings sweep``: have entries judged anew, and embed what was missed.
+
+Invariant: the commands only ask; what is embedded is told by the sweep itself.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+
+def reindex(
+    model: Annotated[str | None, typer.Option("--model", help="Only texts this model refused; every model's if left out.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")] = "",
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Judge entries by the current embed policy and have texts that the model refused tried again."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain
+
+    with client(Where(data_dir, url, token), embedder="auto") as journal:
+        done = plain(journal.reindex(model=model, reason=reason, workspace_id=workspace))
+    if json_output:
+        emit(done)
+        return
+    print(
+        f"reindex by policy {done['policy']} recorded at {done['seq']}: {done['refused']} refused texts are tried again, "
+        f"{done['missing']} entries had no vector (crew-journal status shows how far it is)"
+    )
+
+
+def sweep(
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Embed what was missed, and say how many entries that were."""
+    from crew_journal.schemas.errors import Unavailable
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, safe
+
+    with client(Where(data_dir, url, token), embedder="auto") as journal:
+        done = plain(journal.sweep_embeddings(workspace_id=workspace))
+    if json_output:
+        emit(done)
+    else:
+        print(", ".join(f"{safe(name)} {count}" for name, count in done["counts"].items()))
+    if done["error"]:
+        raise Unavailable(f"the sweep broke off: {done['error']}", hint="`crew-journal embedder status` says more")

@@ -1,0 +1,94 @@
+"""A reindex: entries are judged by the current embed policy, and texts a model refused are tried again.
+
+Why: a policy that changes, and a tombstone, are decisions of the past, which nothing changes silently (contract §3, [TRAP]: a
+tombstone is permanent). So a reindex is an event: the folds judge anew and forget the tombstones, and the index sweep that is
+due right after it embeds what is missing then.
+
+Invariant: the sweep's tick comes after the request in the journal, so it sees its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from crew_journal.schemas.api import ReindexAnswer
+from crew_journal.schemas.entry import ActorType
+from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.events.control import ReindexRequested
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.rules import embed_policy
+from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.views import EMBEDDINGS, ENTRIES
+from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.memory.sweep_now import publish_tick
+
+_MODELS: Final = f"""SELECT model FROM embeddings_active WHERE workspace_id IN ($workspace, '{SYSTEM_WORKSPACE}')
+    UNION SELECT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"""
+_REFUSED: Final = f"""SELECT count(*) FROM {EMBEDDINGS}
+    WHERE workspace_id = $workspace AND dim = 0 AND ($model IS NULL OR model = $model)"""
+_MISSING: Final = f"""SELECT count(*) FROM {ENTRIES} e WHERE e.workspace_id = $workspace AND e.embeddable AND NOT EXISTS (
+    SELECT 1 FROM {EMBEDDINGS} v WHERE v.workspace_id = $workspace AND v.entry_seq = e.seq
+    AND ($model IS NULL OR v.model = $model))"""
+
+
+class Reindexing:
+    """Requests a reindex of a workspace.
+
+    Args:
+        journal: Records the request and the tick.
+        views: Where the refused and the missing are counted.
+        clock: The time now, UTC.
+    """
+
+    def __init__(self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime]) -> None:
+        self._journal = journal
+        self._views = views
+        self._clock = clock
+
+    async def request(self, workspace_id: str, *, model: str | None, reason: str, asker: str) -> ReindexAnswer:
+        """Record the request, and that the index sweep is due.
+
+        Args:
+            workspace_id: The workspace.
+            model: Whose refused texts are tried again; every model's if None.
+            reason: Why; it is recorded.
+            asker: Id of the token that asks.
+
+        Raises:
+            NotFound: If the workspace knows no such model.
+            BrokerUnavailable: If it was not acked; asking again is safe.
+        """
+        refused, missing = await asyncio.to_thread(self._count, workspace_id, model)
+        payload = ReindexRequested(policy=embed_policy.VERSION, model=model, reason=reason)
+        requested = await self._journal.record(
+            workspace_id,
+            payload,
+            summary=f"reindex by embed policy {payload.policy}, {refused} refused texts are tried again",
+            actor_type=ActorType.USER,
+            actor_id=asker,
+        )
+        due = self._clock()
+        await publish_tick(self._journal, workspace_id, "index", due)
+        return ReindexAnswer(
+            workspace_id=workspace_id,
+            policy=payload.policy,
+            model=model,
+            seq=requested.seq,
+            refused=refused,
+            missing=missing,
+            due=format_ts(due),
+        )
+
+    def _count(self, workspace_id: str, model: str | None) -> tuple[int, int]:
+        if model is not None:
+            known = sorted(str(name) for (name,) in self._views.rows(_MODELS, {"workspace": workspace_id}))
+            if model not in known:
+                named = ", ".join(known) or "none"
+                raise NotFound("no vectors of that model here", hint=f"known are {named}", field="model")
+        params = {"workspace": workspace_id, "model": model}
+        [(refused,)], [(missing,)] = self._views.rows(_REFUSED, params), self._views.rows(_MISSING, params)
+        return int(refused), int(missing)

@@ -1,0 +1,123 @@
+"""The index sweep over a real journal: what was missed is embedded once, and nothing in its way holds it up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.memory_node import MemoryNode, Themes, memory_node
+
+from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
+from crew_journal.services.journal.broker import ManagedBroker
+
+VECTORS = "SELECT entry_id, dim FROM journal_embeddings ORDER BY entry_id"
+FACTS = "derived.>"
+
+
+@pytest.fixture
+def themes() -> Themes:
+    return Themes()
+
+
+@pytest.fixture
+async def live(broker: ManagedBroker, themes: Themes, tmp_path: Path) -> AsyncIterator[MemoryNode]:
+    async with memory_node(broker, themes, tmp_path) as made:
+        yield made
+
+
+async def facts(live: MemoryNode) -> int:
+    info = await live.client.jetstream().stream_info("JOURNAL", subjects_filter=FACTS)
+    return sum((info.state.subjects or {}).values())
+
+
+async def sweep(live: MemoryNode, **later: float) -> dict[str, int]:
+    """The counts of an index sweep that is due after so long."""
+    live.advance(**(later or {"seconds": 1}))
+    finished = await live.swept("index", await live.tick("index"))
+    assert finished["error"] is None
+    counts: dict[str, int] = finished["counts"]
+    return counts
+
+
+async def test_a_sweep_embeds_what_is_missing_and_only_what_the_policy_selects(
+    live: MemoryNode, themes: Themes
+) -> None:
+    """Contract §3: entries that do not qualify never reach the embedder."""
+    await live.append("e1", "the disk is full", payload={"question": "who owns it?", "reason": "backup", "other": "x"})
+    await live.append("n1", "chunk", "exec.output_chunk", refs={"episodic": True})
+    await live.append("k1", "allowed", "keeper.decision", severity="info")
+    await live.append("c1", "a plain question", "peer.conversation")
+    await live.append("c2", "a flagged one", "peer.conversation", refs={"episodic": True})
+    await live.start_index()
+    counts = await sweep(live)
+    assert (counts["proposed"], counts["written"], counts["refused"]) == (2, 2, 0)
+    assert sorted(themes.asked) == ["a flagged one", "the disk is full :: who owns it? :: backup"]
+    await live.until_vectors(2)
+    again = await sweep(live)
+    assert (again["proposed"], again["written"]) == (0, 0)
+
+
+async def test_the_sweep_and_the_embed_reactor_write_each_vector_once(live: MemoryNode) -> None:
+    for n in range(30):
+        await live.append(f"e{n}", f"queue {n}")
+    await live.start_index()
+    await live.start_embed()
+    counts = await sweep(live)
+    await live.until_vectors(30)
+    assert await facts(live) == 30
+    assert counts["written"] + counts["repeated"] == counts["proposed"] <= 30
+
+
+async def test_poison_at_the_head_of_the_queue_starves_nobody_and_is_put_off(live: MemoryNode, themes: Themes) -> None:
+    """Contract §3 [TRAP]: 64 failing rows at the head were retried for ever, and nothing behind them was embedded."""
+    themes.refuse = lambda text: EmbedderBadAnswer("half an answer") if "poison" in text else None
+    for n in range(66):
+        await live.append(f"p{n}", f"poison {n}")
+    for n in range(10):
+        await live.append(f"e{n}", f"queue {n}")
+    await live.start_index()
+    counts = await sweep(live)
+    assert (counts["proposed"], counts["written"], counts["failed"]) == (76, 10, 66)
+    themes.asked.clear()
+    soon = await sweep(live, seconds=10)
+    assert (soon["put_off"], soon["failed"]) == (66, 0)
+    themes.refuse = lambda _text: None
+    later = await sweep(live, hours=6)
+    assert later["written"] == 66
+
+
+async def test_a_text_the_model_refuses_gets_a_tombstone_in_the_end(live: MemoryNode, themes: Themes) -> None:
+    themes.refuse = lambda text: EmbedderInputRejected("too strange") if "poison" in text else None
+    await live.append("p1", "poison")
+    await live.start_index()
+    outcomes = [await sweep(live, hours=6) for _ in range(3)]
+    assert [(one["failed"], one["refused"]) for one in outcomes] == [(1, 0), (1, 0), (0, 1)]
+    last = await sweep(live, hours=6)
+    assert last["proposed"] == 0, "a tombstone says that it was judged"
+    assert live.store.rows(VECTORS) == [("p1", 0)]
+
+
+async def test_a_sweep_without_the_embedder_says_so_and_the_next_one_catches_up(
+    live: MemoryNode, themes: Themes
+) -> None:
+    await live.append("e1", "the disk is full")
+    await live.start_index()
+    themes.down = True
+    live.advance(seconds=1)
+    finished = await live.swept("index", await live.tick("index"))
+    assert "does not answer" in finished["error"]
+    assert finished["_severity"] == "warn"
+    assert (finished["counts"]["proposed"], finished["counts"]["written"]) == (1, 0)
+    themes.down = False
+    assert (await sweep(live, hours=6))["written"] == 1
+
+
+async def test_a_sweep_looks_only_at_what_came_before_its_tick(live: MemoryNode) -> None:
+    await live.append("e1", "the disk is full")
+    live.advance(seconds=1)
+    due = await live.tick("index")
+    seq = await live.append("e2", "the queue is stuck")
+    await live.caught_up(seq)
+    await live.start_index()
+    assert (await live.swept("index", due))["counts"]["proposed"] == 1

@@ -2,7 +2,8 @@
 
 Invariant: of several facts about one (workspace, entry, model) the last gives the vector and the first ``indexed_at``;
 a fact counts whether or not its entry is known here, for it carries all the fold needs. ``dim`` 0 is a tombstone. A
-dropped model has no rows, and facts that still arrive of it count for nothing until it is added or activated again.
+dropped model has no rows, and facts that still arrive of it count for nothing until it is added or activated again. A
+reindex forgets the tombstones of its workspace: what was refused before it may be tried again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ import numpy as np
 
 from crew_journal.consumers.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.control import (
+    EmbeddingsActivated,
+    EmbeddingsAdded,
+    EmbeddingsDropped,
+    ReindexRequested,
+)
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
@@ -30,6 +36,9 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
 _MODELS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDING_MODELS} (
     model VARCHAR NOT NULL, embedder VARCHAR NOT NULL, state VARCHAR NOT NULL, dropped_seq UBIGINT NOT NULL,
     seq UBIGINT NOT NULL)"""
+
+_FORGET_TOMBSTONES: Final = f"""DELETE FROM {EMBEDDINGS}
+    WHERE dim = 0 AND workspace_id = ? AND (CAST(? AS VARCHAR) IS NULL OR model = ?)"""
 
 Name = tuple[str, str, str]
 
@@ -46,7 +55,7 @@ class VectorsProjection:
     """Folds vector facts."""
 
     name: ClassVar[str] = VECTORS_PROJECTION
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     ddl: ClassVar[tuple[str, ...]] = (_DDL, _MODELS_DDL)
     tables: ClassVar[tuple[str, ...]] = (EMBEDDINGS, EMBEDDING_MODELS)
     digest: ClassVar[Mapping[str, str]] = {}
@@ -65,13 +74,19 @@ class VectorsProjection:
             if isinstance(event, VectorDerived):
                 if not models.is_dropped(event.model):
                     facts.append(event)
+            elif event.entry.entry_type == ReindexRequested.ENTRY_TYPE:
+                asked = payload_of(event, ReindexRequested)
+                self._upsert(facts, tx)  # a tombstone of this batch has replaced its vector by now
+                facts = []
+                tx.execute(_FORGET_TOMBSTONES, [event.workspace_id, asked.model, asked.model])
             elif (dropped := models.decide(event)) is not None:
                 tx.execute(f"DELETE FROM {EMBEDDINGS} WHERE model = ?", [dropped])
                 facts = [fact for fact in facts if fact.model != dropped]
-        if facts:
-            self._upsert(facts, tx)
+        self._upsert(facts, tx)
 
     def _upsert(self, facts: Sequence[VectorDerived], tx: FoldTransaction) -> None:
+        if not facts:
+            return
         last = {_name(fact): fact for fact in facts}
         indexed_at = {_name(fact): fact.published_ms for fact in reversed(facts)}
         keys = {name: _key(name) for name in last}
@@ -109,7 +124,12 @@ class VectorsProjection:
         tx.insert(EMBEDDINGS, columns)
 
 
-_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
+_DECISIONS: Final = (
+    EmbeddingsAdded.ENTRY_TYPE,
+    EmbeddingsActivated.ENTRY_TYPE,
+    EmbeddingsDropped.ENTRY_TYPE,
+    ReindexRequested.ENTRY_TYPE,
+)
 
 
 class _Models:

@@ -13,7 +13,9 @@ from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, 
 
 
 def reindex(
-    model: Annotated[str | None, typer.Option("--model", help="Only texts this model refused; every model's if left out.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Only texts this model refused; every model's if left out.")
+    ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")] = "",
     workspace: Workspace = None,
     data_dir: DataDir = FALLBACK_DATA_DIR,

@@ -119,3 +119,26 @@ async def test_the_clients_show_it_too(stack: Stack, reactor: HealthReactor) -> 
         answer = await client.measure_health(workspace_id="acme")
         assert answer == await client.health(workspace_id="acme")
         assert answer.band == "red"
+
+
+async def test_a_reindex_and_an_index_sweep_are_asked_for_by_administrators_only(stack: Stack) -> None:
+    lead = await stack.token(Role.LEAD, "acme", agent="liz", crew="core")
+    async with stack.http(lead.plaintext) as http:
+        assert (await http.post("/v1/admin/reindex")).status_code == 403
+        assert (await http.post("/v1/admin/embeddings/sweep")).status_code == 403
+    async with stack.http((await stack.token(Role.ADMIN, "acme")).plaintext) as http:
+        assert (await http.post("/v1/admin/reindex", json={"workspace_id": "other"})).status_code == 403
+        assert (await http.post("/v1/admin/reindex", json={"model": "never-heard-of"})).status_code == 404
+        done = await http.post("/v1/admin/reindex", json={"reason": "the model was mended"})
+        assert done.status_code == 200
+        assert (done.json()["policy"], done.json()["refused"]) == (1, 0)
+        await stack.store.wait_for(done.json()["seq"] + 1, 10)
+        [(actor, payload)] = stack.store.rows(
+            "SELECT actor_type, payload FROM journal_entries WHERE entry_type = 'embeddings.reindex_requested'"
+        )
+        assert actor == "user"
+        assert "the model was mended" in payload
+        [(ticked,)] = stack.store.rows(
+            "SELECT payload FROM journal_entries WHERE entry_type = 'sweep.ticked' AND seq > ?", [done.json()["seq"]]
+        )
+        assert "index" in ticked, "the sweep follows at once"

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.memory_node import MemoryNode, Themes, memory_node
+from support.memory_node import WORKSPACE, MemoryNode, Themes, memory_node
 
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.memory.reindex import Reindexing
 
 VECTORS = "SELECT entry_id, dim FROM journal_embeddings ORDER BY entry_id"
 FACTS = "derived.>"
@@ -121,3 +122,22 @@ async def test_a_sweep_looks_only_at_what_came_before_its_tick(live: MemoryNode)
     await live.caught_up(seq)
     await live.start_index()
     assert (await live.swept("index", due))["counts"]["proposed"] == 1
+
+
+async def test_after_a_reindex_a_refused_text_is_tried_again(live: MemoryNode, themes: Themes) -> None:
+    """Contract §3 [TRAP]: a tombstone is permanent there."""
+    themes.refuse = lambda text: EmbedderInputRejected("too strange") if "poison" in text else None
+    await live.append("p1", "poison")
+    await live.start_index()
+    for _ in range(3):
+        await sweep(live, hours=6)
+    themes.refuse = lambda _text: None
+    assert (await sweep(live, hours=6))["proposed"] == 0
+    live.advance(seconds=1)
+    asked = await Reindexing(live.journal, live.store, clock=live.clock).request(
+        WORKSPACE, model="themes", reason="mended", asker="t_admin"
+    )
+    assert (asked.refused, asked.missing) == (1, 0)
+    finished = await live.swept("index", asked.due)
+    assert (finished["counts"]["proposed"], finished["counts"]["written"]) == (1, 1)
+    await live.until_vectors(1)

@@ -30,6 +30,7 @@ from crew_journal.schemas.events.control import (
     MemorySearched,
     PriorityChanged,
     ReferencedEntry,
+    ReindexRequested,
     RelationAsserted,
     RelationRetracted,
     SweepFinished,
@@ -293,6 +294,7 @@ _HEALTH = st.builds(
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
+    st.builds(ReindexRequested, policy=st.just(1), model=st.sampled_from([None, "mini"])),
     st.builds(
         AgentRegistered,
         agent_id=st.sampled_from(["a1", "a2"]),

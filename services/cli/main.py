@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from crew_journal.services.cli.agents import app as agents
 from crew_journal.services.cli.demo import demo
 from crew_journal.services.cli.doctor import doctor
 from crew_journal.services.cli.embedder import app as embedder
@@ -26,6 +27,7 @@ from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
 from crew_journal.services.cli.reindex import reindex, sweep
+from crew_journal.services.cli.relations import graph, relate, unrelate
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
@@ -53,6 +55,9 @@ app.command("import")(import_command)
 app.command("list")(list_entries)
 app.command("tail")(tail)
 app.command("recall")(recall)
+app.command("relate")(relate)
+app.command("unrelate")(unrelate)
+app.command("graph")(graph)
 app.command("eval")(evaluate)
 app.command("schema")(schema)
 app.command("status")(status)
@@ -65,6 +70,7 @@ embeddings.command("sweep")(sweep)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")
 app.add_typer(embeddings, name="embeddings")
+app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
 
 

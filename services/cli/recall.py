@@ -38,6 +38,10 @@ def recall(
         int | None,
         typer.Option("--max-chars", help="Characters of the block, wrapper included; 2000 if left out. With --render."),
     ] = None,
+    walk_depth: Annotated[
+        int | None,
+        typer.Option("--walk-depth", min=0, max=1, help="Hops along similar edges; the agent's default if left out."),
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Each arm's rank and score, each rule's share.")] = False,
     embedder: Embedder = None,
     min_seq: MinSeq = None,
@@ -55,7 +59,7 @@ def recall(
 
     asked = {
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
-        "workspace_id": workspace,
+        "walk_depth": walk_depth, "workspace_id": workspace,
     }  # fmt: skip
     with client(Where(data_dir, url, token), embedder=embedder or "auto") as journal:
         given = {name: value for name, value in asked.items() if value is not None}

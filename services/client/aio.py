@@ -36,6 +36,7 @@ from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
 from crew_journal.services.client import core
 from crew_journal.services.client.find import find
+from crew_journal.services.client.relating import AsyncRelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
 from crew_journal.services.client.wire import Broken, Outcome, Pause, Reply, Request, Steps
 
@@ -45,7 +46,7 @@ TIMEOUT_S: Final = 40.0
 _T = TypeVar("_T")
 
 
-class AsyncCrewJournal:
+class AsyncCrewJournal(AsyncRelationCalls):
     """A Crew Journal over HTTP, for asyncio.
 
     Args:

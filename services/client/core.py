@@ -35,6 +35,7 @@ from crew_journal.schemas.api import (
     TokensAnswer,
     UsedAnswer,
 )
+from crew_journal.schemas.api_relations import AgentAnswer, GraphAnswer, RelationAnswer
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind
 from crew_journal.schemas.ids import mint_entry_id
@@ -202,6 +203,48 @@ def measure_health(given: Mapping[str, object]) -> Steps[HealthAnswer]:
 def status(given: Mapping[str, object]) -> Steps[dict[str, Any]]:
     """GET the status."""
     return (yield from _ask_json(Request("GET", "/v1/status", params_of(given))))
+
+
+# relations and agents
+
+
+def relate(entry_id: str, given: Mapping[str, object]) -> Steps[RelationAnswer]:
+    """POST a relation."""
+    request = Request("POST", f"{_entry_path(entry_id)}/relations", json=_given(given), repeatable=False)
+    return (yield from _ask(request, RelationAnswer))
+
+
+def unrelate(entry_id: str, given: Mapping[str, object]) -> Steps[RelationAnswer]:
+    """POST that a relation does not hold any more."""
+    request = Request("POST", f"{_entry_path(entry_id)}/relations/retract", json=_given(given), repeatable=False)
+    return (yield from _ask(request, RelationAnswer))
+
+
+def graph(entry_id: str, given: Mapping[str, object]) -> Steps[GraphAnswer]:
+    """GET a neighbourhood."""
+    return (yield from _ask(Request("GET", f"{_entry_path(entry_id)}/graph", params_of(given)), GraphAnswer))
+
+
+def register_agent(agent_id: str, given: Mapping[str, object]) -> Steps[AgentAnswer]:
+    """PUT an agent's settings."""
+    return (yield from _ask(Request("PUT", _agent_path(agent_id), json=_given(given)), AgentAnswer))
+
+
+def agent(agent_id: str, given: Mapping[str, object]) -> Steps[AgentAnswer]:
+    """GET an agent's settings."""
+    return (yield from _ask(Request("GET", _agent_path(agent_id), params_of(given)), AgentAnswer))
+
+
+def _entry_path(entry_id: str) -> str:
+    return f"/v1/journal/{quote(entry_id, safe='')}"
+
+
+def _agent_path(agent_id: str) -> str:
+    return f"/v1/agents/{quote(agent_id, safe='')}"
+
+
+def _given(given: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in given.items() if value is not None}
 
 
 # administration

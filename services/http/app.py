@@ -19,6 +19,7 @@ from crew_journal.services.http.routes_health import health_routes
 from crew_journal.services.http.routes_index import index_routes
 from crew_journal.services.http.routes_journal import journal_routes
 from crew_journal.services.http.routes_recall import recall_routes
+from crew_journal.services.http.routes_relations import agent_routes, relation_routes
 from crew_journal.services.http.routes_status import status_routes
 
 TITLE: Final = "Crew Journal"
@@ -47,6 +48,16 @@ def create_app(services: AppServices) -> FastAPI:
         index_routes(),
     ):
         app.include_router(router)
+    for routes in (
+        journal_routes,
+        relation_routes,
+        agent_routes,
+        recall_routes,
+        status_routes,
+        admin_routes,
+        embedding_routes,
+    ):
+        app.include_router(routes())
     install_handlers(app)
     app.add_middleware(Edge, hosts=services.limits.hosts, metrics=app.state.metrics)
     return app

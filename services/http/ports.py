@@ -14,10 +14,13 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
+from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
+from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
@@ -183,4 +186,7 @@ class AppServices:
     health: MemoryHealth
     sweeps: SweepNow
     reindexing: Reindexing
+    relations: Relations
+    graph: GraphQueries
+    agents: Agents
     limits: HttpLimits = field(default_factory=HttpLimits)

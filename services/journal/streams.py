@@ -247,6 +247,13 @@ def _refuse(plan: StreamPlan, answer: Mapping[str, Any]) -> None:
     raise BrokerError(text, hint="does the user have the rights, and the account JetStream and space?")
 
 
+async def stream_figures(client: Client) -> dict[str, int]:
+    """Head, first sequence, messages and bytes of JOURNAL, for ``status``; raises as ``stream_info`` does."""
+    state = ((await stream_info(client, JOURNAL_STREAM)) or {}).get("state", {})
+    names = {"head": "last_seq", "first": "first_seq", "messages": "messages", "bytes": "bytes"}
+    return {name: int(state.get(key, 0)) for name, key in names.items()}
+
+
 async def stream_info(client: Client, name: str) -> dict[str, Any] | None:
     """Configuration and state of a stream as JetStream tells them; None if there is no such stream.
 

@@ -38,7 +38,6 @@ from crew_journal.schemas.api import BrokerAnswer
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES, Settings
-from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.data_dir import announce, lock, node_id
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
@@ -50,17 +49,20 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.deadletters import DeadLetters
 from crew_journal.services.journal.nats_binary import find_nats_server
 from crew_journal.services.journal.owner_token import ensure_owner_token
-from crew_journal.services.journal.streams import declare_streams, stream_info
+from crew_journal.services.journal.streams import declare_streams, stream_figures
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
+from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
+from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.model_search import ModelSearch
@@ -268,7 +270,7 @@ class Runtime:
                 data_dir=data_dir,
                 views=store,
                 projections={projection.name: projection.version for projection in host.projections},
-                stream=lambda: _stream_figures(client),
+                stream=lambda: stream_figures(client),
                 broker=self._broker_figures,
                 connection=lambda: _mapping(client.state),
                 folding=lambda: _mapping(host.status()),
@@ -291,6 +293,9 @@ class Runtime:
                 status=node,
                 admin=operations,
                 references=references,
+                relations=Relations(store, queries, journal),
+                graph=GraphQueries(store, queries),
+                agents=Agents(store, journal),
                 render=RenderService(recall, references.used),
                 models=models,
                 health=health,
@@ -396,14 +401,3 @@ def _mapping(value: object) -> dict[str, Any]:
 
 async def _fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:
     return {model: _mapping(await reactor.status()) for model, reactor in filling.reactors.items()}
-
-
-async def _stream_figures(client: Connection) -> Mapping[str, int]:
-    info = await stream_info(client, JOURNAL_STREAM)
-    state = (info or {}).get("state", {})
-    return {
-        "head": state.get("last_seq", 0),
-        "first": state.get("first_seq", 0),
-        "messages": state.get("messages", 0),
-        "bytes": state.get("bytes", 0),
-    }

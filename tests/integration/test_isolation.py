@@ -141,7 +141,7 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
             for method, route in methods.items():
                 if not any(parameter["name"] == "workspace_id" for parameter in route.get("parameters", ())):
                     continue
-                where = path.format(entry_id="same-1", seq=1, decision="retry")
+                where = path.format(entry_id="same-1", agent_id="ada", seq=1, decision="retry")
                 answers = [
                     await http.request(method, where, params={"workspace_id": name})
                     for name in (other, "never-heard-of")

@@ -38,10 +38,13 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.journal.writer import Writer
+from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
+from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
@@ -248,6 +251,9 @@ async def running_stack(
             sweeps=sweeps,
             reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
             references=references,
+            relations=Relations(store, queries, journal),
+            graph=GraphQueries(store, queries),
+            agents=Agents(store, journal),
             render=RenderService(recall, references.used),
             limits=limits or HttpLimits(),
         )

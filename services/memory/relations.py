@@ -1,0 +1,172 @@
+"""Asserting and retracting relations: what people and agents say of how two entries relate.
+
+Invariant: both entries are looked up with the asker's token first, so nobody relates, or learns of, what he may not read; a
+relation is recorded as a control entry and becomes an edge by the fold alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from crew_journal.schemas.api_relations import RelationAnswer, RelationRequest, RetractRequest
+from crew_journal.schemas.entry import ActorType
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
+from crew_journal.schemas.events.control import ControlPayload, RelationAsserted, RelationRetracted
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.rules.relations import SIMILAR, RelationState, is_turned
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.views import ENTRIES, RELATIONS, RELATIONS_PROJECTION
+from crew_journal.services.journal.append import Appended
+from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.query.journal_queries import JournalQueries
+
+_EDGE: Final = f"""SELECT state, weight, seq FROM {RELATIONS}
+    WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""
+_ASSERTED_BY: Final = f"SELECT actor_type, actor_id FROM {ENTRIES} WHERE workspace_id = ? AND seq = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Two entries that the asker may read, in the order the edge is stored, and the crew of both if it is one."""
+
+    workspace_id: str
+    src_entry_id: str
+    src_seq: int
+    dst_entry_id: str
+    dst_seq: int
+    crew_id: str | None
+
+
+class Relations:
+    """The use-cases.
+
+    Args:
+        views: The views.
+        queries: Looks entries up with a token.
+        journal: Records decisions.
+    """
+
+    def __init__(self, views: ViewReader, queries: JournalQueries, journal: Recorder) -> None:
+        self._views = views
+        self._queries = queries
+        self._journal = journal
+
+    async def relate(self, principal: Principal, entry_id: str, asked: RelationRequest) -> RelationAnswer:
+        """Record how an entry relates to another one; returns after the ack.
+
+        Raises:
+            NotFound: If there is no such entry, or none that the token may see; the two look alike.
+            NotAllowed: If the role may not assert this relation, or the workspace is another.
+            InvalidQuery: If both entries are one.
+        """
+        if asked.relation == SIMILAR and principal.role is Role.AGENT:
+            raise NotAllowed(
+                "a token of role AGENT may assert contradicts and supports",
+                hint="similar follows from the vectors; ask a LEAD, ADMIN or OWNER",
+                field="relation",
+            )
+        ends = await self._ends(principal, entry_id, asked)
+        said = RelationAsserted(
+            src_entry_id=ends.src_entry_id,
+            src_seq=ends.src_seq,
+            dst_entry_id=ends.dst_entry_id,
+            dst_seq=ends.dst_seq,
+            relation=asked.relation,
+            weight=asked.weight,
+            reason=asked.reason,
+        )
+        recorded = await self._record(principal, ends, said, f"{asked.relation} is asserted")
+        return _answer(ends, asked.relation, RelationState.ASSERTED, asked.weight, asked.reason, recorded.seq)
+
+    async def retract(self, principal: Principal, entry_id: str, asked: RetractRequest) -> RelationAnswer:
+        """Record that a relation is not believed any more; returns after the ack.
+
+        Raises:
+            NotFound: If there is no such relation, or none between entries that the token may see.
+            NotAllowed: If the asker neither administers the workspace nor asserted it.
+            InvalidQuery: If both entries are one.
+        """
+        ends = await self._ends(principal, entry_id, asked)
+        key = [ends.workspace_id, asked.relation, ends.src_entry_id, ends.dst_entry_id]
+        if asked.min_seq:
+            await self._views.wait_for(asked.min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
+        rows = await asyncio.to_thread(self._views.rows, _EDGE, key)
+        if not rows or rows[0][0] == RelationState.RETRACTED:
+            raise NotFound(
+                f"no relation {asked.relation} between these two entries",
+                hint="see the graph of the entry; pass min_seq for one that was just asserted",
+            )
+        state, weight, seq = rows[0]
+        own = state == RelationState.ASSERTED and await self._asserted_by(principal, ends.workspace_id, seq)
+        if not principal.role.administers and not own:
+            raise NotAllowed(
+                "only who asserted a relation, an ADMIN or an OWNER may retract it",
+                hint="assert what holds instead, with a reason",
+            )
+        said = RelationRetracted(
+            src_entry_id=ends.src_entry_id,
+            src_seq=ends.src_seq,
+            dst_entry_id=ends.dst_entry_id,
+            dst_seq=ends.dst_seq,
+            relation=asked.relation,
+            reason=asked.reason,
+        )
+        recorded = await self._record(principal, ends, said, f"{asked.relation} is retracted")
+        return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
+
+    async def _ends(self, principal: Principal, entry_id: str, asked: RelationRequest | RetractRequest) -> _Ends:
+        workspace_id = principal.workspace(asked.workspace_id)
+        one, other = [
+            (await self._queries.get(principal, name, workspace=workspace_id, min_seq=asked.min_seq)).entry
+            for name in (entry_id, asked.dst_entry_id)
+        ]
+        if one.id == other.id:
+            raise InvalidQuery(
+                "an entry has no relation to itself", hint="name another dst_entry_id", field="dst_entry_id"
+            )
+        if is_turned(asked.relation, one.seq, other.seq):
+            one, other = other, one
+        crews: list[Mapping[str, Any]] = [one.record, other.record]
+        crew_id = crews[0]["crew_id"] if crews[0]["crew_id"] == crews[1]["crew_id"] else None
+        return _Ends(workspace_id, one.id, one.seq, other.id, other.seq, crew_id)
+
+    async def _asserted_by(self, principal: Principal, workspace_id: str, seq: int) -> bool:
+        rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, [workspace_id, seq])
+        return rows == [(_actor_type(principal).value, _actor(principal))]
+
+    async def _record(self, principal: Principal, ends: _Ends, said: ControlPayload, what: str) -> Appended:
+        return await self._journal.record(
+            ends.workspace_id,
+            said,
+            summary=f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
+            actor_type=_actor_type(principal),
+            actor_id=_actor(principal),
+            crew_id=ends.crew_id,
+            agent_id=principal.agent_id,
+        )
+
+
+def _actor_type(principal: Principal) -> ActorType:
+    return ActorType.USER if principal.role.administers else ActorType.AGENT
+
+
+def _actor(principal: Principal) -> str:
+    """Who an assertion is by: the agent, whichever of its tokens it bears; of those who administer the token."""
+    agent = None if principal.role.administers else principal.agent_id
+    return agent or principal.token_id
+
+
+def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, reason: str, seq: int) -> RelationAnswer:
+    return RelationAnswer(
+        src_entry_id=ends.src_entry_id,
+        dst_entry_id=ends.dst_entry_id,
+        relation=relation,
+        state=state.value,
+        weight=weight,
+        reason=reason,
+        seq=seq,
+    )

@@ -139,8 +139,8 @@ class HotCache:
 
     async def settled(self) -> None:
         """Wait until every index in use meets the vectors of its active model."""
-        while switching := [slot.switching for slot in self._slots.values() if slot.switching is not None]:
-            await asyncio.wait(switching)
+        while switching := [slot.switching for slot in self._slots.values() if _under_way(slot.switching)]:
+            await asyncio.wait([task for task in switching if task is not None])
 
     async def with_matrix(self, workspace_id: str, model: str) -> tuple[HotIndex, VectorMatrix]:
         """The workspace's index and any model's vectors over it; use both before the next ``await``."""
@@ -204,15 +204,16 @@ class HotCache:
         matrix = index.matrix_of(model) if model is not None else None
         if matrix is not None or model is None:
             index.use(matrix)
-        elif slot.switching is None:
+        elif not _under_way(slot.switching):
             slot.switching = asyncio.create_task(self._switch(workspace_id, slot, index))
-            slot.switching.add_done_callback(lambda _: setattr(slot, "switching", None))
 
     async def _switch(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
         try:
             while slot.index is index and (model := self._active.of(workspace_id)) not in (None, index.model):
                 assert model is not None
-                matrix = index.matrix_of(model) or await self._read(slot, index, model)
+                matrix = index.matrix_of(model)
+                if matrix is None:
+                    matrix = await self._read(slot, index, model)
                 if self._active.of(workspace_id) == model:
                     index.use(matrix)
                 else:  # another activation came meanwhile
@@ -288,6 +289,11 @@ class HotCache:
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+
+
+def _under_way(task: asyncio.Task[None] | None) -> bool:
+    """Whether it still looks at what comes: one that is done does not, whether or not anybody was told."""
+    return task is not None and not task.done()
 
 
 def _catch_up(index: HotIndex, commits: list[SplitCommit]) -> bool:

@@ -197,6 +197,22 @@ async def test_switching_back_reads_nothing(tmp_path: Path, monkeypatch: pytest.
         assert {hit.entry_id for hit in answer.hits[:2]} == {"of_red", "later"}
 
 
+async def test_decisions_right_behind_each_other_end_at_the_last_one(tmp_path: Path) -> None:
+    async with switching(tmp_path) as at_work:
+        check(await at_work.recall())
+        cache = at_work.service._cache
+        for n in range(40):  # the next one falls on every moment of the switch before it, the last included
+            (await cache.get("w1")).forget_standby()
+            await at_work.activate("blue")
+            for _ in range(n % 8):
+                await asyncio.sleep(0)
+            await at_work.activate("red" if n % 3 else "blue")
+            async with asyncio.timeout(10):
+                await cache.settled()
+            assert cache.model_of("w1") == ("red" if n % 3 else "blue")
+            check(await at_work.recall(f"after {n}"))
+
+
 async def test_one_workspace_switches_and_the_others_stay(tmp_path: Path) -> None:
     async with switching(tmp_path) as at_work:
         await at_work.activate("blue", "w2")

@@ -5,8 +5,9 @@ Invariant: it needs the broker and nothing else of the node; it opens no view, s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -36,14 +37,14 @@ class Broker:
         user: The service's user, None if the broker wants none.
         password: Its password.
         model: The active model, None if unknown.
-        dim: Its dimensions, None if unknown.
+        known: Model → its dimensions (None if unknown) and the sequence of its last drop.
     """
 
     url: str
     user: str | None
     password: str | None
     model: str | None = None
-    dim: int | None = None
+    known: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
 
 
 def work(
@@ -96,7 +97,9 @@ def ask_for_broker(where: Where) -> Broker:
     with sync_client(there) as journal:
         answer = journal.broker()
         model: dict[str, Any] = plain(journal.embedder_status())
-    return Broker(answer.url, answer.user, answer.password, model.get("model"), model.get("dim"))
+        models: list[dict[str, Any]] = plain(journal.embedding_models())["models"]
+    known = {one["model"]: (one["dim"], int(one["generation"])) for one in models}
+    return Broker(answer.url, answer.user, answer.password, model.get("model"), known)
 
 
 async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:
@@ -154,11 +157,12 @@ async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) ->
         pinned_model=broker.model,
     )
     say(f"embedder: {choice.kind}, {choice.reason}")
-    embedder = None
+    embedder, dim, generation = None, None, 0
     if choice.embedder is not None:
         embedder = ObservedEmbedder(choice.embedder, _now)
         stack.push_async_callback(embedder.close)
-    return ReactorContext(client, writer, embedder, broker.dim, _now, settings)
+        dim, generation = broker.known.get(embedder.model_id, (None, 0))
+    return ReactorContext(client, writer, embedder, dim, _now, settings, embedding_generation=generation)
 
 
 def _now() -> datetime:

@@ -132,6 +132,7 @@ class EmbeddingModels:
                 "state": states.get(model, ModelState.ACTIVATED),
                 "active": active_in(active, workspace_id or SYSTEM_WORKSPACE) == model,
                 "filled": model in wanted,
+                "generation": wanted.get(model, 0),
                 "dim": dim or None,
                 "vectors": count,
                 "refused": refused,

@@ -58,6 +58,7 @@ class NodeParts:
         feed: The live feed: lag, last_error, since.
         reactors: Status of each reactor.
         embedder: The embedder: kind, reason, mode, model, error, since …
+        stream_trouble: What is wrong with JOURNAL itself, None if nothing is.
         canary: The write probe: ok, last_error, since.
         cache: The hot indexes: workspaces, bytes.
     """
@@ -74,6 +75,7 @@ class NodeParts:
     feed: Callable[[], Mapping[str, Any]]
     reactors: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
     embedder: Callable[[], Mapping[str, Any]]
+    stream_trouble: Callable[[], str | None]
     canary: Callable[[], Mapping[str, Any]]
     cache: Callable[[], Mapping[str, Any]]
 
@@ -105,6 +107,7 @@ class _Look:
     folding: Mapping[str, Any]
     canary: Mapping[str, Any]
     connection: Mapping[str, Any]
+    stream_trouble: str | None
     free_bytes: int
     total_bytes: int
 
@@ -117,6 +120,8 @@ class _Look:
             reasons.append(f"the broker is not connected: {self.connection.get('last_error') or 'reconnecting'}")
         elif self.canary.get("ok") is False:
             reasons.append(f"the broker does not take writes: {self.canary.get('error')}")
+        if self.stream_trouble is not None:
+            reasons.append(self.stream_trouble)
         if self.free_bytes < FREE_DISK_FLOOR_BYTES:
             floor = FREE_DISK_FLOOR_BYTES // 2**20
             reasons.append(f"only {self.free_bytes // 2**20} MiB of disk are free, {floor} are needed")
@@ -189,7 +194,7 @@ class Node:
     async def _look(self) -> _Look:
         parts = self._parts
         disk = await asyncio.to_thread(shutil.disk_usage, parts.data_dir)
-        return _Look(parts.folding(), parts.canary(), parts.connection(), disk.free, disk.total)
+        return _Look(parts.folding(), parts.canary(), parts.connection(), parts.stream_trouble(), disk.free, disk.total)
 
     async def gauges(self) -> Mapping[str, float]:
         """Figures for Prometheus; no tenant in any of them."""

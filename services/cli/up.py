@@ -118,8 +118,10 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         if sample:
             showing = asyncio.create_task(_beside(lambda: _show_sample(runtime, settings.data_dir, as_json)))
             await asyncio.wait({showing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if showing.done():
-                await showing
+            if showing.done() and (failed := showing.exception()) is not None:
+                say(
+                    f"warning: the sample could not be shown: {failed}"
+                )  # the journal itself runs, and that is what counts
         if not asked.is_set():
             closed = asyncio.create_task(runtime.wait_closed())
             await asyncio.wait({closed, stopping}, return_when=asyncio.FIRST_COMPLETED)

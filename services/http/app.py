@@ -38,8 +38,11 @@ def create_app(services: AppServices) -> FastAPI:
     )
     app.state.services = services
     app.state.metrics = HttpMetrics()
+    app.state.routes = []
     for router in (
         journal_routes(),
+        relation_routes(),
+        agent_routes(),
         recall_routes(),
         health_routes(),
         status_routes(),
@@ -48,16 +51,7 @@ def create_app(services: AppServices) -> FastAPI:
         index_routes(),
     ):
         app.include_router(router)
-    for routes in (
-        journal_routes,
-        relation_routes,
-        agent_routes,
-        recall_routes,
-        status_routes,
-        admin_routes,
-        embedding_routes,
-    ):
-        app.include_router(routes())
+        app.state.routes += router.routes
     install_handlers(app)
     app.add_middleware(Edge, hosts=services.limits.hosts, metrics=app.state.metrics)
     return app

@@ -15,6 +15,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, InvalidQuery, NotFound
 
@@ -105,9 +106,20 @@ async def _framework(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return error_response(NotFound("no such route", hint="GET /openapi.json lists them"), trace_id)
     status = HTTPStatus(error.status_code)
-    allowed = (error.headers or {}).get("Allow")
-    hint = f"use {allowed}" if allowed else "GET /openapi.json describes every route"
-    return problem_response(status, status.phrase, status.description or status.phrase, hint, trace_id, error.headers)
+    headers, hint = error.headers, "GET /openapi.json describes every route"
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = ", ".join(_methods(request))
+        headers, hint = {"Allow": allowed}, f"use {allowed}"
+    return problem_response(status, status.phrase, status.description or status.phrase, hint, trace_id, headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method of the path: the framework names those of the first route that has it."""
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
+            found |= route.methods or set()
+    return sorted(found)
 
 
 async def _parameters(request: Request, error: Exception) -> Response:

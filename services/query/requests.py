@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.errors import InvalidQuery
@@ -19,6 +28,13 @@ NO_VECTORS: Final = "no-vectors"
 Degraded = Literal["lexical-only", "no-vectors"]
 
 
+def nullable(schema: dict[str, Any]) -> None:
+    """Say in a request's JSON Schema that null stands for leaving an optional field out."""
+    for field in schema["properties"].values():
+        if "default" in field and isinstance(field.get("type"), str):
+            field["type"] = [field["type"], "null"]
+
+
 class RecallRequest(BaseModel):
     """A recall.
 
@@ -27,7 +43,7 @@ class RecallRequest(BaseModel):
     along ``similar`` edges; left out, the agent's registered default counts (off).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=nullable)
 
     query: str = Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS, description="What to recall.")
     k: StrictInt = Field(default=RECALL_K_DEFAULT, description="Number of hits, 1 to 50; anything else counts as 5.")
@@ -41,6 +57,14 @@ class RecallRequest(BaseModel):
     min_seq: StrictInt | None = Field(default=None, ge=0, description="Wait until this sequence is folded.")
     explain: StrictBool = Field(default=False, description="Show each arm's rank and score and each rule's share.")
     workspace_id: WorkspaceId | None = Field(default=None, description="For tokens of all workspaces.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields = cls.model_fields
+        return {k: v for k, v in given.items() if v is not None or k not in fields or fields[k].is_required()}
 
     @field_validator("query")
     @classmethod

@@ -49,6 +49,7 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.deadletters import DeadLetters
 from crew_journal.services.journal.nats_binary import find_nats_server
 from crew_journal.services.journal.owner_token import ensure_owner_token
+from crew_journal.services.journal.stream_watch import StreamWatch
 from crew_journal.services.journal.streams import declare_streams, stream_figures
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
@@ -202,6 +203,9 @@ class Runtime:
         stack.push_async_callback(feed.stop)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(cancel, watching)
+        stream_watch = StreamWatch(client)
+        await stream_watch.start()
+        stack.push_async_callback(stream_watch.stop)
         canary = Canary(client, clock=utc_now)
         await canary.start()
         stack.push_async_callback(canary.stop)
@@ -277,6 +281,7 @@ class Runtime:
                 feed=lambda: _mapping(feed.status()),
                 reactors=lambda: self._reactor_figures(filling),
                 embedder=embedding.figures,
+                stream_trouble=lambda: stream_watch.trouble,
                 canary=lambda: _mapping(canary.outcome),
                 cache=recall.figures,
             ),

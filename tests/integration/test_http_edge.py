@@ -118,7 +118,8 @@ async def test_an_unknown_route_and_a_wrong_method_are_problems(stack: Stack) ->
         assert wrong.status_code == 405
         assert wrong.headers["content-type"] == "application/problem+json"
         assert "trace_id" in wrong.json()
-        assert wrong.headers["allow"]
+        assert wrong.headers["allow"] == "GET, POST"
+        assert wrong.json()["hint"] == "use GET, POST"
 
 
 async def test_an_unexpected_fault_says_nothing_of_the_inside(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

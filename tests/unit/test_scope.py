@@ -86,3 +86,13 @@ def test_a_wrong_field_is_named_and_its_value_is_not_repeated(body, field):
 def test_empty_ids_are_absent():
     asked = parse_recall({"query": "q", "agent_id": "", "crew_id": "", "scope": "", "recipe": ""})
     assert (asked.agent_id, asked.crew_id, asked.scope, asked.recipe) == (None, None, None, None)
+
+
+def test_null_in_an_optional_field_of_a_request_counts_as_absent_and_in_a_required_one_it_does_not():
+    asked = parse_recall({"query": "q", "k": None, "explain": None, "walk_depth": None, "min_seq": None})
+    assert asked == RecallRequest(query="q")
+    with pytest.raises(InvalidQuery, match="query"):
+        parse_recall({"query": None})
+    with pytest.raises(InvalidQuery, match="unknown"):
+        parse_recall({"query": "q", "unknown": None})
+    assert RecallRequest.model_json_schema()["properties"]["k"]["type"] == ["integer", "null"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from crew_journal.consumers.projection import SHARED_TURNS, Batch
 from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens
+from crew_journal.consumers.turn_words import WordColumns, columns_of
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.languages import languages
@@ -26,13 +27,11 @@ from crew_journal.schemas.rules.turns import (
     TURN,
     ends_with_question,
     intervals_of,
-    meanings_of,
 )
-from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES, pieces_of
+from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES
 
 Ints = npt.NDArray[np.int64]
 
-PIECES_DTYPE: Final = np.dtype("<u2")
 DAYS_DTYPE: Final = np.dtype("<i4")
 
 
@@ -69,8 +68,9 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
     turns = [entries[at] for at in chosen.tolist()]
     n = len(turns)
     word, counts, distinct = _words(batch, chosen)
-    flags, language = _flags(word, counts, distinct)
-    pieces, piece_ends, first_passage = _pieces(word, counts, distinct)
+    facts = columns_of(distinct)
+    flags, language = _flags(word, counts, facts)
+    pieces, piece_ends, first_passage = _pieces(word, counts, facts)
     known = languages()
     days: list[tuple[int, int]] = []
     day_ends = np.zeros(n, np.int64)
@@ -103,39 +103,32 @@ def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, list[str]]:
     return word, counts, [tokens.words[index] for index in used.tolist()]
 
 
-def _flags(word: Ints, counts: Ints, distinct: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
+def _flags(word: Ints, counts: Ints, facts: WordColumns) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Flags of each turn in its own language, and which one that is."""
     n, spoken = len(counts), len(languages())
     if not len(word):
         return np.full(n, TURN, np.uint8), np.zeros(n, np.int64)
-    meanings = [meanings_of(one) for one in distinct]
-    function = np.array([[said.function for said in one] for one in meanings], np.int64)
-    bits = np.array([[said.flags for said in one] for one in meanings], np.uint8)
     turn = np.repeat(np.arange(n), counts)
     # a word that comes twice shows its language once, as in ``language_of``, which is given the words of a text
     seen = np.zeros((n, spoken), np.int64)
-    np.add.at(seen, turn, function[word])
+    np.add.at(seen, turn, facts.function[word])
     language = seen.argmax(axis=1)
     flags = np.full(n, TURN, np.uint8)
-    np.bitwise_or.at(flags, turn, bits[word, language[turn]])
+    np.bitwise_or.at(flags, turn, facts.flags[word, language[turn]])
     return flags, language
 
 
 def _pieces(
-    word: Ints, counts: Ints, distinct: list[str]
+    word: Ints, counts: Ints, facts: WordColumns
 ) -> tuple[npt.NDArray[np.uint16], Ints, npt.NDArray[np.uint16]]:
-    cut = [pieces_of(one) for one in distinct]
-    lengths = np.fromiter(map(len, cut), np.int64, len(cut))
-    flat = np.array([piece for one in cut for piece in one], PIECES_DTYPE)
-    offsets = np.cumsum(lengths) - lengths
     turn = np.repeat(np.arange(len(counts)), counts)
     place = np.arange(len(word)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = place < PASSAGE_WORDS * PASSAGES
     word, turn, place = word[kept], turn[kept], place[kept]
-    sizes = lengths[word]
+    sizes = facts.sizes[word]
     begins = np.cumsum(sizes) - sizes
-    at = np.arange(int(sizes.sum())) + np.repeat(offsets[word] - begins, sizes)
+    at = np.arange(int(sizes.sum())) + np.repeat(facts.starts[word] - begins, sizes)
     per_turn = np.bincount(turn, weights=sizes, minlength=len(counts)).astype(np.int64)
     early = place < PASSAGE_WORDS
     first = np.bincount(turn[early], weights=sizes[early], minlength=len(counts))
-    return flat[at], np.cumsum(per_turn), first.astype(np.uint16)
+    return facts.pieces[at], np.cumsum(per_turn), first.astype(np.uint16)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 from support.events import at, entry, vector
 from support.views import MEMORY_MB, file_names, node, source_of
 
@@ -87,6 +88,34 @@ async def test_verify_names_the_first_row_that_differs(tmp_path: Path) -> None:
         assert postings is not None
         assert vectors.kind == "only fresh"
         assert postings.kind == "only live"
+
+
+async def test_what_a_later_event_settled_is_reported_as_it_is_now(tmp_path: Path) -> None:
+    again = at(61, vector("e8", entry_seq=8, seed=99))
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM)
+        await live.store.write(lambda con: con.execute("UPDATE journal_embeddings SET text_hash = 'x' WHERE seq = 9"))
+
+        async def source(first: int, last: int) -> AsyncIterator[list[RawMessage]]:
+            if live.host.checkpoint == 60 and not live.host._lock.locked():
+                await live.host.fold([again])  # replaces the row that differs
+            async for batch in source_of([*STREAM, again])(first, last):
+                yield batch
+
+        results = await verify(live.host, source, memory_mb=MEMORY_MB)
+        assert {(r.projection, r.difference) for r in results if not r.equal or r.difference} == set()
+        assert {r.projection: r.seq for r in results}["vectors"] == 61
+
+
+async def test_a_rebuild_does_not_warn_of_what_was_parked_before(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        with structlog.testing.capture_logs() as first:
+            await live.host.fold(STREAM)
+        with structlog.testing.capture_logs() as second:
+            await rebuild(live.host, source_of(STREAM), memory_mb=MEMORY_MB)
+            await verify(live.host, source_of(STREAM), memory_mb=MEMORY_MB)
+        assert {event["seq"] for event in first if event["log_level"] == "warning"} == {11, 13}
+        assert [event for event in second if event["log_level"] == "warning"] == []
 
 
 async def test_a_failing_stream_leaves_the_live_views_as_they_were(tmp_path: Path) -> None:

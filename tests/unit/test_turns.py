@@ -9,6 +9,7 @@ from support.minilm import minilm_cache
 from support.recall import recorded
 from tokenizers import Tokenizer
 
+from crew_journal.consumers import turn_words
 from crew_journal.consumers.projection import Batch
 from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.decode import decode
@@ -149,3 +150,16 @@ def test_word_pieces_are_those_of_the_models_tokenizer() -> None:
 def test_stop_words_and_what_the_vocabulary_cannot_write_have_no_pieces() -> None:
     assert pieces_of("the") == pieces_of("🦜") == pieces_of("x" * 101) == ()
     assert np.all(np.array(pieces_of("memory")) < SIZE)
+
+
+def test_words_that_were_forgotten_say_the_same_when_they_are_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [[f"word{n}", "gestern", "we", "painting", "42", f"übermorgen{n}"] for n in range(6)]
+    monkeypatch.setattr(turn_words, "WORDS_KEPT", 15)
+    for words in batches * 2:
+        facts = turn_words.columns_of(words)
+        for place, word in enumerate(words):
+            start, size = int(facts.starts[place]), int(facts.sizes[place])
+            assert tuple(facts.pieces[start : start + size].tolist()) == pieces_of(word)
+            said = meanings_of(word)
+            assert facts.function[place].tolist() == [one.function for one in said]
+            assert facts.flags[place].tolist() == [one.flags for one in said]

@@ -1,0 +1,67 @@
+"""Settling several dead letters at once: all that can be, and the others named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from crew_journal.schemas.api import DeadLetterAnswer
+from crew_journal.schemas.errors import NotFound
+from crew_journal.services.cli import connection
+from crew_journal.services.cli.main import main
+
+URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
+
+
+class Letters:
+    """A client that knows the dead letters 3 and 5."""
+
+    def __init__(self) -> None:
+        self.settled: list[int] = []
+
+    def _settle(self, seq: int, state: str) -> DeadLetterAnswer:
+        if seq not in (3, 5):
+            raise NotFound(f"no parked event at sequence {seq}")
+        self.settled.append(seq)
+        return DeadLetterAnswer(seq=seq, state=state, new_seq=seq + 100 if state == "retried" else None)
+
+    def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None) -> DeadLetterAnswer:
+        return self._settle(seq, "retried")
+
+    def discard_dead_letter(self, seq: int, reason: str, *, workspace_id: str | None = None) -> DeadLetterAnswer:
+        return self._settle(seq, "discarded")
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
+    known = Letters()
+
+    @contextmanager
+    def client(_: object) -> Iterator[Letters]:
+        yield known
+
+    monkeypatch.setattr(connection, "client", client)
+    return known
+
+
+@pytest.mark.parametrize(("command", "state"), [("retry", "retried"), ("discard", "discarded")])
+def test_an_unknown_letter_in_the_middle_stops_nothing_and_is_named_at_the_end(
+    command: str, state: str, letters: Letters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = ["--reason", "known"] if command == "discard" else []
+    assert main(["dlq", command, "3", "4", "5", "3", "9", *reason, *URL]) == 4
+    said = capsys.readouterr()
+    assert letters.settled == [3, 5]
+    assert [line.split("  ")[0] for line in said.out.splitlines()] == ["3", "5"]
+    assert state in said.out
+    assert "no parked event at sequence 4; no parked event at sequence 9" in said.err
+
+
+def test_json_names_both_kinds(letters: Letters, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dlq", "retry", "4", "5", "--json", *URL]) == 4
+    report = json.loads(capsys.readouterr().out)
+    assert [letter["seq"] for letter in report["dead_letters"]] == [5]
+    assert report["not_found"] == [4]

@@ -192,6 +192,7 @@ async def test_a_malformed_relation_is_refused_by_field(world: World, body: dict
 
 
 async def test_a_neighbourhood_goes_as_deep_as_asked_and_by_the_relation_asked(world: World) -> None:
+    """[TRAP] contract §7: their lookup of relations was outbound only; here own1 is reached by edges that lead to it."""
     await world.link("own2", "own1", weight=0.9)
     await world.link("crew1", "own2", weight=0.85)
     await world.link("crew2", "crew1", weight=0.95)

@@ -11,8 +11,10 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   workspace_id, crew_id, agent_id, mission_id, trace_id, span_id``, ``ts_ms BIGINT``, the VARCHARs ``entry_type,
   severity, priority`` (when emitted)``, actor_type, actor_id, summary, payload, refs`` (JSON text)``,
   data_subject_id``, ``schema_version INTEGER``, ``run_id VARCHAR`` (``payload.run_id`` if a string), ``control
-  BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy``), ``words INTEGER`` (tokens of summary and payload strings,
-  stop words included), ``published_ms BIGINT``, ``size INTEGER``.
+  BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy`` in force), ``words INTEGER`` (tokens of summary and payload
+  strings, stop words included), ``published_ms BIGINT``, ``size INTEGER``.
+- ``embed_policies(workspace_id VARCHAR, policy INTEGER, seq UBIGINT)``: the version of the embed policy in force where a
+  reindex set one (``seq`` its event's); elsewhere the first.
 - ``postings(ws UBIGINT, term UBIGINT, doc UBIGINT, tf USMALLINT, dl USMALLINT)`` sorted by (ws, term, doc) in sealed
   runs, and ``postings_tail`` of the same shape, unsorted; ``ws`` = ``ids.hash64(workspace_id)``, ``term`` = the
   analyser's key, ``dl`` = number of indexed tokens of the document.
@@ -62,6 +64,7 @@ from enum import StrEnum
 from typing import Final
 
 ENTRIES: Final = "journal_entries"
+EMBED_POLICIES: Final = "embed_policies"
 POSTINGS: Final = "postings"
 POSTINGS_TAIL: Final = "postings_tail"
 EMBEDDINGS: Final = "journal_embeddings"

@@ -1,22 +1,27 @@
 """``journal_entries``: every admitted entry as it is listed, counted and shown.
 
-Invariant: one row an entry, appended in order of ``seq``; nothing here changes later.
+Invariant: one row an entry, appended in order of ``seq``. Only ``embeddable`` changes later: a reindex puts a version of the
+embed policy in force in its workspace, which judges what came before it anew and what follows as it comes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import orjson
 
+from crew_journal.consumers.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens
-from crew_journal.schemas.rules.embed_policy import is_embedded
-from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.control import ReindexRequested
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
+from crew_journal.schemas.views import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
     seq UBIGINT NOT NULL, id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL, crew_id VARCHAR, agent_id VARCHAR,
@@ -25,6 +30,8 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
     summary VARCHAR NOT NULL, payload VARCHAR NOT NULL, refs VARCHAR NOT NULL, data_subject_id VARCHAR,
     schema_version INTEGER NOT NULL, run_id VARCHAR, control BOOLEAN NOT NULL, embeddable BOOLEAN NOT NULL,
     words INTEGER NOT NULL, published_ms BIGINT NOT NULL, size INTEGER NOT NULL)"""
+_POLICIES_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBED_POLICIES} (
+    workspace_id VARCHAR NOT NULL, policy INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
 _LIKE_FIELDS: Final = (
     "id",
     "workspace_id",
@@ -61,9 +68,9 @@ class EntriesProjection:
     """Folds entries into ``journal_entries``."""
 
     name: ClassVar[str] = ENTRIES_PROJECTION
-    version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = (_DDL,)
-    tables: ClassVar[tuple[str, ...]] = (ENTRIES,)
+    version: ClassVar[int] = 2
+    ddl: ClassVar[tuple[str, ...]] = (_DDL, _POLICIES_DDL)
+    tables: ClassVar[tuple[str, ...]] = (ENTRIES, EMBED_POLICIES)
     digest: ClassVar[Mapping[str, str]] = {}
 
     def prepare(self, batch: Batch) -> None:
@@ -72,10 +79,11 @@ class EntriesProjection:
             batch_tokens(batch)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Append the batch's entries."""
+        """Append the batch's entries, judged by the policy in force; judge anew what a reindex asks for."""
         events = batch.entries
         if not events:
             return
+        in_force = self._reindex(batch.control(ReindexRequested.ENTRY_TYPE), tx)
         entries = [event.entry for event in events]
         n = len(events)
         columns: dict[str, Any] = dict(zip(_NAMES, zip(*map(_VALUES, entries), strict=True), strict=True))
@@ -84,7 +92,14 @@ class EntriesProjection:
         run_ids = [entry.payload.get("run_id") for entry in entries]
         columns["run_id"] = [run_id if isinstance(run_id, str) else None for run_id in run_ids]
         columns["embeddable"] = [
-            is_embedded(entry.entry_type, entry.severity, entry.payload, entry.refs) for entry in entries
+            is_embedded(
+                entry.entry_type,
+                entry.severity,
+                entry.payload,
+                entry.refs,
+                in_force.get(entry.workspace_id, FIRST) if in_force else FIRST,
+            )
+            for entry in entries
         ]
         columns["seq"] = np.fromiter((event.seq for event in events), np.uint64, n)
         columns["control"] = [event.control for event in events]
@@ -92,6 +107,51 @@ class EntriesProjection:
             columns[name] = np.fromiter((getattr(event, name) for event in events), np.int64, n)
         columns["words"] = batch_tokens(batch).counts - DATE_TOKENS
         tx.insert(ENTRIES, columns)
+
+    def _reindex(self, requests: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, int]:
+        """Put the policies in force that the batch asks for; workspace → the one in force at the batch's end.
+
+        A reindex judges everything before it, so the last policy of a batch judges all of the batch.
+        """
+        if len(POLICIES) == 1 and not requests:
+            return {}  # nothing but the first can be in force, and looking costs every batch
+        before: dict[str, int] = dict(tx.rows(f"SELECT workspace_id, policy FROM {EMBED_POLICIES}"))
+        after = dict(before)
+        for event in requests:
+            asked = payload_of(event, ReindexRequested).policy
+            if asked not in POLICIES:
+                raise FoldError(
+                    f"the reindex at {event.seq} asks for embed policy {asked}, which this version does not know",
+                    hint="upgrade this node, then rebuild the view",
+                )
+            after[event.workspace_id] = asked
+            tx.execute(f"DELETE FROM {EMBED_POLICIES} WHERE workspace_id = ?", [event.workspace_id])
+            tx.execute(
+                f"INSERT INTO {EMBED_POLICIES} (workspace_id, policy, seq) VALUES (?, ?, ?)",
+                [event.workspace_id, asked, event.seq],
+            )
+        for workspace, policy in after.items():
+            if policy != (old := before.get(workspace, FIRST)):
+                self._judge_anew(workspace, old, policy, tx)
+        return after
+
+    def _judge_anew(self, workspace: str, old: int, new: int, tx: FoldTransaction) -> None:
+        types = sorted(POLICIES[old].types | POLICIES[new].types)
+        known = tx.rows(
+            f"SELECT seq, entry_type, severity, payload, refs, embeddable FROM {ENTRIES} "
+            "WHERE workspace_id = ? AND entry_type IN (SELECT unnest(?::VARCHAR[]))",
+            [workspace, types],
+        )
+        changed = [
+            seq
+            for seq, entry_type, severity, payload, refs, embeddable in known
+            if is_embedded(entry_type, severity, json.loads(payload), json.loads(refs), new) != embeddable
+        ]
+        if changed:
+            tx.execute(
+                f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))",
+                [changed],
+            )
 
 
 PROJECTION = EntriesProjection

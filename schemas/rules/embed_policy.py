@@ -1,12 +1,13 @@
 """Which entries are embedded: contract §2, bounded so that no flag can force noise into the vector space.
 
-Invariant: a pure function of type, severity, payload and refs. A changed policy is a new ``VERSION`` and an explicit
-re-index, never a silent change.
+Invariant: a pure function of version, type, severity, payload and refs. A changed policy is a new ``VERSION`` beside the old
+ones, in force in a workspace from an explicit reindex on, never a silent change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 VERSION: Final = 1
@@ -27,19 +28,45 @@ EMBEDDABLE: Final = ALWAYS | WHEN_SEVERE | {WHEN_FLAGGED}
 """The eight types of the allow-list; ``refs.episodic`` upgrades only these."""
 
 
-def is_embedded(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One version of the policy.
+
+    Attributes:
+        types: The types it may embed; ``refs.episodic`` upgrades only these.
+        judge: (type, severity, payload, refs) → whether an entry of these types is embedded; pure.
+    """
+
+    types: frozenset[str]
+    judge: Callable[[str, str, Mapping[str, Any], Mapping[str, Any]], bool]
+
+
+def _first(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any]) -> bool:
+    """Contract §2."""
+    if entry_type in ALWAYS or refs.get("episodic") is True:
+        return True
+    if entry_type in WHEN_SEVERE:
+        return severity in SEVERE
+    return payload.get("state") == "escalated"
+
+
+POLICIES: Final[dict[int, Policy]] = {1: Policy(EMBEDDABLE, _first)}
+"""Every version there was: an entry is judged by the one in force, which only a reindex changes."""
+FIRST: Final = 1
+"""In force in a workspace until its first reindex."""
+
+
+def is_embedded(
+    entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any], version: int = VERSION
+) -> bool:
     """Whether the policy embeds an entry.
 
     Args:
         entry_type: Its type.
         severity: info, notice, warn or error.
         payload: Its payload; ``state == "escalated"`` qualifies a conversation.
-        refs: Its refs; ``episodic`` counts only as the boolean true.
+        refs: Its refs; ``episodic`` counts only as the boolean true, and only for the types of the allow-list.
+        version: Which version of the policy judges.
     """
-    if entry_type not in EMBEDDABLE:
-        return False
-    if entry_type in ALWAYS or refs.get("episodic") is True:
-        return True
-    if entry_type in WHEN_SEVERE:
-        return severity in SEVERE
-    return payload.get("state") == "escalated"
+    policy = POLICIES[version]
+    return entry_type in policy.types and policy.judge(entry_type, severity, payload, refs)

@@ -15,11 +15,11 @@ import numpy as np
 
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.entry import ActorType, Priority
-from crew_journal.schemas.events.control import EmbeddingsDropped, PriorityChanged, SweepTicked
+from crew_journal.schemas.events.control import EmbeddingsDropped, PriorityChanged, ReindexRequested, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.rules.embed_policy import is_embedded
+from crew_journal.schemas.rules.embed_policy import POLICIES, is_embedded
 from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
 from crew_journal.schemas.views import AGENTS_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
@@ -90,6 +90,7 @@ class SplitCommit:
         for link in batch.links:
             self._links.setdefault(link.workspace_id, []).append(link)
         self.complete = batch.projections >= NEEDED and (batch.postings is not None or not batch.entries)
+        self.complete = self.complete and not any(map(_changes_policy, batch.entries))
         self.dropped = frozenset(
             str(event.entry.payload.get("model"))
             for event in self._entries.get(SYSTEM_WORKSPACE, ())
@@ -116,6 +117,11 @@ class SplitCommit:
         return self._vectors.get(workspace_id, ())
 
 
+def _changes_policy(event: EntryRecorded) -> bool:
+    """Whether an entry may have had earlier ones judged anew."""
+    return event.control and event.entry.entry_type == ReindexRequested.ENTRY_TYPE and len(POLICIES) > 1
+
+
 def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
     """Add what a commit holds of the index's workspace; entries the index has already are passed over."""
     fresh = [event for event in commit.entries if event.seq > index.seq]
@@ -123,7 +129,7 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
     postings = commit.postings
     if kept and postings is not None:
         index.append(
-            new_documents(index.documents, kept),
+            new_documents(index.documents, kept, index.policy),
             PostingColumns(
                 postings["term"], np.asarray(postings["doc"]).astype(np.int64), postings["tf"], postings["dl"]
             ),
@@ -170,8 +176,8 @@ def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:
             index.importances.begin(doc, base_importance(fact.entry_type, fact.severity, priority))
 
 
-def new_documents(documents: Documents, events: Sequence[EntryRecorded]) -> NewDocuments:
-    """Columns of entries that are no noise, in order of ``seq``."""
+def new_documents(documents: Documents, events: Sequence[EntryRecorded], policy: int) -> NewDocuments:
+    """Columns of entries that are no noise, in order of ``seq``; judged by a version of the embed policy."""
     entries = [event.entry for event in events]
     n = len(entries)
     return NewDocuments(
@@ -182,7 +188,7 @@ def new_documents(documents: Documents, events: Sequence[EntryRecorded]) -> NewD
         session=documents.sessions.learn_all([entry.trace_id for entry in entries]),
         actor=documents.actors.learn_all([entry.actor_id for entry in entries]),
         words=np.fromiter((_words(event) for event in events), np.int64, n),
-        flags=np.fromiter((_flags(event) for event in events), np.uint8, n),
+        flags=np.fromiter((_flags(event, policy) for event in events), np.uint8, n),
         ids=Texts.of([entry.id for entry in entries]),
     )
 
@@ -200,10 +206,10 @@ def _words(event: EntryRecorded) -> int:
     return len(tokens_of(text))
 
 
-def _flags(event: EntryRecorded) -> int:
+def _flags(event: EntryRecorded, policy: int) -> int:
     entry = event.entry
     return (
-        (EMBEDDABLE if is_embedded(entry.entry_type, entry.severity, entry.payload, entry.refs) else 0)
+        (EMBEDDABLE if is_embedded(entry.entry_type, entry.severity, entry.payload, entry.refs, policy) else 0)
         | (HIGH_PRIORITY if entry.priority is not Priority.NORMAL else 0)
         | (SPOKEN_BY_USER if entry.actor_type is ActorType.USER else 0)
         | (CONVERSATION if info_of(entry.entry_type).conversation else 0)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crew_journal.schemas.entry import Priority
+from crew_journal.schemas.rules.embed_policy import FIRST
 from crew_journal.services.query.documents import ABSENT, HIGH_PRIORITY, Documents, NewDocuments
 from crew_journal.services.query.edges import SimilarEdges
 from crew_journal.services.query.importances import Importances
@@ -86,6 +87,8 @@ class HotIndex:
         self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
         self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
+        self.policy = FIRST
+        """Version of the embed policy in force, by which entries that arrive are judged."""
         self.names = SpeakerNames(self.documents.actors)
         self.seq = 0
         self._scopes: OrderedDict[Scope, ScopeRows] = OrderedDict()

@@ -21,6 +21,7 @@ from crew_journal.schemas.events.control import PriorityChanged
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.views import (
+    EMBED_POLICIES,
     ENTRIES,
     ENTRIES_PROJECTION,
     FULLTEXT_PROJECTION,
@@ -67,6 +68,9 @@ def priority_of(payload: Mapping[str, Any]) -> tuple[str, str] | None:
     return change.target_entry_id, change.new_priority.value
 
 
+_POLICY: Final = f"SELECT policy FROM {EMBED_POLICIES} WHERE workspace_id = ?"
+
+
 def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotIndex:
     """Read one workspace's index; blocking, for a worker thread.
 
@@ -81,6 +85,8 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
     seq = views.view_seq(*INDEXED_PROJECTIONS)
     model = active_in(read_active_models(views), workspace_id)
     index = HotIndex(workspace_id, record_bytes=record_bytes)
+    for (policy,) in views.rows(_POLICY, [workspace_id]):
+        index.policy = int(policy)
     new, sizes = _documents(index, views.columns(_DOCUMENTS, [workspace_id, seq]))
     ws = hash64(workspace_id)
     index.append(new, *_postings(views.columns(_POSTINGS, [ws, seq, ws, seq])))

@@ -12,12 +12,14 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.rules import embed_policy
+from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 
 ROWS = "SELECT workspace_id, entry_id, model, dim FROM journal_embeddings ORDER BY ALL"
 
 
-def reindex(name: str = "r1", model: str | None = None) -> OutgoingMessage:
-    return control(ReindexRequested(policy=1, model=model), name, workspace="w1")
+def reindex(name: str = "r1", model: str | None = None, policy: int = 1) -> OutgoingMessage:
+    return control(ReindexRequested(policy=policy, model=model), name, workspace="w1")
 
 
 async def rows(path: Path, messages: Sequence[OutgoingMessage], batch: int) -> tuple[list[tuple], dict[str, str]]:
@@ -64,3 +66,67 @@ async def test_a_text_refused_again_after_the_reindex_has_its_tombstone_again(tm
     for batch in (1, len(messages)):
         found, _ = await rows(tmp_path / str(batch), messages, batch)
         assert found == [("w1", "e1", "mini", 0)]
+
+
+# a policy that changes
+
+JUDGED = "SELECT workspace_id, id FROM journal_entries WHERE embeddable ORDER BY ALL"
+
+
+@pytest.fixture
+def second_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 2: runs are embedded, conversations not any more."""
+    types = EMBEDDABLE | {"run.completed"}
+    second = Policy(types, lambda kind, _severity, _payload, _refs: kind != "peer.conversation")
+    monkeypatch.setitem(embed_policy.POLICIES, 2, second)
+
+
+MIXED = [
+    entry("run1"),
+    entry("talk1", entry_type="peer.conversation", refs={"episodic": True}),
+    entry("run2", workspace="w2"),
+    reindex(policy=2),
+    entry("run3"),
+    entry("talk2", entry_type="peer.conversation", refs={"episodic": True}),
+    entry("run4", workspace="w2"),
+    entry("talk3", workspace="w2", entry_type="peer.conversation", refs={"episodic": True}),
+]
+
+
+async def judged(path: Path, messages: Sequence[OutgoingMessage], batch: int) -> tuple[list[tuple], dict[str, str]]:
+    stream = [at(seq, message) for seq, message in enumerate(messages, 1)]
+    async with node(path / "views.duckdb", discover_projections()) as live:
+        for start in range(0, len(stream), batch):
+            await live.host.fold(stream[start : start + batch])
+        assert live.dead.names() == set()
+        return live.store.rows(JUDGED), live.digests()
+
+
+@pytest.mark.usefixtures("second_policy")
+async def test_a_new_policy_is_in_force_from_its_reindex_on_for_all_entries_of_its_workspace(tmp_path: Path) -> None:
+    found, digests = await judged(tmp_path / "whole", MIXED, len(MIXED))
+    assert found == [("w1", "run1"), ("w1", "run3"), ("w2", "talk3")]
+    for batch in (1, 3):
+        assert await judged(tmp_path / str(batch), MIXED, batch) == (found, digests)
+
+
+@pytest.mark.usefixtures("second_policy")
+async def test_without_a_reindex_a_new_policy_changes_nothing(tmp_path: Path) -> None:
+    messages = [message for message in MIXED if "reindex" not in message.subject]
+    found, _ = await judged(tmp_path, messages, 3)
+    assert found == [("w1", "talk1"), ("w1", "talk2"), ("w2", "talk3")]
+
+
+@pytest.mark.usefixtures("second_policy")
+async def test_a_reindex_can_go_back_to_an_older_policy(tmp_path: Path) -> None:
+    for batch in (1, len(MIXED) + 1):
+        found, _ = await judged(tmp_path / str(batch), [*MIXED, reindex("r2")], batch)
+        assert found == [("w1", "talk1"), ("w1", "talk2"), ("w2", "talk3")]
+
+
+async def test_a_policy_this_version_does_not_know_is_parked_and_changes_nothing(tmp_path: Path) -> None:
+    stream = [at(1, entry("talk1", entry_type="peer.escalation")), at(2, reindex(policy=7))]
+    async with node(tmp_path / "views.duckdb", discover_projections()) as live:
+        await live.host.fold(stream)
+        assert {name for name, _, seq in live.dead.names() if seq == 2} == {"entries"}
+        assert live.store.rows(JUDGED) == [("w1", "talk1")]

@@ -1,0 +1,49 @@
+"""Which entries are embedded (contract §2): every type of the catalogue, and what no flag can force."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.catalogue import catalogue
+from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, is_embedded
+
+CALM = ("info", "notice")
+SEVERE = ("warn", "error")
+SEVERITIES = (*CALM, *SEVERE)
+FLAG = {"episodic": True}
+ALWAYS = ["peer.escalation", "summary.generated", "memory.consolidated", "approval.denied", "eval.regression_detected"]
+OTHERS = [*sorted({name.removesuffix(".*") for name in catalogue()} - EMBEDDABLE), "network.egress", "of.the.future"]
+
+
+def test_the_allow_list_is_the_contracts_eight_types() -> None:
+    assert {*ALWAYS, "keeper.decision", "mission.status_change", "peer.conversation"} == EMBEDDABLE
+
+
+@pytest.mark.parametrize("entry_type", ALWAYS)
+def test_these_are_always_embedded(entry_type: str) -> None:
+    assert all(is_embedded(entry_type, severity, {}, {}) for severity in SEVERITIES)
+
+
+@pytest.mark.parametrize("entry_type", ["keeper.decision", "mission.status_change"])
+def test_these_are_embedded_at_warn_and_error_or_when_flagged(entry_type: str) -> None:
+    assert [is_embedded(entry_type, severity, {}, {}) for severity in SEVERITIES] == [False, False, True, True]
+    assert all(is_embedded(entry_type, severity, {}, FLAG) for severity in SEVERITIES)
+
+
+def test_a_conversation_is_embedded_when_it_escalated_or_is_flagged() -> None:
+    assert not is_embedded("peer.conversation", "error", {"state": "pending"}, {})
+    assert is_embedded("peer.conversation", "info", {"state": "escalated"}, {})
+    assert is_embedded("peer.conversation", "info", {}, FLAG)
+
+
+@pytest.mark.parametrize("entry_type", OTHERS)
+def test_no_flag_forces_another_type_least_of_all_noise(entry_type: str) -> None:
+    """Contract §2 [CONFLICT-mild]: the override is bounded; the seed: exec.output_chunk would flood the space."""
+    assert not any(is_embedded(entry_type, severity, {"state": "escalated"}, FLAG) for severity in SEVERITIES)
+
+
+@given(st.sampled_from(sorted(EMBEDDABLE)), st.sampled_from(["true", 1, "yes", None, [], {"on": True}]))
+def test_only_the_boolean_true_is_a_flag(entry_type: str, value: object) -> None:
+    assert is_embedded(entry_type, "info", {}, {"episodic": value}) == is_embedded(entry_type, "info", {}, {})

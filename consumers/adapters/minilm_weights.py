@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from crew_journal.consumers.adapters.minilm_static import Bits, ensure_table
+from crew_journal.consumers.adapters.minilm_static import Bits, ensure_table, load_table
 from crew_journal.schemas.errors import EmbedderModelMissing, EmbedderUnavailable
 
 MODEL_ID: Final = "all-MiniLM-L6-v2"
@@ -52,6 +52,12 @@ def find_minilm(cache_dir: Path) -> Path | None:
     """
     directory = cache_dir / MODEL_ID
     return directory if fault_of(directory) is None else None
+
+
+def find_static_table(cache_dir: Path) -> Bits | None:
+    """The static table of late interaction if it is there and right; None otherwise."""
+    directory = find_minilm(cache_dir)
+    return None if directory is None else load_table(directory, MODEL_FILES[_WEIGHTS])
 
 
 def ensure_static_table(cache_dir: Path, progress: Callable[[str], None] | None = None) -> Bits | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,12 @@ from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.rules.embed_policy import POLICIES, is_embedded
 from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
-from crew_journal.schemas.views import AGENTS_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
+from crew_journal.schemas.views import (
+    AGENTS_PROJECTION,
+    RELATIONS_PROJECTION,
+    TOKEN_BITS_PROJECTION,
+    VECTORS_PROJECTION,
+)
 from crew_journal.services.query.documents import (
     ABSENT,
     CONVERSATION,
@@ -36,10 +42,13 @@ from crew_journal.services.query.documents import (
 from crew_journal.services.query.hot_index import HotIndex, PostingColumns
 from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS, priority_of
 from crew_journal.services.query.hot_relations import extend_relations
-from crew_journal.services.query.hot_vectors import put_facts
+from crew_journal.services.query.hot_turns import TurnRows, turns_of_commit
+from crew_journal.services.query.hot_vectors import ModelFact, put_facts
 from crew_journal.services.query.records import record_of
 
-NEEDED: Final = frozenset((*INDEXED_PROJECTIONS, VECTORS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION))
+NEEDED: Final = frozenset(
+    (*INDEXED_PROJECTIONS, VECTORS_PROJECTION, TOKEN_BITS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION)
+)
 """Projections that must have taken part in a commit for the index to follow it."""
 _POSTING_COLUMNS: Final = ("term", "doc", "tf", "dl")
 MOVES_IMPORTANCE: Final = "decay"
@@ -52,19 +61,21 @@ class WorkspaceCommit:
 
     Attributes:
         entries: Its entries, in order of ``seq``.
-        vectors: Its vector facts.
+        vectors: Its vector facts and those about tokens in context, in order of ``seq``.
         postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
         last_seq: Last stream sequence the commit covers.
         links: Its link facts.
         dropped: Models whose vectors were taken away; what was filled anew since is to be read.
+        turns: What the view of turns says of its entries; None if the commit has no turn.
     """
 
     entries: Sequence[EntryRecorded]
-    vectors: Sequence[VectorDerived]
+    vectors: Sequence[ModelFact]
     postings: Mapping[str, Any] | None
     last_seq: int
     links: Sequence[LinkDerived] = ()
     dropped: frozenset[str] = frozenset()
+    turns: TurnRows | None = None
 
 
 class SplitCommit:
@@ -83,8 +94,11 @@ class SplitCommit:
         self._entries: dict[str, list[EntryRecorded]] = {}
         for event in batch.entries:
             self._entries.setdefault(event.entry.workspace_id, []).append(event)
-        self._vectors: dict[str, list[VectorDerived]] = {}
-        for fact in batch.vectors:
+        self._vectors: dict[str, list[ModelFact]] = {}
+        facts: Sequence[ModelFact] = batch.vectors
+        if batch.token_bits:
+            facts = sorted([*batch.vectors, *batch.token_bits], key=attrgetter("seq"))
+        for fact in facts:
             self._vectors.setdefault(fact.workspace_id, []).append(fact)
         self._links: dict[str, list[LinkDerived]] = {}
         for link in batch.links:
@@ -110,10 +124,12 @@ class SplitCommit:
             own = np.asarray(postings["ws"]) == np.uint64(hash64(workspace_id))
             postings = {name: np.asarray(postings[name])[own] for name in _POSTING_COLUMNS}
         vectors, links = self.vectors_of(workspace_id), self._links.get(workspace_id, [])
-        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links, self.dropped)
+        columns = self._batch.turns if entries else None
+        turns = None if columns is None else turns_of_commit(columns, workspace_id)
+        return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links, self.dropped, turns)
 
-    def vectors_of(self, workspace_id: str) -> Sequence[VectorDerived]:
-        """The workspace's vector facts."""
+    def vectors_of(self, workspace_id: str) -> Sequence[ModelFact]:
+        """The workspace's facts about vectors and tokens."""
         return self._vectors.get(workspace_id, ())
 
 
@@ -133,6 +149,7 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
             PostingColumns(
                 postings["term"], np.asarray(postings["doc"]).astype(np.int64), postings["tf"], postings["dl"]
             ),
+            turns=commit.turns,
         )
         if index.records.cap_bytes:
             index.records.append_all([record_of(event) for event in kept])
@@ -140,7 +157,8 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
             for event in kept:
                 if (known := index.priorities.get(event.entry.id)) is not None:
                     index.set_priority(event.entry.id, known)
-    _weigh(index, [event for event in fresh if event.control], commit.vectors)
+    vectors = [fact for fact in commit.vectors if isinstance(fact, VectorDerived)]
+    _weigh(index, [event for event in fresh if event.control], vectors)
     if commit.vectors:
         for matrix in index.matrices():
             put_facts(matrix, index.documents, commit.vectors)

@@ -22,6 +22,7 @@ from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.rules.embed_policy import FIRST
 from crew_journal.services.query.documents import ABSENT, HIGH_PRIORITY, Documents, NewDocuments
 from crew_journal.services.query.edges import SimilarEdges
+from crew_journal.services.query.hot_turns import HotTurns, TurnRows
 from crew_journal.services.query.importances import Importances
 from crew_journal.services.query.postings import (
     INLINE_MERGE_POSTINGS,
@@ -82,6 +83,7 @@ class HotIndex:
         self.priorities: dict[str, str] = {}
         """Live priorities that operators gave, by entry id; an id may be none of ours."""
         self.edges = SimilarEdges()
+        self.turns = HotTurns()
         self.walk_depths: dict[str, tuple[int, int]] = {}
         """Agent → its default of ``walk_depth``, and the sequence that said so."""
         self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
@@ -103,7 +105,7 @@ class HotIndex:
         vectors = sum(matrix.nbytes for matrix in self.matrices())
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
-        columns += self.edges.nbytes + self.importances.nbytes
+        columns += self.edges.nbytes + self.importances.nbytes + self.turns.nbytes
         return columns + vectors + scopes + self._sums.nbytes
 
     # the vectors
@@ -157,13 +159,14 @@ class HotIndex:
 
     # the documents
 
-    def append(self, new: NewDocuments, *postings: PostingColumns) -> None:
-        """Append documents and their postings.
+    def append(self, new: NewDocuments, *postings: PostingColumns, turns: TurnRows | None = None) -> None:
+        """Append documents, their postings, and what is said of the turns among them.
 
         Args:
             new: The documents, newer than all before.
             postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of entries that are
                 not in ``new`` (noise, other workspaces) are left out.
+            turns: Of the documents that are turns of a conversation; None if none is.
         """
         base = len(self.documents)
         lengths = np.zeros(len(new.seq), np.uint16)
@@ -178,6 +181,7 @@ class HotIndex:
             doc += np.int32(base)
             segments.append(build_segment(term, doc, tf))
         self.documents.append(new, lengths)
+        self.turns.append(new.seq, turns)
         for segment in segments:
             self.postings.append(segment)
         due = self.postings.due()

@@ -27,6 +27,7 @@ from crew_journal.schemas.views import (
     FULLTEXT_PROJECTION,
     POSTINGS,
     POSTINGS_TAIL,
+    TURNS_PROJECTION,
 )
 from crew_journal.services.query.active_models import active_in, read_active_models
 from crew_journal.services.query.documents import (
@@ -42,11 +43,12 @@ from crew_journal.services.query.documents import (
 )
 from crew_journal.services.query.hot_index import HIGH, HotIndex, PostingColumns
 from crew_journal.services.query.hot_relations import load_relations
+from crew_journal.services.query.hot_turns import read_turns
 from crew_journal.services.query.hot_vectors import read_matrix
 from crew_journal.services.query.importances import read_importances
 from crew_journal.services.query.records import RECORD_SQL
 
-INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
+INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION)
 """What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""
 
 _DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, trace_id, actor_id, actor_type, entry_type,
@@ -89,7 +91,8 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
         index.policy = int(policy)
     new, sizes = _documents(index, views.columns(_DOCUMENTS, [workspace_id, seq]))
     ws = hash64(workspace_id)
-    index.append(new, *_postings(views.columns(_POSTINGS, [ws, seq, ws, seq])))
+    postings = _postings(views.columns(_POSTINGS, [ws, seq, ws, seq]))
+    index.append(new, *postings, turns=read_turns(views, workspace_id, seq))
     index.sort()
     if record_bytes and len(index):
         _records(views, index, sizes, seq)

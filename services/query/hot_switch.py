@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.hot_vectors import put_facts, read_matrix
+from crew_journal.services.query.hot_vectors import ModelFact, put_facts, read_matrix
 from crew_journal.services.query.vector_matrix import VectorMatrix
 
 InThread = Callable[..., Awaitable[VectorMatrix]]
@@ -31,10 +30,10 @@ class MatrixReading:
     def __init__(self, index: HotIndex, model: str) -> None:
         self.index = index
         self.model = model
-        self._facts: list[VectorDerived] = []
+        self._facts: list[ModelFact] = []
         self._dropped = False
 
-    def follow(self, facts: Sequence[VectorDerived], dropped: Collection[str]) -> None:
+    def follow(self, facts: Sequence[ModelFact], dropped: Collection[str]) -> None:
         """Keep what is committed while the matrix is read."""
         self._facts += [fact for fact in facts if fact.model == self.model]
         self._dropped = self._dropped or self.model in dropped

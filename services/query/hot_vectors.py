@@ -15,15 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.events.envelope import TokenBitsDerived, VectorDerived
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import EMBEDDINGS
+from crew_journal.schemas.views import EMBEDDINGS, TOKEN_BITS
 from crew_journal.services.query.documents import ABSENT, Documents, places_of
 from crew_journal.services.query.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
 
 _VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, seq::BIGINT AS seq
     FROM {EMBEDDINGS}
     WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
+
+
+_TOKENS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, quantiser, dim, bits, first_passage FROM {TOKEN_BITS}
+    WHERE workspace_id = ? AND model = ? ORDER BY seq"""
+
+ModelFact = VectorDerived | TokenBitsDerived
+"""What is derived from an entry by a model."""
 
 
 def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDArray[np.int64]) -> VectorMatrix:
@@ -39,6 +46,7 @@ def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDAr
     matrix = VectorMatrix(model)
     if len(seqs):
         _fill(matrix, seqs, views.columns(_VECTORS, [workspace_id, model]))
+        _fill_tokens(matrix, seqs, views.columns(_TOKENS, [workspace_id, model]))
     return matrix
 
 
@@ -62,12 +70,39 @@ def _fill(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Table) ->
         matrix.put(int(docs[row]), body, int(fact_seq[row]))
 
 
-def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[VectorDerived]) -> None:
+def _fill_tokens(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Table) -> None:
+    docs = places_of(seqs, _array(table, "entry_seq"))
+    quantisers, dims, first = (_array(table, name) for name in ("quantiser", "dim", "first_passage"))
+    blob = _one(table, "bits").cast(pa.large_binary())
+    if not len(blob):
+        return
+    ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
+    data = np.frombuffer(blob.buffers()[2], np.uint8)
+    newest = quantisers == quantisers.max()
+    kept = newest & (docs != ABSENT) & (dims == dims[newest][0])
+    lengths = np.diff(ends)
+    chosen = np.repeat(kept, lengths)
+    dim = int(dims[newest][0])
+    matrix.tokens.extend(
+        docs[kept],
+        int(quantisers.max()),
+        dim,
+        data[ends[0] : ends[-1]][chosen].tobytes(),
+        lengths[kept] // (dim // 8),
+        first[kept],
+    )
+
+
+def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[ModelFact]) -> None:
     """Put the facts of the matrix's model into it, in order; those of entries that are no documents are passed over."""
     own = [fact for fact in facts if fact.model == matrix.model]
     docs = documents.local(np.array([fact.entry_seq for fact in own], np.int64))
     for doc, fact in zip(docs.tolist(), own, strict=True):
-        if doc != ABSENT:
+        if doc == ABSENT:
+            continue
+        if isinstance(fact, TokenBitsDerived):
+            matrix.tokens.put(doc, fact.quantiser, fact.dim, fact.bits, fact.first_passage)
+        else:
             matrix.put(doc, fact.vector, fact.seq)
 
 

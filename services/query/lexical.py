@@ -11,7 +11,7 @@ into segments, nor on anything out of scope.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,11 +69,13 @@ class LexicalResult:
         lane: The best documents.
         parts: The query's terms.
         norms: Length normalisation of documents.
+        idf: Of each of the query's terms that occurs in scope.
     """
 
     lane: Lane
     parts: tuple[TermPart, ...]
     norms: _Norms
+    idf: Mapping[int, float]
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of any documents in scope; 0 where no term occurs."""
@@ -111,7 +113,7 @@ class _Norms:
 
 
 _NO_NORMS: Final = _Norms(np.empty(0, np.uint16), np.float32(0), np.float32(0))
-NOTHING: Final = LexicalResult(EMPTY_LANE, (), _NO_NORMS)
+NOTHING: Final = LexicalResult(EMPTY_LANE, (), _NO_NORMS, {})
 
 
 def ranked(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
@@ -161,7 +163,7 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
         terms: Term keys of the query; repeats count once.
         depth: Length of the lane.
     """
-    parts = _parts(index, scoped, terms)
+    parts, idf = _parts(index, scoped, terms)
     if not parts:
         return NOTHING
     average = scoped.total_length / scoped.size
@@ -181,12 +183,20 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     docs, first = np.unique(touched, return_index=True)
     scores = values[first]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), parts, norms)
+    return LexicalResult(Lane(docs[best], scores[best]), parts, norms, idf)
 
 
-def _parts(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> tuple[TermPart, ...]:
-    """The query's terms in scope, each as those that hold it once and those that hold it more often."""
+def idf_of(frequency: int, size: int) -> float:
+    """Inverse document frequency of a term that ``frequency`` of ``size`` rows hold."""
+    return math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
+
+
+def _parts(
+    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]
+) -> tuple[tuple[TermPart, ...], dict[int, float]]:
+    """The query's terms in scope, each as those that hold it once and those that hold it more often; and their idf."""
     parts: list[TermPart] = []
+    idfs: dict[int, float] = {}
     for term in dict.fromkeys(terms) if scoped.size else ():
         found = index.postings.of(term)
         if found is None:
@@ -199,10 +209,10 @@ def _parts(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> tu
         frequency = len(once) + len(often)
         if not frequency:
             continue
-        idf = math.log(1.0 + (scoped.size - frequency + 0.5) / (frequency + 0.5))
+        idf = idfs[term] = idf_of(frequency, scoped.size)
         gain = np.float32(idf * (K1 + 1.0))
         if len(once):
             parts.append(TermPart(once, None, gain))
         if len(often):
             parts.append(TermPart(often, tf, gain))
-    return tuple(parts)
+    return tuple(parts), idfs

@@ -6,23 +6,24 @@ Invariant: the query's vector and the entries' are of the model that was named, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from crew_journal.schemas.errors import EmbedderUnavailable, Unavailable
+from crew_journal.schemas.ports import TokenEmbedder
 from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.services.query.asking import no_table, query_of
 from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.query.query_embedding import EmbedderOf
 from crew_journal.services.query.recipes import Recipe
 from crew_journal.services.query.scope import Scope
-from crew_journal.services.query.search import Query, search
+from crew_journal.services.query.search import search
+from crew_journal.services.query.token_store import Words
 from crew_journal.services.query.vector_matrix import query_vector
 
 EMBED_TIMEOUT_S: Final = 20.0
 """Seconds one query may take: nobody waits for an answer here, and a server loads a large model from disk first."""
-MAX_QUERY_TERMS: Final = 128
-"""As in recall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,17 @@ class ModelSearch:
         cache: The hot indexes.
         embedder: What runs a model here.
         analyzer: Turns the query into terms.
+        static_table: The static table of late interaction at the moment.
     """
 
-    def __init__(self, cache: HotCache, embedder: EmbedderOf, analyzer: Analyzer) -> None:
+    def __init__(
+        self,
+        cache: HotCache,
+        embedder: EmbedderOf,
+        analyzer: Analyzer,
+        static_table: Callable[[], Words | None] = no_table,
+    ) -> None:
+        self._static_table = static_table
         self._cache = cache
         self._embedder = embedder
         self._analyzer = analyzer
@@ -66,14 +75,18 @@ class ModelSearch:
             raise Unavailable(f"nothing here runs {model}", hint="start `up` with another --embedder than none")
         try:
             async with asyncio.timeout(EMBED_TIMEOUT_S):
-                vector = query_vector(await embedder.embed_query(text))
+                tokens = None
+                if isinstance(embedder, TokenEmbedder):
+                    data, tokens = await embedder.embed_query_tokens(text)
+                else:
+                    data = await embedder.embed_query(text)
         except TimeoutError:
             raise EmbedderUnavailable(
                 f"{model} did not embed a query within {EMBED_TIMEOUT_S:g} s", hint="is its server busy?"
             ) from None
-        terms = list(dict.fromkeys(self._analyzer.terms(text)))[:MAX_QUERY_TERMS]
+        query = query_of(text, self._analyzer, query_vector(data), tokens, self._static_table())
         index, matrix = await self._cache.with_matrix(workspace_id, model)
-        found = search(index.over(matrix), scope, Query(text, terms, vector), recipe, k)
+        found = search(index.over(matrix), scope, query, recipe, k)
         return ModelRanking(
             [index.documents.id_of(hit.doc) for hit in found],
             [hit.cosine for hit in found if hit.cosine is not None],

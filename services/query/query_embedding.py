@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from crew_journal.schemas.errors import EmbedderError
-from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
 from crew_journal.services.query.vector_matrix import Vectors, query_vector
 
 QUERY_TIMEOUT_S: Final = 2.0
@@ -33,10 +33,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector and the model it is of; (d,) float32, L2-normalised."""
+    """A query's vector and the model it is of; (d,) float32, L2-normalised. ``tokens``: its tokens in context, if any."""
 
     model: str
     vector: Vectors
+    tokens: TokenBits | None = None
 
 
 class QueryEmbedder:
@@ -73,13 +74,17 @@ class QueryEmbedder:
             return None
         try:
             async with asyncio.timeout(self._timeout_s):
-                data = await embedder.embed_query(text)
+                tokens = None
+                if isinstance(embedder, TokenEmbedder):
+                    data, tokens = await embedder.embed_query_tokens(text)
+                else:
+                    data = await embedder.embed_query(text)
         except (EmbedderError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 self._paused_until[model] = loop.time() + PAUSE_AFTER_TIMEOUT_S
             _log.warning("query_not_embedded", model=model, error=type(error).__name__)
             return None
-        found = self._known[key] = QueryVector(model, query_vector(data))
+        found = self._known[key] = QueryVector(model, query_vector(data), tokens)
         if len(self._known) > REMEMBERED_QUERIES:
             self._known.popitem(last=False)
         return found

@@ -22,11 +22,12 @@ from crew_journal.schemas.rules.relations import SIMILAR
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms, to_ms
+from crew_journal.services.query.asking import no_table, query_of
 from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS
 from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, EmbedderOf, QueryEmbedder, QueryVector
-from crew_journal.services.query.recipes import Recipe, recipe_named
+from crew_journal.services.query.recipes import Recipe, default_recipe, recipe_named
 from crew_journal.services.query.records import FETCH_SQL, EntryRecord
 from crew_journal.services.query.requests import (
     LEXICAL_ONLY,
@@ -40,12 +41,11 @@ from crew_journal.services.query.requests import (
     Via,
 )
 from crew_journal.services.query.scope import Scope, ScopeKind, resolve_scope
-from crew_journal.services.query.search import Explanation, Found, Query, search
+from crew_journal.services.query.search import Explanation, Found, search
+from crew_journal.services.query.token_store import Words
 from crew_journal.services.query.vector_matrix import Vectors
 from crew_journal.services.query.walk import Walked, walk
 
-MAX_QUERY_TERMS: Final = 128
-"""Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -89,6 +89,7 @@ class RecallService:
         embed_timeout_s: Seconds to wait for a query's vector.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         observers: Told of every answer.
+        static_table: The static table of late interaction at the moment, None if there is none.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class RecallService:
         embed_timeout_s: float = QUERY_TIMEOUT_S,
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
         observers: Sequence[Observer] = (),
+        static_table: Callable[[], Words | None] = no_table,
     ) -> None:
+        self._static_table = static_table
         self._views = views
         self._observers = tuple(observers)
         self._cache = HotCache(views, budget_bytes)
@@ -147,8 +150,8 @@ class RecallService:
         scope = resolve_scope(
             principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
         )
-        recipe = recipe_named(request.recipe)
-        model = self._cache.model_of(workspace_id) if recipe.uses_vectors else None
+        named = recipe_named(request.recipe)
+        model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
         embedding = None
         if model is not None and embedded is None:  # it works while the views catch up and the index is loaded
@@ -162,18 +165,18 @@ class RecallService:
             if embedding is not None:
                 embedded = await embedding
             index = await self._cache.get(workspace_id, min_seq)
-            while recipe.uses_vectors and index.model != model:  # it was switched meanwhile
+            while named.uses_vectors and index.model != model:  # it was switched meanwhile
                 model = index.model
                 embedded = await self._queries.embed(request.query, model)
                 index = await self._cache.get(workspace_id, min_seq)
         finally:
             if embedding is not None:
                 embedding.cancel()
+        recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         vector = _vector_for(index, embedded)
-        terms = list(dict.fromkeys(self._analyzer.terms(request.query)))[:MAX_QUERY_TERMS]
-        found = search(
-            index, scope, Query(request.query, terms, vector), recipe, request.hits_wanted, explain=request.explain
-        )
+        tokens = embedded.tokens if embedded is not None and vector is not None else None
+        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table())
+        found = search(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
         walked = _neighbours(index, scope, request, found)
         view_seq = index.seq
         every: list[Found | Walked] = [*found, *walked]

@@ -19,7 +19,7 @@ from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.render import Line, Memory, render
 from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.recipes import DEFAULT_RECIPE, DENSE
+from crew_journal.services.query.recipes import DENSE
 from crew_journal.services.query.render_requests import Redaction, RenderedHit, RenderRequest, RenderResponse
 from crew_journal.services.query.requests import NO_VECTORS, RecallHit
 
@@ -58,7 +58,7 @@ class RenderService:
         recipe = request.recipe or DENSE.name
         found = await self._recall.recall(principal, request.model_copy(update={"recipe": recipe}))
         if request.recipe is None and found.degraded == NO_VECTORS:
-            found = await self._recall.recall(principal, request.model_copy(update={"recipe": DEFAULT_RECIPE}))
+            found = await self._recall.recall(principal, request.model_copy(update={"recipe": None}))
         memories = [Memory(hit.entry_type, hit.summary, hit.age_seconds, hit.score) for hit in found.hits]
         nonce = self._nonce()
         if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER, Documents
+from crew_journal.services.query.documents import ABSENT, CONVERSATION, SPOKEN_BY_USER, Documents
 from crew_journal.services.query.growable import GrowableArray
 from crew_journal.services.query.scope import Scope, scope_mask
 
@@ -25,6 +25,8 @@ class ScopedDocuments:
         size: Number of rows in scope (N of BM25).
         total_length: Sum of their indexed tokens.
         speakers: Codes of actors that speak as users in scope.
+        turns: (count,) bool: which rows in scope are turns of a conversation.
+        turn_count: How many.
     """
 
     count: int
@@ -32,6 +34,8 @@ class ScopedDocuments:
     size: int
     total_length: int
     speakers: frozenset[int]
+    turns: npt.NDArray[np.bool_]
+    turn_count: int
 
 
 class ScopeRows:
@@ -40,6 +44,8 @@ class ScopeRows:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._mask = GrowableArray(np.bool_)
+        self._turns = GrowableArray(np.bool_)
+        self._turn_count = 0
         self._size = 0
         self._total_length = 0
         self._speakers: frozenset[int] = frozenset()
@@ -47,7 +53,7 @@ class ScopeRows:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._mask.nbytes
+        return self._mask.nbytes + self._turns.nbytes
 
     def upto(self, documents: Documents, count: int) -> ScopedDocuments:
         """The rows among the first ``count`` documents; ``count`` never shrinks."""
@@ -55,6 +61,9 @@ class ScopeRows:
         if count > first:
             mask = scope_mask(self._scope, documents, first, count)
             self._mask.append(mask)
+            turns = mask & ((documents.flags[first:count] & CONVERSATION) != 0)
+            self._turns.append(turns)
+            self._turn_count += int(np.count_nonzero(turns))
             self._size += int(np.count_nonzero(mask))
             self._total_length += int(documents.length[first:count][mask].sum(dtype=np.int64))
             speaking = mask & ((documents.flags[first:count] & SPOKEN_BY_USER) != 0)
@@ -62,5 +71,11 @@ class ScopeRows:
             self._speakers |= frozenset(heard) - {ABSENT}
         whole = self._size == count
         return ScopedDocuments(
-            count, None if whole else self._mask.rows[:count], self._size, self._total_length, self._speakers
+            count,
+            None if whole else self._mask.rows[:count],
+            self._size,
+            self._total_length,
+            self._speakers,
+            self._turns.rows[:count],
+            self._turn_count,
         )

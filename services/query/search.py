@@ -12,6 +12,15 @@ from math import isnan
 import numpy as np
 import numpy.typing as npt
 
+from crew_journal.services.query.conversational import (
+    AskedOf,
+    LateQuery,
+    Seen,
+    conversation_shares,
+    place_among,
+    union,
+    with_next_turns,
+)
 from crew_journal.services.query.dense import DenseResult, DenseScores, search_dense
 from crew_journal.services.query.features import Features, features_of
 from crew_journal.services.query.fusion import (
@@ -39,11 +48,13 @@ class Query:
         text: The query's text, for names.
         terms: Its term keys (``Analyzer.terms``).
         vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
+        late: What late interaction compares; None if it takes no part.
     """
 
     text: str
     terms: Sequence[int]
     vector: Vectors | None
+    late: LateQuery | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +111,19 @@ def search(
     if recipe.uses_vectors and query.vector is not None:
         dense = search_dense(index, scoped, query.vector, depth)
     dense_docs = dense.lane.docs if dense is not None else EMPTY_LANE.docs
-    docs = _union(lexical.lane.docs, dense_docs)
+    docs = lane_docs = union(lexical.lane.docs, dense_docs)
     if not len(docs):
         return []
+    if recipe.turns is not None:
+        docs = with_next_turns(index, scoped, docs)
     nothing = np.full(len(docs), np.nan, np.float32)
     vectors = dense.scores_of(docs) if dense is not None else DenseScores(nothing, nothing)
     found = _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
-    if recipe.fusion is Fusion.Z_SCORE:
+    if recipe.turns is not None:
+        seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, vectors.weighted)
+        question = AskedOf(query.text, query.late, lexical.idf, scoped.size)
+        shares = conversation_shares(index, scoped, question, seen, recipe.turns, recipe.dense_weight)
+    elif recipe.fusion is Fusion.Z_SCORE:
         shares = _z_shares(found, recipe)
         if recipe.rules is not None:
             features = features_of(index, scoped, query.text, docs)
@@ -126,15 +143,6 @@ def search(
         Found(int(docs[i]), float(score), one, None if isnan(cosine) else cosine)
         for i, score, one, cosine in zip(best, reported, why, cosines, strict=True)
     ]
-
-
-def _union(one: Docs, other: Docs) -> Docs:
-    """Every document of the two lanes once, ascending; ``np.union1d`` takes four times as long for so few."""
-    docs = np.concatenate((one, other))
-    docs.sort()
-    first = np.ones(len(docs), bool)
-    np.not_equal(docs[1:], docs[:-1], out=first[1:])
-    return docs[first]
 
 
 def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:

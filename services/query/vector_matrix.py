@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crew_journal.services.query.growable import GrowableArray
+from crew_journal.services.query.token_store import TokenStore
 
 Vectors = npt.NDArray[np.float32]
 FLOAT32_LE: Final = np.dtype("<f4")
@@ -36,7 +37,7 @@ def query_vector(data: bytes) -> Vectors:
 
 
 class VectorMatrix:
-    """Vectors by row, and which document each row belongs to.
+    """Vectors by row, and which document each row belongs to; ``tokens`` holds the same model's tokens in context.
 
     Args:
         model: The model whose vectors these are.
@@ -50,6 +51,7 @@ class VectorMatrix:
         self._doc = GrowableArray(np.int32)
         self._fact_seq = GrowableArray(np.int64)
         self._row_of = GrowableArray(np.int32)
+        self.tokens = TokenStore()
 
     def __len__(self) -> int:
         return len(self._doc)
@@ -64,7 +66,7 @@ class VectorMatrix:
         """Bytes allocated."""
         vectors = self._vectors.nbytes if self._vectors is not None else 0
         columns = self._doc.nbytes + self._fact_seq.nbytes
-        return vectors + columns + self._row_of.nbytes
+        return vectors + columns + self._row_of.nbytes + self.tokens.nbytes
 
     @property
     def vectors(self) -> Vectors:

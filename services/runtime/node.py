@@ -72,6 +72,7 @@ from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding, cancel
 from crew_journal.services.runtime.filling import Filling
+from crew_journal.services.runtime.static_table import StaticTable
 
 VIEWS_FILE: Final = "views.duckdb"
 _PRIVATE: Final = 0o700
@@ -217,6 +218,9 @@ class Runtime:
         await embedding.start(stack)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
 
+        static_table = StaticTable(settings.models_dir, self._say)
+        await static_table.start(stack, compute=embedding.choice.kind == "minilm")
+
         queries = JournalQueries(store)
         stack.callback(queries.close)
         references = ReferenceLog(journal, clock=utc_now)
@@ -230,6 +234,7 @@ class Runtime:
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
             observers=[references.observe],
+            static_table=static_table.current,
         )
         stack.callback(recall.close)
         context = ReactorContext(
@@ -260,7 +265,9 @@ class Runtime:
                 outcomes=embedding.outcomes,
                 filling=lambda: _fillings(filling),
                 settled=recall.settled,
-                comparison=ModelComparison(store, ModelSearch(recall.indexes, embedding.running, analyzer)),
+                comparison=ModelComparison(
+                    store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)
+                ),
                 runnable=(MODEL_ID, settings.ollama_model),
             ),
         )

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import Stemmer
 
+from crew_journal.consumers.projection import Batch
+from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
@@ -18,6 +20,8 @@ from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
 from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_turns import turns_of_commit
+from crew_journal.services.query.hot_vectors import ModelFact
 from crew_journal.services.query.vector_matrix import VectorMatrix
 
 MODEL = "test-model"
@@ -64,14 +68,16 @@ def vector_fact(entry: EntryRecorded, values: Sequence[float], model: str = MODE
     )  # fmt: skip
 
 
-def extend_by(index: HotIndex, events: Sequence[EntryRecorded], vectors: Sequence[VectorDerived] = ()) -> None:
+def extend_by(index: HotIndex, events: Sequence[EntryRecorded], vectors: Sequence[ModelFact] = ()) -> None:
     """Fold one commit into an index."""
     last = max([e.seq for e in events] + [index.seq])
-    extend(index, WorkspaceCommit(list(events), list(vectors), postings_of(events), last))
+    columns = batch_turns(Batch(list(events), 0, last)) if events else None
+    turns = turns_of_commit(columns, index.workspace_id) if columns is not None else None
+    extend(index, WorkspaceCommit(list(events), list(vectors), postings_of(events), last, turns=turns))
 
 
 def index_of(
-    events: Sequence[EntryRecorded], vectors: Sequence[VectorDerived] = (), *, step: int | None = None
+    events: Sequence[EntryRecorded], vectors: Sequence[ModelFact] = (), *, step: int | None = None
 ) -> HotIndex:
     """An index of entries, extended ``step`` entries at a time (all at once if None)."""
     index = HotIndex("w1", VectorMatrix(MODEL), record_bytes=1 << 20)

@@ -1,0 +1,59 @@
+"""A question as the arms take it: its terms, its word pieces, its vector and its tokens in context.
+
+Invariant: the query is cut by the same rules as entries are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from crew_journal.schemas.ports import TokenBits
+from crew_journal.schemas.rules.text import Analyzer, tokens_of
+from crew_journal.schemas.rules.word_pieces import pieces_of
+from crew_journal.services.query.late_arm import LateQuery
+from crew_journal.services.query.search import Query
+from crew_journal.services.query.token_store import Words
+from crew_journal.services.query.vector_matrix import Vectors
+
+MAX_QUERY_TERMS: Final = 128
+"""Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
+MAX_QUERY_PIECES: Final = 64
+"""Word pieces, and tokens in context, that late interaction compares."""
+
+
+def no_table() -> Words | None:
+    """For a place without the static table."""
+    return None
+
+
+def query_of(
+    text: str, analyzer: Analyzer, vector: Vectors | None, tokens: TokenBits | None, table: Words | None
+) -> Query:
+    """The query.
+
+    Args:
+        text: The question.
+        analyzer: As the full-text fold uses it.
+        vector: (d,) float32, L2-normalised; None if there is none.
+        tokens: Its tokens in context, of the vector's model; None if there are none.
+        table: The static table, None if it is not installed.
+    """
+    words = tokens_of(text)
+    keys = analyzer.keys_of(words)
+    terms = list(dict.fromkeys(key for key in keys if key))[:MAX_QUERY_TERMS]
+    pieces = [(piece, key) for word, key in zip(words, keys, strict=True) if key for piece in pieces_of(word)]
+    pieces = pieces[:MAX_QUERY_PIECES]
+    late = LateQuery(
+        np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)
+    )
+    return Query(text, terms, vector, late)
+
+
+def _capped(tokens: TokenBits | None) -> TokenBits | None:
+    if tokens is None:
+        return None
+    return TokenBits(
+        tokens.quantiser, tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8], tokens.dim, tokens.first_passage
+    )

@@ -1,0 +1,320 @@
+"""The recipe that understands conversation: three arms, what neighbours and sessions lend, what a turn shows of itself.
+
+The formula and its evidence: facts/conversational-recall.md and docs/conversational.md; the constants are the recipe's.
+
+Invariants: what is said here is said of turns of conversation alone. Turns only change places among themselves: every
+other entry keeps exactly the rank that plain fusion (.4 lexical, .6 dense) gives it. Everything is seen through the scope,
+neighbours included, and the shares of a hit sum up to its score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.schemas.rules.dates import DAY_MS, Days
+from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
+from crew_journal.services.query.documents import SPOKEN_BY_USER
+from crew_journal.services.query.fusion import weighted_z, z_scores
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.late_arm import Around, LateQuery, late_values
+from crew_journal.services.query.recipes import ConversationWeights
+from crew_journal.services.query.scoped import ScopedDocuments
+from crew_journal.services.query.sessions import neighbours
+
+__all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "place_among", "union", "with_next_turns"]
+
+Docs = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+OUTSIDE: float = -1.0
+"""z of a neighbour that is no candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOf:
+    """The query: its text, what late interaction compares (None if nothing), the idf of its terms, the rows in scope."""
+
+    text: str
+    late: LateQuery | None
+    idf: Mapping[int, float]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The candidates.
+
+    Attributes:
+        docs: (m,) int32, ascending.
+        found: (m,) bool: found by an arm, and not only as the turn after one that was.
+        lexical_lane: Documents of the lexical arm's list.
+        bm25: (m,) float32.
+        dense: (m,) float32 cosine times importance; NaN without a vector.
+    """
+
+    docs: Docs
+    found: Mask
+    lexical_lane: Docs
+    bm25: npt.NDArray[np.float32]
+    dense: npt.NDArray[np.float32]
+
+    def only(self, kept: Mask) -> Seen:
+        """Some of them."""
+        if kept.all():
+            return self
+        return Seen(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
+
+
+def union(one: Docs, other: Docs) -> Docs:
+    """Every document of the two lists once, ascending; ``np.union1d`` takes four times as long for so few."""
+    docs = np.concatenate((one, other))
+    docs.sort()
+    first = np.ones(len(docs), bool)
+    np.not_equal(docs[1:], docs[:-1], out=first[1:])
+    return docs[first]
+
+
+def place_among(some: Docs, docs: Docs) -> Mask:
+    """(m,) bool: which of the ascending ``docs`` are among ``some``."""
+    marked = np.zeros(len(docs), bool)
+    marked[docs.searchsorted(some)] = True
+    return marked
+
+
+def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> Docs:
+    """The candidates, and of each turn among them the next one of its session: an answer stands behind its question."""
+    turns = docs[scoped.turns[docs]]
+    if not len(turns):
+        return docs
+    _, following = neighbours(index.order, index.documents, scoped.count, turns, _turn_mask(scoped))
+    return union(docs, following[following >= 0])
+
+
+def conversation_shares(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    asked: AskedOf,
+    seen: Seen,
+    weights: ConversationWeights,
+    dense_weight: float,
+) -> dict[str, Floats]:
+    """What each arm and rule adds to each candidate's score.
+
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        asked: The query.
+        seen: The candidates.
+        weights: The recipe's constants.
+        dense_weight: Weight of the dense arm for everything that is no turn.
+
+    Returns:
+        Name → (m,) float64.
+    """
+    is_turn = scoped.turns[seen.docs]
+    shares: dict[str, Floats] = {}
+    if is_turn.any():
+        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), weights)
+    if is_turn.all():
+        return shares
+    return _in_their_places(seen, is_turn, shares, dense_weight)
+
+
+def _in_their_places(
+    seen: Seen, is_turn: Mask, of_turns: Mapping[str, Floats], dense_weight: float
+) -> dict[str, Floats]:
+    """Everything by plain fusion; the turns, in the order of their own scores, take the places they hold in it.
+
+    ``place`` is what brings a turn's score to that of its place. Turns that no arm found stand behind all others.
+    """
+    found = seen.found
+    lexical, dense = weighted_z(z_scores(seen.bm25[found]), z_scores(seen.dense[found]), dense_weight)
+    plain = np.empty(len(seen.docs))
+    plain[found] = lexical + dense
+    plain[~found] = plain[found].min() - 1.0
+    shares = {name: np.zeros(len(seen.docs)) for name in ("lexical", "dense", *of_turns)}
+    other = found & ~is_turn
+    shares["lexical"][other], shares["dense"][other] = lexical[other[found]], dense[other[found]]
+    if not of_turns:
+        return shares
+    for name, values in of_turns.items():
+        shares[name][is_turn] = values
+    own = sum(of_turns.values(), np.zeros(int(is_turn.sum())))
+    order = np.argsort(-own, kind="stable")
+    placed = np.empty(len(own))
+    placed[order] = -np.sort(-plain[is_turn])
+    shares["place"] = np.zeros(len(seen.docs))
+    shares["place"][is_turn] = placed - own
+    return shares
+
+
+def _turn_shares(
+    index: HotIndex, scoped: ScopedDocuments, asked: AskedOf, seen: Seen, weights: ConversationWeights
+) -> dict[str, Floats]:
+    documents, docs = index.documents, seen.docs
+    flags = index.turns.flags[docs]
+    short = documents.words[docs] <= weights.max_words
+    around = _around(index, scoped, docs, short, weights.max_words)
+    lexical = _lexical_z(seen)
+    dense, late = _arms(index, asked, seen, lexical, around, weights)
+    base = weights.base_lexical * lexical + weights.base_dense * dense + weights.base_late * late
+    previous = np.where(short, _lent(base, around.previous_at), 0.0)
+    following = np.where(short, _lent(base, around.following_at), 0.0)
+    answers = np.zeros(len(docs), bool)
+    has_previous = (around.previous >= 0) & short
+    answers[has_previous] = (index.turns.flags[around.previous[has_previous]] & QUESTION) != 0
+    lent = base + weights.session_previous * previous + weights.session_following * following
+    shares = {
+        "lexical": weights.lexical * lexical,
+        "dense": weights.dense * dense,
+        "late": weights.late * late,
+        "previous": weights.previous * previous,
+        "next": weights.following * following,
+        "answer": np.where(answers, weights.answer * previous, 0.0),
+        "session": weights.session * _session_best(lent, documents.session[docs]),
+        "first_person": np.where(flags & FIRST_PERSON, weights.first_person, 0.0),
+        "question": np.where((flags & QUESTION).astype(bool) & short, weights.question, 0.0),
+    }
+    return shares | _asked_shares(index, scoped, asked.text, docs, flags, weights)
+
+
+def _asked_shares(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    text: str,
+    docs: Docs,
+    flags: npt.NDArray[np.uint8],
+    weights: ConversationWeights,
+) -> dict[str, Floats]:
+    """What a turn gets for being what the query asks for; only what the query asks at all."""
+    documents = index.documents
+    question = question_of(text)
+    by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
+    shares: dict[str, Floats] = {}
+    speaker = index.names.named(text, scoped.speakers)
+    if speaker is not None:
+        shares["speaker"] = np.where((documents.actor[docs] == speaker) & by_user, weights.speaker, 0.0)
+    if question.asks_assistant:
+        shares["assistant"] = np.where(by_user, 0.0, weights.assistant)
+    elif question.first_person:
+        shares["user"] = np.where(by_user, weights.user, 0.0)
+    if question.asks_when:
+        shares["time"] = np.where(flags & TIME, weights.time, 0.0)
+    if question.asks_number:
+        shares["number"] = np.where(flags & NUMBER, weights.number, 0.0)
+    if question.days:
+        own = documents.ts_ms[docs] // DAY_MS
+        shares["day"] = np.where(_said_in(own, question.days, weights.day_after), weights.day, 0.0)
+        shares["interval"] = np.where(_speaks_of(index, docs, question.days), weights.interval, 0.0)
+    return shares
+
+
+def _said_in(own: npt.NDArray[np.int64], days: tuple[Days, ...], day_after: int) -> Mask:
+    said = np.zeros(len(own), bool)
+    for named in days:
+        last = named.last + day_after if named.length == 1 else named.last
+        said |= (own >= named.first) & (own <= last)
+    return said
+
+
+def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
+    """Whether a turn names days that overlap one of the query's."""
+    gathered = index.turns.days.gather(docs)
+    named = index.turns.days.values[gathered.at]
+    overlaps = np.zeros(len(named), bool)
+    for asked in days:
+        overlaps |= (named[:, 0] <= asked.last) & (named[:, 1] >= asked.first)
+    speaks = np.zeros(len(docs), bool)
+    speaks[np.repeat(np.arange(len(docs)), gathered.counts)[overlaps]] = True
+    return speaks
+
+
+def _lexical_z(seen: Seen) -> Floats:
+    """BM25 as z; a candidate outside the lexical arm's list counts as the lowest of the list."""
+    listed = np.zeros(len(seen.docs), bool)
+    if len(seen.lexical_lane):
+        place = np.minimum(seen.docs.searchsorted(seen.lexical_lane), len(seen.docs) - 1)
+        listed[place[seen.docs[place] == seen.lexical_lane]] = True
+    if not listed.any():
+        return np.zeros(len(seen.docs))
+    return z_scores(np.where(listed, seen.bm25, seen.bm25[listed].min()))
+
+
+def _arms(
+    index: HotIndex, asked: AskedOf, seen: Seen, lexical: Floats, around: Around, weights: ConversationWeights
+) -> tuple[Floats, Floats]:
+    """The dense arm and late interaction as z, with what stands for them where a turn lacks one."""
+    dense = z_scores(seen.dense)
+    missing = np.isnan(dense)
+    static, context = late_values(index, asked.late, asked.idf, asked.size, seen.docs, around, weights)
+    late = None if static is None else _filled(z_scores(static))
+    if late is not None:
+        dense = np.where(missing, weights.missing_late * late + weights.missing_lexical * lexical, dense)
+    else:
+        dense = np.where(missing, lexical, dense)
+    if context is not None and not np.isnan(context).all():
+        in_context = z_scores(context)
+        late = np.where(np.isnan(in_context), 0.0 if late is None else late, in_context)
+    if late is None:  # no table and no tokens: the other two arms, .4 and .6
+        late = 0.4 * lexical + 0.6 * dense
+    return dense, late
+
+
+def _filled(values: Floats) -> Floats:
+    """What has no value counts as the lowest; 0 if none has one."""
+    unknown = np.isnan(values)
+    if unknown.all():
+        return np.zeros(len(values))
+    return np.where(unknown, values[~unknown].min(), values) if unknown.any() else values
+
+
+def _around(index: HotIndex, scoped: ScopedDocuments, docs: Docs, short: Mask, max_words: int) -> Around:
+    documents, mask = index.documents, _turn_mask(scoped)
+    previous, following = neighbours(index.order, documents, scoped.count, docs, mask)
+    helpers = np.full(len(docs), -1, np.int32)
+    helpers_before = np.full(len(docs), -1, np.int32)
+    leaning = (short & (previous >= 0)).nonzero()[0]
+    leaning = leaning[documents.words[previous[leaning]] <= max_words]
+    helpers[leaning] = previous[leaning]
+    if len(leaning):
+        before_that, _ = neighbours(index.order, documents, scoped.count, helpers[leaning], mask)
+        kept = (before_that >= 0) & (documents.words[before_that] <= max_words)
+        helpers_before[leaning[kept]] = before_that[kept]
+    return Around(
+        previous, _at(docs, previous), _at(docs, following), helpers, helpers_before, documents.words[docs] > max_words
+    )
+
+
+def _turn_mask(scoped: ScopedDocuments) -> Mask | None:
+    return None if scoped.turn_count == scoped.count else scoped.turns
+
+
+def _at(docs: Docs, wanted: Docs) -> npt.NDArray[np.int64]:
+    """Index of each wanted document among ``docs``: -1 where there is none wanted, -2 where it is no candidate."""
+    place = docs.searchsorted(wanted)
+    place[place == len(docs)] = 0
+    place[docs[place] != wanted] = -2
+    place[wanted < 0] = -1
+    return place
+
+
+def _lent(base: Floats, at: npt.NDArray[np.int64]) -> Floats:
+    values: Floats = np.concatenate((base, (OUTSIDE, 0.0)))[at]  # read from the end: -1 is 0, -2 a turn outside
+    return values
+
+
+def _session_best(scores: Floats, session: npt.NDArray[np.int32]) -> Floats:
+    """Of each candidate's session the best score; 0 without a session."""
+    order = np.argsort(session, kind="stable")
+    ordered = session[order]
+    begins = np.ones(len(order), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    best = np.maximum.reduceat(scores[order], begins.nonzero()[0])
+    values = np.empty(len(scores))
+    values[order] = np.where(ordered < 0, 0.0, best[begins.cumsum() - 1])
+    return values

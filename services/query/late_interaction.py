@@ -1,0 +1,131 @@
+"""Late interaction with one bit a dimension: how well each of a query's tokens is answered somewhere in an entry.
+
+``D[t, i] = max over the tokens of entry i of 1 - 2 hamming / dim``. A short entry may lean on the two turns before it,
+``C[t, i] = max(D[t, i], D[t, i-1] - near, D[t, i-2] - far)``, and counts ``m = weighted mean over t``; a long one counts by
+its best passage. Then ``m -= length * ln(tokens + 8)`` (facts/conversational-recall.md).
+
+Invariant: pure functions of bits; a candidate's value depends on the query, on itself and on its two turns before alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.token_store import Words
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+LENGTH_OFFSET: Final = 8
+NO_TURN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """Constants of one way to interact.
+
+    Attributes:
+        near: Taken off what the turn before says.
+        far: Taken off what the turn before that says.
+        length: Taken off per natural logarithm of the entry's tokens.
+    """
+
+    near: float
+    far: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of m documents, one document's after the other's.
+
+    Attributes:
+        words: (total, w) uint64.
+        counts: (m,) int64.
+        first: (m,) int64: how many belong to the first passage of a document.
+    """
+
+    words: Words
+    counts: Ints
+    first: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Which of m documents are candidates, and the turns before each.
+
+    Attributes:
+        candidate: (c,) int64 index of each candidate among the documents.
+        before: (c,) int64 index of the turn before; ``NO_TURN`` if there is none or it may not help.
+        before_that: (c,) int64 likewise the turn before that one.
+        long: (m,) bool: documents that count by their best passage.
+    """
+
+    candidate: Ints
+    before: Ints
+    before_that: Ints
+    long: npt.NDArray[np.bool_]
+
+
+def similarities(query: Words, tokens: Words, dim: int) -> npt.NDArray[np.float32]:
+    """(t, n) float32 ``1 - 2 hamming / dim`` of each query token and each token.
+
+    One pass a word of 64 bits, so that every step runs over contiguous columns.
+    """
+    columns = np.ascontiguousarray(tokens.T)
+    differing = np.zeros((len(query), len(tokens)), np.uint16)
+    for word, column in enumerate(columns):
+        differing += np.bitwise_count(query[:, word, None] ^ column)
+    return np.float32(1.0) - np.float32(2.0 / dim) * differing
+
+
+def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, constants: Interaction, dim: int) -> Floats:
+    """(c,) float64: what late interaction says of each candidate; NaN for one that has no tokens.
+
+    Args:
+        query: (t, w) uint64 tokens of the query, at least one.
+        weights: (t,) float64 weights of the query's tokens, not all 0.
+        tokens: The documents' tokens.
+        turns: The candidates and the turns before them.
+        constants: Offsets and length term.
+        dim: Bits a token.
+    """
+    filled = (tokens.counts > 0).nonzero()[0]
+    if not len(filled):
+        return np.full(len(turns.candidate), np.nan)
+    weights = weights / weights.sum()
+    found = similarities(query, tokens.words, dim)
+    begins = (np.cumsum(tokens.counts) - tokens.counts)[filled]
+    best = np.zeros((len(query), len(tokens.counts)))
+    best[:, filled] = np.maximum.reduceat(found, begins, axis=1)
+    own = turns.candidate
+    answered = best[:, own]
+    for helper, offset in ((turns.before, constants.near), (turns.before_that, constants.far)):
+        helped = ((helper != NO_TURN) & ~turns.long[own]).nonzero()[0]
+        helped = helped[tokens.counts[helper[helped]] > 0]
+        answered[:, helped] = np.maximum(answered[:, helped], best[:, helper[helped]] - offset)
+    values: Floats = weights @ answered
+    cut = (turns.long & (tokens.first > 0) & (tokens.first < tokens.counts)).nonzero()[0]
+    if len(cut):  # two passages: the better one counts
+        passages = _passages(found, np.cumsum(tokens.counts) - tokens.counts, tokens, cut)
+        of_document = np.zeros(len(tokens.counts))
+        of_document[cut] = np.max([weights @ passage for passage in passages], axis=0)
+        is_cut = np.isin(own, cut)
+        values[is_cut] = of_document[own[is_cut]]
+    values = values - constants.length * np.log(tokens.counts[own] + LENGTH_OFFSET)
+    return np.where(tokens.counts[own] > 0, values, np.nan)
+
+
+def _passages(found: npt.NDArray[np.float32], begins: Ints, tokens: Tokens, cut: Ints) -> list[npt.NDArray[np.float32]]:
+    """Best similarity in the first and in the second passage, each (t, documents cut)."""
+    first = begins[cut]
+    middle, end = first + tokens.first[cut], first + tokens.counts[cut]
+    # reduceat over [first, middle, end) triples: every third stretch lies between documents and is dropped
+    edges = np.stack((first, middle, end), axis=1).ravel()
+    padded = np.concatenate((found, found[:, -1:]), axis=1)
+    runs = np.maximum.reduceat(padded, edges, axis=1)
+    return [runs[:, 0::3], runs[:, 1::3]]

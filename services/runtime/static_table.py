@@ -1,0 +1,62 @@
+"""The static table of late interaction in a running node: read at start, computed in the background if need be.
+
+Invariant: a node is ready without it; recall uses it from the moment it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+import structlog
+
+from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, find_static_table
+from crew_journal.services.query.token_store import Words
+
+_log = structlog.get_logger(__name__)
+
+
+class StaticTable:
+    """Holds the table.
+
+    Args:
+        models_dir: Where MiniLM is installed.
+        say: Tells the operator what takes long.
+    """
+
+    def __init__(self, models_dir: Path, say: Callable[[str], None]) -> None:
+        self._models_dir = models_dir
+        self._say = say
+        self._words: Words | None = None
+
+    def current(self) -> Words | None:
+        """(pieces, 6) uint64; None while it is not there."""
+        return self._words
+
+    async def start(self, stack: AsyncExitStack, *, compute: bool) -> None:
+        """Read it; with ``compute``, make it in the background where the weights are there and it is not."""
+        table = await asyncio.to_thread(find_static_table, self._models_dir)
+        if table is not None:
+            self._words = table.view(np.uint64)
+        elif compute:
+            task = asyncio.create_task(self._compute(), name="static-table")
+            stack.push_async_callback(_cancel, task)
+
+    async def _compute(self) -> None:
+        try:
+            table = await asyncio.to_thread(ensure_static_table, self._models_dir, self._say)
+        except Exception:  # recall goes on without it
+            _log.exception("static_table_failed")
+            return
+        if table is not None:
+            self._words = table.view(np.uint64)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -108,11 +108,11 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
         for name in names:
             filled = wait_for_model(journal, name)
             journal.activate_model(name)
-            measured = {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k, sessions)) for recipe in recipes}
+            asked = {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k, sessions)) for recipe in recipes}
             report["models"][name] = {
                 "vectors": filled["vectors"],
                 "embeddable": filled["embeddable"],
-                "recipes": measured,
+                "recipes": {recipe: figures for recipe, (figures, _) in asked.items()},
             }
     return report
 

@@ -7,6 +7,7 @@ figures are computed by ``services/query/evaluation`` alone.
 from __future__ import annotations
 
 import asyncio
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Embedd
 if TYPE_CHECKING:
     from crew_journal.services.cli.connection import Target
 
-RECIPES: Final = "rrf,robust,dense,lexical"
+RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
 VECTORS_PATIENCE_S: Final = 120.0
 """Seconds without a further vector until it measures without; MiniLM does 60 a second on one core, and a large model
 on a processor may need a minute for its first batch of 64."""
@@ -35,6 +36,13 @@ def evaluate(
     ],
     recipes: Annotated[str, typer.Option("--recipes", help="Which, separated by commas.")] = RECIPES,
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per question.")] = 10,
+    vectors: Annotated[
+        float,
+        typer.Option(
+            "--vectors", min=0.0, max=1.0, help="Share of the flagged entries that get a vector, drawn by --seeds."
+        ),
+    ] = 1.0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=20, help="Draws of --vectors, averaged.")] = 1,
     embedder: Embedder = None,
     live: Annotated[
         bool, typer.Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
@@ -47,6 +55,9 @@ def evaluate(
 ) -> None:
     """Measure recall on a journal with questions: recall@k, nDCG, MRR and session recall@5, by recipe and category.
 
+    The interval is a cluster bootstrap over agents (conversations); the gain over the first recipe is paired. With
+    --vectors 0.1 --seeds 3 only a share of the entries is embedded, drawn anew three times, and figures are means.
+
     Imports DIR/journal.jsonl into a scratch journal, waits for its vectors, and asks each question of
     DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent.
     """
@@ -56,14 +67,29 @@ def evaluate(
     for name in (exam.ENTRIES_FILE, exam.QUERIES_FILE):
         if not (directory / name).is_file():
             raise typer.BadParameter(f"there is no {name} in {directory}", param_hint="DIR")
+    if live and vectors < 1.0:
+        raise typer.BadParameter("the running journal has the vectors it has", param_hint="--vectors")
     chosen = [name.strip() for name in recipes.split(",") if name.strip()]
     questions = exam.read_questions(directory, workspace)
-    with ExitStack() as stack:
-        if live:
-            there, last_seq = stack.enter_context(target(Where(data_dir, url, token), embedder=embedder or "auto")), 0
-        else:
-            there, last_seq = stack.enter_context(_scratch(directory, embedder_kind(embedder), workspace))
-        report = _measure(there, directory, questions, chosen, k, last_seq)
+    reports = []
+    for seed in range(1, seeds + 1) if vectors < 1.0 else [0]:
+        with ExitStack() as stack:
+            if live:
+                there, last_seq = (
+                    stack.enter_context(target(Where(data_dir, url, token), embedder=embedder or "auto")),
+                    0,
+                )
+            else:
+                source = directory
+                if seed:
+                    source = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crew-journal-eval-")))
+                    exam.with_share_embedded(directory, source, vectors, seed)
+                there, last_seq = stack.enter_context(_scratch(source, embedder_kind(embedder), workspace))
+            reports.append(_measure(there, directory, questions, chosen, k, last_seq))
+    report = {**reports[0], "vector_share": vectors, "seeds": len(reports)}
+    if len(reports) > 1:
+        report["vectors"] = round(statistics.fmean(one["vectors"] for one in reports))
+        report["recipes"] = {name: exam.averaged([one["recipes"][name] for one in reports]) for name in chosen}
     if json_output:
         emit(report)
     else:
@@ -119,8 +145,13 @@ def _measure(
         for entry in exam.records(directory / exam.ENTRIES_FILE)
         if entry.get("trace_id")
     }
+    baseline: Sequence[exam.Answered] = ()
     for recipe in recipes:
-        report["recipes"][recipe] = asyncio.run(exam.ask_all(there, questions, recipe, k, sessions))
+        found, answered = asyncio.run(exam.ask_all(there, questions, recipe, k, sessions))
+        if baseline:
+            found["gain"] = exam.gain_over(answered, baseline, k)
+        baseline = baseline or answered
+        report["recipes"][recipe] = found
     return report
 
 
@@ -131,7 +162,19 @@ def _print_report(report: Mapping[str, Any], k: int) -> None:
         f"{report['questions']} questions, model {report['model'] or 'none'}, {report['vectors']} vectors "
         f"of {report['embeddable']} embeddable entries"
     )
-    columns = ("recipe", "category", "questions", f"recall@{k}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
+    first = next(iter(report["recipes"]), "")
+    columns = (
+        "recipe",
+        "category",
+        "questions",
+        f"recall@{k}",
+        "recall@5",
+        "nDCG",
+        "MRR",
+        f"session@{exam.SESSION_K}",
+        "95 %",
+        f"over {first}",
+    )
     rows = []
     for recipe, found in report["recipes"].items():
         for category, figures in (("all", found["overall"]), *found["categories"].items()):
@@ -140,10 +183,19 @@ def _print_report(report: Mapping[str, Any], k: int) -> None:
                     recipe,
                     category,
                     figures["questions"],
-                    *(_figure(figures[name]) for name in ("recall", "ndcg", "mrr", "session_recall")),
+                    *(_figure(figures[name]) for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")),
+                    _interval(found.get("interval")) if category == "all" else "",
+                    _interval(found.get("gain"), signed=True) if category == "all" else "",
                 )
             )
     print_table("", columns, rows, right=columns[2:])
+
+
+def _interval(found: Mapping[str, float] | None, *, signed: bool = False) -> str:
+    if found is None:
+        return ""
+    sign = "+" if signed else ""
+    return f"{found['mean']:+.3f} " * signed + f"[{found['low']:{sign}.3f}, {found['high']:{sign}.3f}]"
 
 
 def _figure(value: float | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ ENTRIES_FILE: Final = "journal.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"
 ASKED_AT_ONCE: Final = 4
 """Questions under way; the journal answers on as many threads."""
+SHALLOW_K: Final = 5
+"""Depth of the recall that is reported beside the one asked for."""
 SESSION_K: Final = 5
 """Sessions that count for session recall (facts: session R@5)."""
 
@@ -98,10 +101,13 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
 
 async def ask_all(
     there: Target, questions: Sequence[Question], recipe: str, k: int, sessions: Mapping[str, str]
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[Answered]]:
     """Ask every question with one recipe: ``k`` deep for the entries, and as deep as it goes for the sessions.
 
     Two requests, as a recipe's lanes may depend on ``k``, and ten entries often lie in fewer than five sessions.
+
+    Returns:
+        The figures, with the ``interval`` of recall@k (cluster bootstrap over agents), and the answers themselves.
     """
     from crew_journal.schemas.settings import RECALL_K_MAX
     from crew_journal.services.cli.connection import async_client
@@ -138,10 +144,48 @@ async def ask_all(
                 return Answered(question, ranked, deep)
 
             answered = await asyncio.gather(*(answer(question) for question in questions))
-    return {
+    figures = {
         **scores(answered, k, sessions),
+        "interval": _interval(answered, k),
         "p50_ms": round(1_000 * statistics.median(seconds), 2) if seconds else None,
     }
+    return figures, answered
+
+
+def _recalls(answered: Sequence[Answered], k: int) -> list[float]:
+    from crew_journal.services.query.evaluation import recall_at
+
+    return [recall_at(one.ranked, frozenset(one.question.relevant_ids), k) for one in answered]
+
+
+def _interval(answered: Sequence[Answered], k: int) -> dict[str, float] | None:
+    from crew_journal.services.query.intervals import cluster_bootstrap
+
+    found = cluster_bootstrap(_recalls(answered, k), [one.question.agent_id for one in answered])
+    return None if found is None else found.as_dict()
+
+
+def gain_over(answered: Sequence[Answered], baseline: Sequence[Answered], k: int) -> dict[str, float] | None:
+    """How much more recall@k than another recipe on the same questions: paired, cluster bootstrap over agents."""
+    from crew_journal.services.query.intervals import cluster_bootstrap
+
+    pairs = zip(_recalls(answered, k), _recalls(baseline, k), strict=True)
+    found = cluster_bootstrap([one - other for one, other in pairs], [one.question.agent_id for one in answered])
+    return None if found is None else found.as_dict()
+
+
+def with_share_embedded(directory: Path, target: Path, share: float, seed: int) -> None:
+    """A copy of the journal in which about ``share`` of the entries flagged ``refs.episodic`` keep the flag.
+
+    So only they are embedded; types that the policy always embeds are left alone.
+    """
+    draw = random.Random(seed)
+    with (target / ENTRIES_FILE).open("w", encoding="utf-8") as file:
+        for entry in records(directory / ENTRIES_FILE):
+            refs = entry.get("refs")
+            if isinstance(refs, dict) and refs.get("episodic") is True and draw.random() >= share:
+                entry = {**entry, "refs": {**refs, "episodic": False}}
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
 
 def scores(answered: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
@@ -161,13 +205,27 @@ def scores(answered: Sequence[Answered], k: int, sessions: Mapping[str, str]) ->
     }
 
 
+def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The mean of each figure over reports of the same shape; what is no number is taken from the first."""
+    first = reports[0]
+    return {
+        name: averaged([one[name] for one in reports])
+        if isinstance(value, dict)
+        else round(statistics.fmean(one[name] for one in reports), 4)
+        if isinstance(value, float)
+        else value
+        for name, value in first.items()
+    }
+
+
 def _means(group: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
     from crew_journal.services.query.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
 
-    sums = dict.fromkeys(("recall", "ndcg", "mrr", "session_recall"), 0.0)
+    sums = dict.fromkeys(("recall", "recall_at_5", "ndcg", "mrr", "session_recall"), 0.0)
     for one in group:
         relevant = frozenset(one.question.relevant_ids)
         sums["recall"] += recall_at(one.ranked, relevant, k)
+        sums["recall_at_5"] += recall_at(one.ranked, relevant, SHALLOW_K)
         sums["ndcg"] += ndcg_at(one.ranked, relevant, k)
         sums["mrr"] += reciprocal_rank(one.ranked, relevant)
         sums["session_recall"] += session_recall_at(one.deep, relevant, sessions, SESSION_K)

@@ -32,7 +32,13 @@ def recall(
     ] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Whose memory, for tokens that may choose.")] = None,
     crew: Annotated[str | None, typer.Option("--crew", help="Which crew's memory, for tokens that may choose.")] = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", help="robust (the default), rrf, dense or lexical.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            help="conversational (default where chat is in scope), conversational-static, robust, rrf, dense or lexical.",
+        ),
+    ] = None,
     render: Annotated[bool, typer.Option("--render", help="As a block of text for a prompt.")] = False,
     max_chars: Annotated[
         int | None,

@@ -3,8 +3,8 @@
 The formula and its evidence: facts/conversational-recall.md and docs/conversational.md; the constants are the recipe's.
 
 Invariants: what is said here is said of turns of conversation alone. Turns only change places among themselves: every
-other entry keeps exactly the rank that plain fusion (.4 lexical, .6 dense) gives it. Everything is seen through the scope,
-neighbours included, and the shares of a hit sum up to its score.
+other entry keeps exactly the rank that plain fusion (.4 lexical, .6 dense) gives it, ties aside. Everything is seen
+through the scope, neighbours included, and the shares of a hit sum up to its score.
 """
 
 from __future__ import annotations

@@ -50,7 +50,11 @@ class RecallRequest(BaseModel):
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(default=None, description="By role if absent.")
     agent_id: Id | None = Field(default=None, description="Whose entries, for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="Whose crew, for OWNER and ADMIN.")
-    recipe: str | None = Field(default=None, description="robust (default), rrf, dense or lexical.")
+    recipe: str | None = Field(
+        default=None,
+        description="conversational (default where turns of conversation are in scope), "
+        "conversational-static, robust (default elsewhere), rrf, dense or lexical.",
+    )
     walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] | None = Field(
         default=None, description="Hops along similar edges, 0 or 1; the agent's default if absent."
     )

@@ -163,7 +163,7 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
 @pytest.mark.parametrize(("mine", "other", "role"), PAIRS)
 async def test_no_recall_shows_or_weighs_the_other_workspace(world: World, mine: str, other: str, role: str) -> None:
     async with world.stack.http(world.tokens[mine, role]) as http:
-        for recipe in ("robust", "rrf", "dense", "lexical"):
+        for recipe in ("robust", "conversational", "conversational-static", "rrf", "dense", "lexical"):
             for query in (SHARED, MARK[other], "same-1"):
                 body = {"query": query, "k": 50, "recipe": recipe, "explain": True, "min_seq": world.last_seq}
                 answer = await http.post("/v1/recall", json=body)

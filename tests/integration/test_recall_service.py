@@ -39,7 +39,7 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
             "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
             "refs": {"x": "y"}, "seq": 2, "via": None,
         }  # fmt: skip
-        assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("robust", "mini", None, 2)
+        assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("conversational", "mini", None, 2)
         assert hit.explain.lexical.rank == 1
         assert hit.explain.dense.rank is None
 

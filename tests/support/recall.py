@@ -15,7 +15,7 @@ from crew_journal.consumers.projection import Batch
 from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.errors import EmbedderUnavailable
-from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
+from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
@@ -66,6 +66,15 @@ def vector_fact(entry: EntryRecorded, values: Sequence[float], model: str = MODE
         entry.seq + 100_000, body.workspace_id, body.id, entry.seq, model, len(values), data, "ab", body.entry_type,
         body.severity, body.priority, body.crew_id, body.agent_id, entry.ts_ms, 0, "embed@1",
     )  # fmt: skip
+
+
+def token_fact(entry: EntryRecorded, seed: int, model: str = MODEL) -> TokenBitsDerived:
+    """Tokens in context of an entry, drawn by a seed: three of 384 bits."""
+    body = entry.entry
+    bits = np.random.default_rng(seed).bytes(3 * 48)
+    return TokenBitsDerived(
+        entry.seq + 100_000, body.workspace_id, body.id, entry.seq, model, 1, 384, bits, 3, 0, "embed@1"
+    )
 
 
 def extend_by(index: HotIndex, events: Sequence[EntryRecorded], vectors: Sequence[ModelFact] = ()) -> None:

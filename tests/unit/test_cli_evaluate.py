@@ -43,7 +43,9 @@ def test_figures_are_means_over_questions_by_category_and_overall() -> None:
         Answered(question("two", "b"), ["c", "a"], ["c", "a", "b"]),
     ]
     found = scores(answered, 2, sessions)
-    assert found["overall"] == {"questions": 2, "recall": 0.5, "ndcg": 0.5, "mrr": 0.5, "session_recall": 1.0}
+    assert found["overall"] == {
+        "questions": 2, "recall": 0.5, "recall_at_5": 0.5, "ndcg": 0.5, "mrr": 0.5, "session_recall": 1.0,
+    }  # fmt: skip
     assert list(found["categories"]) == ["one", "two"]
     assert found["categories"]["two"]["recall"] == 0.0
 

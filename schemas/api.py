@@ -5,11 +5,11 @@ Invariant: answers only ever gain fields, and readers ignore those they do not k
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from crew_journal.schemas.entry import Id, JournalEntry, WorkspaceId
+from crew_journal.schemas.entry import Id, JournalEntry, Priority, WorkspaceId
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import RECALL_K_MAX
 
@@ -125,6 +125,39 @@ class RecallAnswer(Answer):
     model: str | None
     degraded: str | None
     view_seq: int
+
+
+class PriorityRequest(BaseModel):
+    """The live priority that an entry is to have, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    priority: Priority
+    reason: str = Field(min_length=1, max_length=1_000)
+
+    @field_validator("reason")
+    @classmethod
+    def _says_why(cls, reason: str) -> str:
+        if not reason.strip():
+            raise ValueError("must not be blank")
+        return reason
+
+
+class PriorityAnswer(Answer):
+    """An entry's live priority; ``seq`` of the change, null if it had that priority already."""
+
+    entry_id: str
+    priority: Priority
+    previous_priority: Priority
+    changed: bool
+    seq: int | None
+
+
+class SweepRequest(BaseModel):
+    """Which sweep is to run now, in which workspace (``default`` for a token of all that names none)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sweep: Literal["decay", "health", "index"]
+    workspace_id: WorkspaceId | None = None
 
 
 class UsedRequest(BaseModel):

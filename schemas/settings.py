@@ -130,6 +130,9 @@ class Settings(BaseSettings):
         default=None,
         description="Chat model of Ollama that is asked about borderline contradictions; none is asked if absent.",
     )
+    query_log: bool = Field(
+        default=True, description="Log at most one recall a second and workspace as memory.searched, query included."
+    )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")
     duckdb_memory_mb: int = Field(default=512, ge=64, description="DuckDB memory limit, MiB.")

@@ -29,6 +29,9 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   DOUBLE`` (as of the last decay), ``reference_count BIGINT, last_referenced_at BIGINT`` (ms).
 - ``memory_decays(workspace_id VARCHAR, due_ms, decayed BIGINT, seq UBIGINT)``: the last decay of each workspace, how many
   rows it went over, and its tick.
+- ``memory_sweeps(workspace_id, sweep VARCHAR, due_ms BIGINT, tick_seq UBIGINT, ticked_ms, finished_due_ms BIGINT,
+  finished_seq UBIGINT, finished_ms BIGINT, counts, error VARCHAR)``: the last tick and the last finish of each sweep, NULL
+  where there was none; ``due_ms`` is what the tick says, ``ticked_ms`` the broker's time of it; ``counts`` is JSON text.
 - ``conversation_turns``: one row per entry of a conversation type (``consumers/turn_columns``): ``ws, doc UBIGINT``,
   ``flags UTINYINT`` (``rules/turns``)``, pieces BLOB`` (uint16 ids of its word pieces)``, first_passage USMALLINT``,
   ``days BLOB`` (pairs of int32: first and last day of each interval named).
@@ -72,6 +75,7 @@ TURNS: Final = "conversation_turns"
 TOKEN_BITS: Final = "entry_token_bits"
 IMPORTANCE: Final = "memory_importance"
 DECAYS: Final = "memory_decays"
+SWEEPS: Final = "memory_sweeps"
 RELATIONS: Final = "memory_relations"
 AGENTS: Final = "agents"
 CREWS: Final = "crews"
@@ -98,6 +102,7 @@ FULLTEXT_PROJECTION: Final = "fulltext"
 VECTORS_PROJECTION: Final = "vectors"
 ACTIVATIONS_PROJECTION: Final = "activations"
 IMPORTANCE_PROJECTION: Final = "importance"
+SWEEPS_PROJECTION: Final = "sweeps"
 RELATIONS_PROJECTION: Final = "relations"
 AGENTS_PROJECTION: Final = "agents"
 TURNS_PROJECTION: Final = "turns"

@@ -61,6 +61,7 @@ class NodeParts:
         stream_trouble: What is wrong with JOURNAL itself, None if nothing is.
         canary: The write probe: ok, last_error, since.
         cache: The hot indexes: workspaces, bytes.
+        memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
     """
 
     version: str
@@ -78,6 +79,7 @@ class NodeParts:
     stream_trouble: Callable[[], str | None]
     canary: Callable[[], Mapping[str, Any]]
     cache: Callable[[], Mapping[str, Any]]
+    memory: Callable[[str | None, bool], Mapping[str, Any]]
 
 
 def as_json(value: Any) -> Any:
@@ -139,6 +141,7 @@ class Node:
         """The body of ``/v1/status``; without ``node`` only the workspace's own figures."""
         parts = self._parts
         counts = await asyncio.to_thread(self._counts, workspace_id)
+        memory = await asyncio.to_thread(parts.memory, workspace_id, node)
         embedder = parts.embedder()
         view_seq = parts.views.view_seq()
         look = await self._look()
@@ -150,6 +153,7 @@ class Node:
                     "view_seq": view_seq,
                     "ready": not problems,
                     "embedder": {"mode": embedder["mode"], "model": embedder["model"]},
+                    "memory": memory,
                     **counts,
                 }
             )
@@ -183,6 +187,7 @@ class Node:
                 },
                 "embedder": embedder,
                 "hot_index": parts.cache(),
+                "memory": memory,
                 **counts,
             }
         )

@@ -22,6 +22,7 @@ from crew_journal.services.cli.evaluate import evaluate
 from crew_journal.services.cli.health import health
 from crew_journal.services.cli.importing import import_command
 from crew_journal.services.cli.journal import list_entries, tail
+from crew_journal.services.cli.memory import priority, run_sweep
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
@@ -58,6 +59,8 @@ app.command("recall")(recall)
 app.command("relate")(relate)
 app.command("unrelate")(unrelate)
 app.command("graph")(graph)
+app.command("priority")(priority)
+app.command("sweep")(run_sweep)
 app.command("eval")(evaluate)
 app.command("schema")(schema)
 app.command("status")(status)

@@ -49,6 +49,7 @@ def recall(
         typer.Option("--walk-depth", min=0, max=1, help="Hops along similar edges; the agent's default if left out."),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Each arm's rank and score, each rule's share.")] = False,
+    used: Annotated[bool, typer.Option("--used", help="Say that the hits reach a prompt: they count as used.")] = False,
     embedder: Embedder = None,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
@@ -73,6 +74,8 @@ def recall(
             answer = plain(journal.render(query, explain=explain, max_chars=max_chars, **given))
         else:
             answer = plain(journal.recall(query, explain=explain, **given))
+        if used and answer.get("receipt"):
+            journal.used(answer["receipt"])
     if json_output:
         emit(answer)
     elif render:

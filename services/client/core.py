@@ -25,6 +25,7 @@ from crew_journal.schemas.api import (
     EntryAnswer,
     EntryRecord,
     HealthAnswer,
+    PriorityAnswer,
     RecallAnswer,
     Receipt,
     ReindexAnswer,
@@ -182,6 +183,18 @@ def render(query: str, given: Mapping[str, object]) -> Steps[RenderAnswer]:
     """POST a render; repeated, it may count its hits twice, which importance hardly feels."""
     body = {"query": query, **{name: value for name, value in given.items() if value is not None}}
     return (yield from _ask(Request("POST", "/v1/recall/render", json=body), RenderAnswer))
+
+
+def set_priority(entry_id: str, body: Mapping[str, object], given: Mapping[str, object]) -> Steps[PriorityAnswer]:
+    """POST an entry's live priority; saying it twice changes it once."""
+    path = f"/v1/journal/{quote(entry_id, safe='')}/priority"
+    return (yield from _ask(Request("POST", path, params_of(given), json=dict(body)), PriorityAnswer))
+
+
+def sweep(given: Mapping[str, object]) -> Steps[SweepAnswer]:
+    """POST a sweep that is to run now."""
+    body = {name: value for name, value in given.items() if value is not None}
+    return (yield from _ask(Request("POST", "/v1/admin/sweeps", json=body, repeatable=False), SweepAnswer))
 
 
 def used(receipt: str, entry_ids: Sequence[str] | None) -> Steps[UsedAnswer]:

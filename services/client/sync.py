@@ -22,6 +22,7 @@ from crew_journal.schemas.api import (
     EntriesAnswer,
     EntryRecord,
     HealthAnswer,
+    PriorityAnswer,
     RecallAnswer,
     Receipt,
     ReindexAnswer,
@@ -172,6 +173,17 @@ class CrewJournal(RelationCalls):
     def render(self, query: str, **given: object) -> RenderAnswer:
         """What is remembered as a block of text for a prompt; ``given`` as for ``recall``, and ``max_chars``."""
         return self._run(core.render(query, given))
+
+    def set_priority(
+        self, entry_id: str, priority: str, reason: str, *, workspace_id: str | None = None
+    ) -> PriorityAnswer:
+        """Give an entry another live priority (OWNER, ADMIN); it counts in its importance from the next decay on."""
+        body = {"priority": priority, "reason": reason}
+        return self._run(core.set_priority(entry_id, body, {"workspace_id": workspace_id}))
+
+    def sweep(self, sweep: str, *, workspace_id: str | None = None) -> SweepAnswer:
+        """Run a sweep now (OWNER, ADMIN): decay, health or index; returns when its tick is folded."""
+        return self._run(core.sweep({"sweep": sweep, "workspace_id": workspace_id}))
 
     def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
         """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""

@@ -16,10 +16,12 @@ from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
@@ -181,6 +183,8 @@ class AppServices:
     status: NodeStatus
     admin: AdminOperations
     references: ReferenceLog
+    priorities: Priorities
+    timekeeper: Sweeps
     render: RenderService
     models: ModelAdministration
     health: MemoryHealth

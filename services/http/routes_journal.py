@@ -6,22 +6,31 @@ by the use-cases, from the token.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from crew_journal.schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
+from crew_journal.schemas.api import (
+    AppendAnswer,
+    CountAnswer,
+    EntriesAnswer,
+    EntryAnswer,
+    PriorityAnswer,
+    PriorityRequest,
+)
 from crew_journal.schemas.errors import EntryTooLarge, InvalidQuery
 from crew_journal.schemas.settings import MAX_BATCH
-from crew_journal.services.http.auth import Asker, services_of
-from crew_journal.services.http.bodies import answer, read_json
+from crew_journal.services.http.auth import Administrator, Asker, services_of
+from crew_journal.services.http.bodies import answer, read_json, read_model
 from crew_journal.services.http.metrics import HttpMetrics
 from crew_journal.services.http.openapi import (
     COMMON,
     LAST_EVENT_ID,
     PAGING,
     body,
+    inlined,
     known_names,
     parameters,
     problems,
@@ -159,6 +168,21 @@ def journal_routes() -> APIRouter:
             principal, entry_id, workspace=params.text("workspace_id"), min_seq=params.whole("min_seq")
         )
         return answer({**found.entry.record, "view_seq": found.view_seq})
+
+    @router.post(
+        "/{entry_id}/priority",
+        summary="Set an entry's live priority (OWNER, ADMIN)",
+        responses={200: {"model": PriorityAnswer}, **problems(404, 413, 422)},
+        openapi_extra=parameters(_WORKSPACE) | body(inlined(PriorityRequest.model_json_schema())),
+        response_class=Response,
+    )
+    async def priority(request: Request, principal: Administrator, entry_id: str) -> Response:
+        """Recorded as ``memory.priority_changed``; the entry itself never changes. Counts from the next decay on."""
+        services = services_of(request)
+        asked = await read_model(request, PriorityRequest, services.limits.body_bytes)
+        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
+        done = await services.priorities.set(principal, entry_id, asked.priority, asked.reason, workspace=named)
+        return answer(asdict(done))
 
     return router
 

@@ -53,14 +53,9 @@ from crew_journal.services.journal.stream_watch import StreamWatch
 from crew_journal.services.journal.streams import declare_streams, stream_figures
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
-from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
-from crew_journal.services.memory.references import ReferenceLog
-from crew_journal.services.memory.reindex import Reindexing
-from crew_journal.services.memory.relations import Relations
-from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.node_status import Node, NodeParts, as_json
 from crew_journal.services.operations import OperationParts, Operations, Progress
 from crew_journal.services.query.graph import GraphQueries
@@ -72,6 +67,7 @@ from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding, cancel
 from crew_journal.services.runtime.filling import Filling
+from crew_journal.services.runtime.memory import start_memory
 from crew_journal.services.runtime.static_table import StaticTable
 
 VIEWS_FILE: Final = "views.duckdb"
@@ -223,9 +219,7 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        references = ReferenceLog(journal, clock=utc_now)
-        await references.start()
-        stack.push_async_callback(references.stop)
+        memory = await start_memory(stack, journal, queries, store, settings, utc_now)
         analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
         recall = RecallService(
             store,
@@ -233,7 +227,7 @@ class Runtime:
             analyzer=analyzer,
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
-            observers=[references.observe],
+            observers=memory.observers,
             static_table=static_table.current,
         )
         stack.callback(recall.close)
@@ -271,8 +265,7 @@ class Runtime:
                 runnable=(MODEL_ID, settings.ollama_model),
             ),
         )
-        sweeps = SweepNow(journal, store, clock=utc_now)
-        health = MemoryHealth(store, sweeps, embedding.state, clock=utc_now)
+        health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
         tail = LiveTail(store, queries)
         node = Node(
             NodeParts(
@@ -291,6 +284,7 @@ class Runtime:
                 stream_trouble=lambda: stream_watch.trouble,
                 canary=lambda: _mapping(canary.outcome),
                 cache=recall.figures,
+                memory=memory.figures,
             ),
             clock=utc_now,
         )
@@ -304,21 +298,24 @@ class Runtime:
                 tokens=tokens,
                 status=node,
                 admin=operations,
-                references=references,
-                relations=Relations(store, queries, journal),
+                references=memory.references,
+                priorities=memory.priorities,
+                timekeeper=memory.timekeeper,
+                relations=memory.relations,
                 graph=GraphQueries(store, queries),
-                agents=Agents(store, journal),
-                render=RenderService(recall, references.used),
+                agents=memory.agents,
+                render=RenderService(recall, memory.references.used),
                 models=models,
                 health=health,
-                sweeps=sweeps,
-                reindexing=Reindexing(journal, store, clock=utc_now),
+                sweeps=memory.sweep_now,
+                reindexing=memory.reindexing,
                 limits=HttpLimits.of(settings),
             )
         )
         server = HttpServer(app, settings.http, before_stop=tail.close)
         await server.start()
         stack.push_async_callback(server.stop)
+        await memory.timekeeper.start()
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
 

@@ -19,8 +19,10 @@ from crew_journal.schemas.api import (
     DeadLetterAnswer,
     EntriesAnswer,
     EntryRecord,
+    PriorityAnswer,
     RecallAnswer,
     Receipt,
+    SweepAnswer,
     TokenCreatedAnswer,
     TokenRecord,
 )
@@ -138,6 +140,10 @@ class FakeClient:
             "add_model": lambda: {"model": MODEL["model"], "changed": True, "dim": 384},
             "compare_models": lambda: iter([{"done": 1, "total": 1}, {"result": COMPARED}]),
             "drop_model": lambda: {"model": args[0], "changed": True},
+            "set_priority": lambda: PriorityAnswer.model_validate(
+                {"entry_id": args[0], "priority": args[1], "previous_priority": "normal", "changed": True, "seq": 8}
+            ),
+            "sweep": lambda: SweepAnswer(workspace_id="default", sweep=args[0], due=ENTRY["ts"], seq=8),
             "broker": lambda: BrokerAnswer(url="nats://x", user=None, password=None),
         }
         return answers[name]()
@@ -181,6 +187,8 @@ JSON_COMMANDS = {
     "list --count": ["list", "--count"],
     "recall": ["recall", "what?"],
     "status": ["status"],
+    "priority": ["priority", "a1", "pin", "--reason", "needed"],
+    "sweep": ["sweep", "decay"],
     "rebuild": ["rebuild"],
     "verify": ["verify"],
     "dlq list": ["dlq", "list"],

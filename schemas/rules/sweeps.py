@@ -1,0 +1,39 @@
+"""When sweeps are due: the schedule, as arithmetic on instants.
+
+Invariant: pure; a due time is a multiple of its period since the epoch plus an offset, in UTC, so that every node that
+keeps time names the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Due every ``period_ms``, ``offset_ms`` after midnight UTC."""
+
+    period_ms: int
+    offset_ms: int
+
+
+SCHEDULES: Final = {
+    "index": Schedule(6 * _HOUR_MS, 0),
+    "decay": Schedule(_DAY_MS, 3 * _HOUR_MS),
+    "health": Schedule(_DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
+}
+"""Decay nightly (contract §6), health half an hour later; the indexer's six hours are the seed's (contract, conflict 7)."""
+MOST_MISSED: Final = 31
+"""Due times of one sweep that are caught up after a downtime: the newest. A decay starts from the base each time and a
+health snapshot is one a day, so what lies more than a month back would tell nobody anything."""
+
+
+def due_times(schedule: Schedule, after_ms: int, until_ms: int, most: int = MOST_MISSED) -> list[int]:
+    """The newest ``most`` due times after ``after_ms`` and up to ``until_ms``, ascending, in milliseconds."""
+    first = (after_ms - schedule.offset_ms) // schedule.period_ms + 1
+    last = (until_ms - schedule.offset_ms) // schedule.period_ms
+    return [n * schedule.period_ms + schedule.offset_ms for n in range(max(first, last - most + 1), last + 1)]

@@ -1,0 +1,133 @@
+"""Operators set the live priority of an entry; entries themselves never change (contract §1).
+
+Invariants: only OWNER and ADMIN, never an agent for its own output; each change names the priority it found, and no two
+changes found the same one: its id follows from the change before it, so of two made at once, on one node or on two, the
+journal takes one, and the other looks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+from crew_journal.schemas.entry import ActorType, Priority
+from crew_journal.schemas.errors import EntryConflict, NotAllowed, NotFound, Unavailable, ViewsBehind
+from crew_journal.schemas.events.control import PriorityChanged
+from crew_journal.schemas.ids import derived_id, is_id
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION
+from crew_journal.services.memory.recorder import Recorder
+
+ATTEMPTS: Final = 5
+"""Changes of one entry that another node may make between our look and our word before we give up."""
+_ID_NAME: Final = "priority"
+_ID_VERSION: Final = 1
+_LIVE: Final = f"""SELECT seq, priority FROM {ENTRIES} WHERE workspace_id = $1 AND id = $2
+    UNION ALL SELECT seq, payload->>'new_priority' FROM {ENTRIES}
+    WHERE workspace_id = $1 AND control AND entry_type = '{PriorityChanged.ENTRY_TYPE}'
+        AND payload->>'target_entry_id' = $2 AND EXISTS (SELECT 1 FROM {ENTRIES} WHERE workspace_id = $1 AND id = $2)
+    ORDER BY seq DESC LIMIT 1"""
+"""The latest word on an entry's priority and where it was said; nothing if there is no such entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySet:
+    """What became of a request.
+
+    Attributes:
+        entry_id: The entry.
+        priority: Its live priority now.
+        previous_priority: The one before.
+        changed: Whether anything was recorded.
+        seq: Sequence of the change, None if there was none.
+    """
+
+    entry_id: str
+    priority: Priority
+    previous_priority: Priority
+    changed: bool
+    seq: int | None
+
+
+class Priorities:
+    """Sets live priorities.
+
+    Args:
+        journal: Records the changes.
+        views: Know the entries and what was said of them.
+        wait_s: Seconds to wait until a change can be read back.
+    """
+
+    def __init__(self, journal: Recorder, views: ViewReader, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
+        self._journal = journal
+        self._views = views
+        self._wait_s = wait_s
+        self._one_at_a_time = asyncio.Lock()
+
+    async def set(
+        self, principal: Principal, entry_id: str, priority: Priority, reason: str, *, workspace: str | None = None
+    ) -> PrioritySet:
+        """Give an entry another live priority; it counts in its importance from the next decay on.
+
+        Args:
+            principal: Who asks.
+            entry_id: The entry.
+            priority: The priority it is to have.
+            reason: Why, for the journal.
+            workspace: The workspace the request names.
+
+        Raises:
+            NotAllowed: If the role is another than OWNER or ADMIN, or the workspace is not the token's.
+            NotFound: If the workspace has no such entry.
+            BrokerUnavailable: If the change could not be recorded; asking again is safe.
+        """
+        if not principal.role.administers:
+            raise NotAllowed(
+                f"a token of role {principal.role.value} sets no priority",
+                hint="ask an OWNER or ADMIN; agents do not mark their own output",
+                field="priority",
+            )
+        workspace_id = principal.workspace(workspace)
+        async with self._one_at_a_time:
+            looked_at = (0, 0)
+            for _ in range(ATTEMPTS):
+                said_at, previous = await self._live(workspace_id, entry_id)
+                # a conflict that is no change of this entry is an id that an agent took: go by the next one
+                looked_at = (said_at, looked_at[1] + 1 if said_at == looked_at[0] else 0)
+                if previous is priority:
+                    return PrioritySet(entry_id, priority, previous, changed=False, seq=None)
+                change = PriorityChanged(
+                    target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=reason
+                )
+                with contextlib.suppress(EntryConflict):  # somebody else was first: look again
+                    recorded = await self._journal.record(
+                        workspace_id,
+                        change,
+                        summary=f"Priority of {entry_id} changed from {previous.value} to {priority.value}",
+                        entry_id=derived_id(
+                            _ID_NAME, _ID_VERSION, f"{workspace_id}/{entry_id}/{said_at}", looked_at[1]
+                        ),
+                        actor_type=ActorType.USER,
+                        actor_id=principal.token_id,
+                    )
+                    await self._shown(recorded.seq)
+                    return PrioritySet(entry_id, priority, previous, changed=True, seq=recorded.seq)
+                await self._shown(self._views.view_seq(ENTRIES_PROJECTION) + 1)
+        raise Unavailable(
+            f"the priority of {entry_id} is being changed elsewhere", hint="look at it and try again in a moment"
+        )
+
+    async def _live(self, workspace_id: str, entry_id: str) -> tuple[int, Priority]:
+        rows = await asyncio.to_thread(self._views.rows, _LIVE, [workspace_id, entry_id]) if is_id(entry_id) else []
+        if not rows:
+            raise NotFound(f"no entry {entry_id[:64]}", hint="check the id and the token's workspace")
+        return int(rows[0][0]), Priority(rows[0][1])
+
+    async def _shown(self, seq: int) -> None:
+        """Wait until the views have a change, so that the next one finds it."""
+        with contextlib.suppress(ViewsBehind):  # then the next one conflicts and looks again
+            await self._views.wait_for(seq, self._wait_s, ENTRIES_PROJECTION)

@@ -1,0 +1,251 @@
+"""Keeps time for the sweeps: publishes a ``sweep.ticked`` when one is due, and catches up what a downtime missed.
+
+Why ticks are events: decay is a fold and must take its time from the journal; health and index sweeps are reactors that
+may run anywhere. Ours is the one clock among them.
+
+Invariants: a tick's id follows from workspace, sweep and due time, so however many nodes keep time, the journal has one;
+missed ticks come once each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due
+time after its first entry. A decay is finished by its fold, and we say so for it: ``sweep.finished`` with the rows it
+went over, for the last decay of a workspace (the ones before it in a catching up are superseded by it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict, InvalidQuery, NotAllowed
+from crew_journal.schemas.events.control import ControlPayload, SweepFinished, SweepTicked
+from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.rules.sweeps import SCHEDULES, due_times
+from crew_journal.schemas.timestamps import format_ms, to_ms
+from crew_journal.schemas.views import (
+    DECAYS,
+    ENTRIES,
+    ENTRIES_PROJECTION,
+    IMPORTANCE_PROJECTION,
+    SWEEPS,
+    SWEEPS_PROJECTION,
+)
+from crew_journal.services.journal.append import Appended
+from crew_journal.services.memory.recorder import Recorder
+
+POLL_S: Final = 30.0
+"""Seconds between looks at the clock; a night's sweep need not start on the second."""
+FOLD_WAIT_S: Final = 30.0
+"""Seconds to wait until the views have folded a tick."""
+AT_ONCE: Final = 8
+"""Workspaces whose ticks are published at once; within one they go in order."""
+ID_TRIES: Final = 4
+"""Ids tried for one tick: an agent may have taken one for an entry of its own."""
+DECAY: Final = "decay"
+_ID_VERSION: Final = 1
+_STATES: Final = f"""SELECT first.workspace_id, first.ms, s.sweep, s.due_ms FROM
+    (SELECT workspace_id, min(published_ms) AS ms FROM {ENTRIES} WHERE NOT starts_with(workspace_id, '_') GROUP BY ALL)
+    AS first LEFT JOIN {SWEEPS} s ON s.workspace_id = first.workspace_id AND s.due_ms IS NOT NULL"""
+_UNFINISHED: Final = f"""SELECT d.workspace_id, d.due_ms, d.decayed FROM {DECAYS} d LEFT JOIN {SWEEPS} s
+    ON s.workspace_id = d.workspace_id AND s.sweep = '{DECAY}' WHERE coalesce(s.finished_due_ms < d.due_ms, true)"""
+_SHOWN: Final = f"""SELECT workspace_id, sweep, due_ms, finished_due_ms, finished_ms, counts, error FROM {SWEEPS}
+    WHERE $1 IS NULL OR workspace_id = $1 ORDER BY workspace_id, sweep LIMIT 300"""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One due time of one sweep; ``due_ms`` in milliseconds since the epoch."""
+
+    due_ms: int
+    workspace_id: str
+    sweep: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A tick that was asked for: when it was due, its sequence in the journal, and what its fold did, if a fold acts."""
+
+    workspace_id: str
+    sweep: str
+    due: str
+    seq: int
+    counts: dict[str, int]
+
+
+class Sweeps:
+    """Keeps time.
+
+    Args:
+        journal: Records the ticks.
+        views: Know the workspaces and their last ticks.
+        clock: The time now, UTC.
+        poll_s: Seconds between looks at the clock.
+    """
+
+    def __init__(
+        self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime], poll_s: float = POLL_S
+    ) -> None:
+        self._journal = journal
+        self._views = views
+        self._clock = clock
+        self._poll_s = poll_s
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._error: str | None = None
+
+    async def start(self) -> None:
+        """Keep time in the background."""
+        self._task = asyncio.create_task(self._run(), name="sweeps")
+
+    async def stop(self) -> None:
+        """Keep time no longer; what becomes due is caught up after the next start."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def figures(self, workspace_id: str | None) -> dict[str, Any]:
+        """What ``status`` shows: last tick and finish of each sweep, of a workspace or of all; blocking."""
+        rows = self._views.rows(_SHOWN, [workspace_id])
+        return {
+            "error": self._error,
+            "sweeps": [
+                {
+                    "workspace_id": workspace,
+                    "sweep": sweep,
+                    "due": _shown(due),
+                    "finished_due": _shown(finished_due),
+                    "finished_at": _shown(finished),
+                    "counts": orjson.loads(counts) if counts else {},
+                    "error": error,
+                }
+                for workspace, sweep, due, finished_due, finished, counts, error in rows
+            ],
+        }
+
+    async def run_now(self, principal: Principal, sweep: str, *, workspace: str | None = None) -> Ticked:
+        """Tick now, after what was missed, and wait until the tick is folded.
+
+        Raises:
+            NotAllowed: If the role is another than OWNER or ADMIN, or the workspace is not the token's.
+            InvalidQuery: If there is no such sweep.
+            BrokerUnavailable: If the tick could not be recorded.
+            ViewsBehind: If it was recorded and is not folded in time.
+        """
+        if not principal.role.administers:
+            raise NotAllowed(
+                f"a token of role {principal.role.value} starts no sweep", hint="use an OWNER or ADMIN token"
+            )
+        if sweep not in SCHEDULES:
+            raise InvalidQuery(
+                f"there is no sweep {sweep[:64]}", hint=f"one of {', '.join(sorted(SCHEDULES))}", field="sweep"
+            )
+        workspace_id = principal.workspace(workspace)
+        async with self._turn:
+            due_ms = to_ms(self._clock())
+            missed = [tick for tick in await self._due(due_ms) if tick.workspace_id == workspace_id]
+            for tick in missed:
+                await self._publish(tick)
+            recorded = await self._publish(Tick(due_ms, workspace_id, sweep))
+            await self._views.wait_for(recorded.seq, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
+            finished = await self._finish_decays()
+        decayed = finished.get(workspace_id) if sweep == DECAY else None
+        counts = {} if decayed is None else {"decayed": decayed}
+        return Ticked(workspace_id, sweep, format_ms(due_ms), recorded.seq, counts)
+
+    async def check(self) -> int:
+        """Publish what is due by now; returns how many ticks.
+
+        Raises:
+            BrokerUnavailable: If one could not be recorded; the next look goes on there.
+        """
+        async with self._turn:
+            due = await self._due(to_ms(self._clock()))
+            by_workspace: dict[str, list[Tick]] = {}
+            for tick in due:
+                by_workspace.setdefault(tick.workspace_id, []).append(tick)
+            at_once = asyncio.Semaphore(AT_ONCE)
+
+            async def publish(ticks: list[Tick]) -> int:
+                async with at_once:
+                    return [(await self._publish(tick)).seq for tick in ticks][-1]
+
+            if by_workspace:
+                last = max(await asyncio.gather(*map(publish, by_workspace.values())))
+                _log.info("sweeps.ticked", ticks=len(due), workspaces=len(by_workspace), seq=last)
+                await self._views.wait_for(last, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
+            await self._finish_decays()
+            return len(due)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.check()
+                self._error = None
+            except CrewJournalError as error:  # the broker is away or the views are behind: the next look goes on
+                if self._error is None:
+                    _log.warning("sweeps.not_ticked", error=error.message)
+                self._error = error.message
+            except Exception:
+                _log.exception("sweeps.failed")
+            await asyncio.sleep(self._poll_s)
+
+    async def _due(self, now_ms: int) -> list[Tick]:
+        """What was due since each workspace's last ticks, in order of due time."""
+        rows = await asyncio.to_thread(self._views.rows, _STATES, [])
+        first = {workspace: first_ms for workspace, first_ms, _, _ in rows}
+        last = {(workspace, sweep): due_ms for workspace, _, sweep, due_ms in rows if sweep is not None}
+        return sorted(
+            (
+                Tick(due_ms, workspace, sweep)
+                for workspace, first_ms in first.items()
+                for sweep, schedule in SCHEDULES.items()
+                for due_ms in due_times(schedule, last.get((workspace, sweep), first_ms), now_ms)
+            ),
+            key=lambda tick: (tick.due_ms, tick.workspace_id, tick.sweep),
+        )
+
+    async def _publish(self, tick: Tick) -> Appended:
+        due = format_ms(tick.due_ms)
+        payload = SweepTicked.model_validate({"sweep": tick.sweep, "due": due})
+        return await self._record(tick, payload, "sweep", f"The {tick.sweep} sweep of {due} is due")
+
+    async def _finish_decays(self) -> dict[str, int]:
+        """Say for the decay fold what it did, by workspace; the same on every node, for the fold counted it."""
+        rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
+        last = 0
+        for workspace_id, due_ms, decayed in rows:
+            due = format_ms(due_ms)
+            payload = SweepFinished(sweep=DECAY, due=due, counts={"decayed": decayed})
+            done = await self._record(
+                Tick(due_ms, workspace_id, DECAY), payload, "sweep_finished", f"The decay sweep of {due} is done"
+            )
+            last = max(last, done.seq)
+        if last:
+            await self._views.wait_for(last, FOLD_WAIT_S, SWEEPS_PROJECTION)
+        return {workspace_id: decayed for workspace_id, _, decayed in rows}
+
+    async def _record(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> Appended:
+        cause = f"{tick.workspace_id}/{tick.sweep}/{tick.due_ms}"
+        for n in range(ID_TRIES):
+            with contextlib.suppress(EntryConflict):
+                return await self._journal.record(
+                    tick.workspace_id, payload, summary=summary, entry_id=derived_id(name, _ID_VERSION, cause, n)
+                )
+        raise BrokerUnavailable(
+            f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
+            hint="somebody publishes entries with ids that are not theirs; revoke their token",
+        )
+
+
+def _shown(ms: int | None) -> str | None:
+    return None if ms is None else format_ms(ms)

@@ -1,0 +1,86 @@
+"""The node's memory use-cases: what they share, when they start, and what they say of themselves.
+
+Invariant: what is started here is stopped by the node's stack, before the journal they record in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.journal.append import Journal
+from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.reindex import Reindexing
+from crew_journal.services.memory.relations import Relations
+from crew_journal.services.memory.search_log import SearchLog
+from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.node_status import as_json
+from crew_journal.services.query.journal_queries import JournalQueries
+from crew_journal.services.query.recall import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The use-cases of one node; ``search_log`` is None where recalls are not logged."""
+
+    references: ReferenceLog
+    priorities: Priorities
+    timekeeper: Sweeps
+    sweep_now: SweepNow
+    search_log: SearchLog | None
+    relations: Relations
+    agents: Agents
+    reindexing: Reindexing
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Who keeps account of recalls."""
+        logs = [] if self.search_log is None else [self.search_log.observe]
+        return [self.references.observe, *logs]
+
+    def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
+        """What ``status`` shows: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
+        shown: dict[str, Any] = self.timekeeper.figures(workspace_id)
+        if node:
+            shown["references"] = as_json(self.references.figures())
+            shown["search_log"] = None if self.search_log is None else as_json(self.search_log.figures())
+        return shown
+
+
+async def start_memory(
+    stack: AsyncExitStack,
+    journal: Journal,
+    queries: JournalQueries,
+    views: ViewReader,
+    settings: Settings,
+    clock: Callable[[], datetime],
+) -> Memory:
+    """Make and start them; ``timekeeper`` is started by the node, once everything that follows a tick is up."""
+    references = ReferenceLog(journal, clock=clock)
+    await references.start()
+    stack.push_async_callback(references.stop)
+    search_log = None
+    if settings.query_log:
+        search_log = SearchLog(journal, clock=clock)
+        await search_log.start()
+        stack.push_async_callback(search_log.stop)
+    timekeeper = Sweeps(journal, views, clock=clock)
+    stack.push_async_callback(timekeeper.stop)
+    return Memory(
+        references=references,
+        priorities=Priorities(journal, views),
+        timekeeper=timekeeper,
+        sweep_now=SweepNow(journal, views, clock=clock),
+        search_log=search_log,
+        relations=Relations(views, queries, journal),
+        agents=Agents(views, journal),
+        reindexing=Reindexing(journal, views, clock=clock),
+    )

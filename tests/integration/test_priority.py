@@ -1,0 +1,119 @@
+"""Live priorities over HTTP and NATS: operators set them, agents never do, and each change says what it found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from support.stack import Stack, running_stack
+
+from crew_journal.schemas.entry import Priority
+from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound
+from crew_journal.schemas.principal import Role
+from crew_journal.services.memory.priorities import Priorities
+
+_CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id
+    FROM journal_entries WHERE workspace_id = ? AND entry_type = 'memory.priority_changed' ORDER BY seq"""
+
+
+@pytest.fixture(scope="module")
+async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
+    async with running_stack(tmp_path_factory.mktemp("priority")) as running:
+        yield running
+
+
+async def append(stack: Stack, workspace: str, entry_id: str = "e1", **fields: str) -> None:
+    async with stack.client() as client:
+        entry = {"workspace_id": workspace, "id": entry_id, "entry_type": "peer.escalation", "summary": "it broke"}
+        receipt = await client.append(entry | fields)
+    await stack.store.wait_for(receipt.seq, 20)
+
+
+async def test_a_change_is_recorded_with_the_priority_it_found_and_who_made_it(stack: Stack) -> None:
+    await append(stack, "w1", priority="high")
+    token = await stack.token(Role.ADMIN, "w1")
+    async with stack.client(token.plaintext) as client:
+        first = await client.set_priority("e1", "pin", "we need it")
+        assert (first.previous_priority, first.priority, first.changed) == ("high", "pin", True)
+        second = await client.set_priority("e1", "normal", "over")
+        assert second.previous_priority == "pin"
+        answer = await client.recall("broke", min_seq=second.seq)
+        assert [(hit.model_extra or {})["live_priority"] for hit in answer.hits if hit.entry_id == "e1"] == ["normal"]
+        assert [(hit.model_extra or {})["priority"] for hit in answer.hits if hit.entry_id == "e1"] == ["high"]
+        assert (await client.get("e1")).priority == "high"  # the entry itself never changes
+    who = token.info.token_id
+    assert stack.store.rows(_CHANGES, ["w1"]) == [("high", "pin", "we need it", who), ("pin", "normal", "over", who)]
+
+
+async def test_the_same_priority_again_is_no_change_and_no_event(stack: Stack) -> None:
+    await append(stack, "w2")
+    async with stack.client() as client:
+        await client.set_priority("e1", "pin", "r", workspace_id="w2")
+        again = await client.set_priority("e1", "pin", "r", workspace_id="w2")
+    assert (again.changed, again.seq, again.previous_priority) == (False, None, "pin")
+    assert len(stack.store.rows(_CHANGES, ["w2"])) == 1
+
+
+@pytest.mark.parametrize("role", [Role.AGENT, Role.LEAD])
+async def test_agents_cannot_mark_their_own_output(stack: Stack, role: Role) -> None:
+    await append(stack, "w3", f"own-{role.value}", agent_id="a1", crew_id="c1")
+    token = await stack.token(role, "w3", agent="a1", crew="c1")
+    async with stack.client(token.plaintext) as client:
+        with pytest.raises(NotAllowed):
+            await client.set_priority(f"own-{role.value}", "permanent", "mine")
+        change = {"target_entry_id": f"own-{role.value}", "previous_priority": "normal", "new_priority": "pin",
+                  "reason": "mine"}  # fmt: skip
+        with pytest.raises((NotAllowed, InvalidEntry)):
+            await client.append({"entry_type": "memory.priority_changed", "summary": "mine", "payload": change})
+        with pytest.raises((NotAllowed, InvalidEntry)):
+            await client.append({"entry_type": "run.completed", "summary": "mine", "priority": "pin"})
+    assert stack.store.rows(_CHANGES, ["w3"]) == []
+
+
+@pytest.mark.parametrize("entry_id", ["unknown", "e1", "no id!"])
+async def test_an_unknown_and_a_foreign_id_are_the_same_404(stack: Stack, entry_id: str) -> None:
+    await append(stack, "w4")
+    token = await stack.token(Role.OWNER, "w5")
+    async with stack.client(token.plaintext) as client:
+        with pytest.raises(NotFound) as refused:
+            await client.set_priority(entry_id, "pin", "r")
+    assert refused.value.message == f"no entry {entry_id}"
+
+
+async def test_a_reason_is_required_and_the_priority_must_be_one(stack: Stack) -> None:
+    await append(stack, "w6")
+    async with stack.http() as http:
+        for body in ({"priority": "pin"}, {"priority": "pin", "reason": "  "}, {"priority": "vital", "reason": "r"}):
+            answer = await http.post("/v1/journal/e1/priority", params={"workspace_id": "w6"}, json=body)
+            assert answer.status_code == 422, answer.text
+
+
+async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack: Stack) -> None:
+    """On one node and on two: the previous priorities form one chain."""
+    await append(stack, "w7")
+    owner = stack.tokens.authenticate(stack.owner)
+    other_node = Priorities(stack.services.journal, stack.store)
+    wanted = [Priority.PIN, Priority.HIGH, Priority.PERMANENT, Priority.NORMAL] * 2
+    done = await asyncio.gather(
+        *(
+            (stack.services.priorities if number % 2 else other_node).set(
+                owner, "e1", priority, f"r{number}", workspace="w7"
+            )
+            for number, priority in enumerate(wanted)
+        ),
+        return_exceptions=True,
+    )
+    assert all(not isinstance(one, BaseException) or isinstance(one, CrewJournalError) for one in done)
+    chain = [(str(previous), str(new)) for previous, new, _, _ in stack.store.rows(_CHANGES, ["w7"])]
+    assert len(chain) >= 3
+    assert [previous for previous, _ in chain] == ["normal", *(new for _, new in chain[:-1])]
+
+
+async def test_a_lost_answer_asked_again_is_one_change(stack: Stack) -> None:
+    await append(stack, "w8")
+    owner = stack.tokens.authenticate(stack.owner)
+    once = await stack.services.priorities.set(owner, "e1", Priority.PIN, "r", workspace="w8")
+    again = await stack.services.priorities.set(owner, "e1", Priority.PIN, "r", workspace="w8")
+    assert once.changed
+    assert not again.changed

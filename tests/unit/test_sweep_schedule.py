@@ -1,0 +1,48 @@
+"""When sweeps are due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.rules.sweeps import MOST_MISSED, SCHEDULES, due_times
+from crew_journal.schemas.timestamps import format_ms, to_ms
+
+INSTANTS = st.integers(0, 4_000_000_000_000)
+
+
+def ms(*when: int) -> int:
+    return to_ms(datetime(*when, tzinfo=UTC))
+
+
+def test_decay_is_due_at_three_health_half_an_hour_later_and_the_index_every_six_hours() -> None:
+    span = ms(2026, 11, 21, 2, 59), ms(2026, 11, 22, 3, 30)
+    shown = {name: [format_ms(due)[8:16] for due in due_times(schedule, *span)] for name, schedule in SCHEDULES.items()}
+    assert shown == {
+        "decay": ["21T03:00", "22T03:00"],
+        "health": ["21T03:30", "22T03:30"],
+        "index": ["21T06:00", "21T12:00", "21T18:00", "22T00:00"],
+    }
+
+
+@given(st.sampled_from(sorted(SCHEDULES)), INSTANTS, st.lists(INSTANTS, min_size=1, max_size=5))
+def test_looking_often_finds_what_looking_once_finds(sweep: str, start: int, looks: list[int]) -> None:
+    at, found = start, []
+    for look in sorted(look for look in looks if look >= start):
+        found += due_times(SCHEDULES[sweep], at, look, most=10**9)
+        at = found[-1] if found else start
+    once = due_times(SCHEDULES[sweep], start, max([start, *looks]), most=10**9)
+    assert found == once
+    assert found == sorted(set(found))
+
+
+@given(st.sampled_from(sorted(SCHEDULES)), INSTANTS, INSTANTS)
+def test_what_is_due_lies_after_the_last_and_not_after_now_and_is_bounded_to_the_newest(
+    sweep: str, after: int, until: int
+) -> None:
+    found = due_times(SCHEDULES[sweep], after, until)
+    assert all(after < due <= until for due in found)
+    assert len(found) <= MOST_MISSED
+    assert due_times(SCHEDULES[sweep], found[-1], until) == [] if found else until - after < 86_400_000

@@ -59,8 +59,8 @@ def nearest(index: HotIndex, fact: VectorDerived, k: int, threshold: float) -> l
 class SimilarEntries:
     """Implements ``SimilarReader`` over the indexes that recall uses.
 
-    One search to a turn of the event loop: it takes 0.9 ms at 10,000 vectors of 384 dimensions (3.6 at 50,000), and a batch of them must not hold up
-    recalls.
+    One search to a turn of the event loop: it takes 0.9 ms at 10,000 vectors of 384 dimensions, 3.6 at 50,000, and a batch
+    of them must not hold up recalls.
 
     Args:
         views: The views.

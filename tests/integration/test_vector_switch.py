@@ -13,9 +13,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.events import EPOCH_MS, at, control, entry, vector
 from support.recall import ANALYZER, ChosenEmbedder
 from support.stack import until
@@ -23,13 +26,15 @@ from support.views import Node, node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.messages import RawMessage
-from crew_journal.schemas.events.control import ControlPayload, EmbeddingsActivated, EmbeddingsDropped
+from crew_journal.schemas.events.control import ControlPayload, EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query import hot_switch
 from crew_journal.services.query.hot_load import load
+from crew_journal.services.query.hot_vectors import read_matrix
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.requests import RecallRequest, RecallResponse
+from crew_journal.services.query.vector_matrix import VectorMatrix
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 X, Y, Z, W = (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)
@@ -293,3 +298,71 @@ async def test_switching_and_switching_back_with_ten_thousand_vectors_takes_unde
         print({step: f"{1_000 * seconds:.0f} ms" for step, seconds in took.items()})
         assert took["there"] < 5.0
         assert took["back"] < 1.0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.just(("remember",)),
+        st.tuples(st.just("vector"), st.integers(0, 5), st.sampled_from(["red", "blue"]), st.integers(0, 3)),
+        st.tuples(st.just("refuse"), st.integers(0, 5), st.sampled_from(["red", "blue"])),
+        st.tuples(st.just("activate"), st.sampled_from(["red", "blue"]), st.sampled_from(["_system", "w1", "w2"])),
+        st.tuples(st.just("add"), st.sampled_from(["red", "blue"])),
+        st.tuples(st.just("drop"), st.sampled_from(["red", "blue"])),
+        st.tuples(st.just("turns"), st.integers(1, 6)),
+        st.just(("settle",)),
+        st.just(("forget",)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_whatever_is_decided_in_whatever_order_the_vectors_in_memory_are_those_of_a_load(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]
+) -> None:
+    async def run() -> None:
+        async with switching(tmp_path_factory.mktemp("v")) as at_work:
+            cache = at_work.service._cache
+            await cache.get("w1")
+            seqs: list[int] = []
+            for number, step in enumerate(steps):
+                if step[0] == "remember":
+                    seqs.append(await at_work.fold(entry(f"m{number}", entry_type="peer.escalation")))
+                elif step[0] in ("vector", "refuse") and seqs:
+                    place = step[1] % len(seqs)
+                    values = () if step[0] == "refuse" else (X, Y, Z, W)[step[3]]
+                    await at_work.fold(vector(f"s{place}", entry_seq=seqs[place], model=step[2], values=values))
+                elif step[0] == "activate":
+                    await at_work.activate(step[1], step[2])
+                elif step[0] == "add":
+                    await at_work.decide(EmbeddingsAdded(model=step[1], embedder="ollama"))
+                elif step[0] == "drop":
+                    await at_work.decide(EmbeddingsDropped(model=step[1]))
+                elif step[0] == "turns":
+                    for _ in range(step[1]):
+                        await asyncio.sleep(0)
+                elif step[0] == "settle":
+                    await cache.settled()
+                elif step[0] == "forget":
+                    (await cache.get("w1")).forget_standby()
+            await at_work.fold(entry("last"))
+            async with asyncio.timeout(20):
+                await cache.settled()
+            followed, loaded = await cache.get("w1", at_work.seq), load(at_work.store, "w1")
+            assert followed.model == loaded.model
+            for model in (matrix.model for matrix in followed.matrices()):
+                held = followed.matrix_of(model)
+                assert held is not None
+                fresh = read_matrix(at_work.store, "w1", model, loaded.documents.seq)
+                assert vectors_of(held, len(loaded)) == vectors_of(fresh, len(loaded))
+
+    asyncio.run(run())
+
+
+def vectors_of(matrix: VectorMatrix, documents: int) -> list[tuple[int, list[float]]]:
+    """Document and vector of each row that counts."""
+    rows = matrix.rows_of(np.arange(documents, dtype=np.int32))
+    assert sorted(matrix.doc[rows[rows >= 0]].tolist()) == np.flatnonzero(rows >= 0).tolist()
+    return [(doc, matrix.vectors[row].tolist()) for doc, row in enumerate(rows.tolist()) if row >= 0]

@@ -1,7 +1,8 @@
 """Which model recall uses in each workspace, in memory: asked by every recall, changed a few times a year.
 
 Invariant: an answer is that of the views as last announced: a workspace's own activation, else the system's; a model that
-was dropped since is none. Used on the event loop; what it reads anew after a rebuild is two tables of a few rows.
+was dropped since is none. Used on the event loop alone, or a commit could fall between a read and its being kept; what is
+read after a decision or a rebuild is two tables of a few rows.
 """
 
 from __future__ import annotations
@@ -57,14 +58,6 @@ class ActiveModels:
     def of(self, workspace_id: str) -> str | None:
         """The model recall uses in a workspace, None if there is none."""
         return active_in(self._current(), workspace_id)
-
-    def used(self) -> frozenset[str]:
-        """Every model that is active in some workspace."""
-        return frozenset(self._current().values())
-
-    def workspaces_of(self, model: str) -> list[str]:
-        """Where a model was activated by name, ``_system`` for the default; sorted."""
-        return sorted(workspace_id for workspace_id, name in self._current().items() if name == model)
 
     def _current(self) -> Mapping[str, str]:
         if self._models is None or self._generation != self._views.generation:

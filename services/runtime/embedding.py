@@ -30,7 +30,7 @@ from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
 from crew_journal.services.journal.activation import activate_embeddings
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.node_status import as_json
-from crew_journal.services.query.active_models import ActiveModels
+from crew_journal.services.query.active_models import ActiveModels, read_active_models
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
@@ -128,7 +128,8 @@ class Embedding:
         if self._settings.embedder == "none":
             return {}
         rows = {str(model): (state, int(dropped)) for model, state, dropped in self._views.rows(_STATES)}
-        wanted = {model for model, (state, _) in rows.items() if state == ModelState.ADDED} | self.active.used()
+        wanted = {model for model, (state, _) in rows.items() if state == ModelState.ADDED}
+        wanted |= set(read_active_models(self._views).values())
         chosen = self.choice.embedder.model_id if self.choice.embedder is not None else None
         if chosen is not None and (chosen not in rows or rows[chosen][0] != ModelState.DROPPED):
             wanted.add(chosen)

@@ -109,6 +109,29 @@ async def test_an_explicit_kind_wins_over_a_pin_of_another_kind_and_says_so(serv
     assert "although all-MiniLM-L6-v2 was activated" in choice.reason
 
 
+async def test_a_model_switched_to_by_command_stays_whatever_kind_the_setting_names(server: OllamaServer) -> None:
+    choice = await choose_embedder(
+        "minilm",
+        ollama_host=server.url,
+        ollama_model=NOMIC,
+        cache_dir=minilm_cache(),
+        pinned_model="mxbai",
+        switched=True,
+    )
+    assert choice.embedder is not None
+    assert (choice.kind, choice.embedder.model_id) == ("ollama", "mxbai")
+    await choice.embedder.close()
+    off = await choose_embedder(
+        "none",
+        ollama_host=server.url,
+        ollama_model=NOMIC,
+        cache_dir=minilm_cache(),
+        pinned_model="mxbai",
+        switched=True,
+    )
+    assert off.embedder is None
+
+
 @pytest.mark.parametrize("kind", ["ollama", "minilm"])
 async def test_an_embedder_asked_for_by_name_is_given_even_if_it_does_not_work(
     kind: EmbedderKind, tmp_path: Path

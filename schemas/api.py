@@ -291,10 +291,20 @@ class HealthSnapshot(Answer):
     rules: int | None = None
 
 
+class ProposedContradiction(Answer):
+    """Two entries of which a rule says that they contradict each other, until somebody judges."""
+
+    src: str
+    dst: str
+    weight: float
+    reason: str = ""
+
+
 class HealthAnswer(HealthSnapshot):
     """The latest snapshot; ``status`` is ok, "no data" (nothing to measure) or "no snapshot yet".
 
-    ``embedder`` is how it is now; ``crews`` names those that have snapshots, for OWNER and ADMIN.
+    ``embedder`` is how it is now. For OWNER and ADMIN: ``crews`` names those that have snapshots, ``review`` holds the
+    contradictions that wait to be judged now, the likeliest first.
     """
 
     workspace_id: str
@@ -302,6 +312,7 @@ class HealthAnswer(HealthSnapshot):
     profile: str = "seed"
     embedder: dict[str, Any] = Field(default_factory=dict)
     crews: tuple[str, ...] | None = None
+    review: tuple[ProposedContradiction, ...] | None = None
     history: tuple[HealthSnapshot, ...] = ()
     hint: str = ""
     view_seq: int

@@ -194,7 +194,10 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
         one = figures.contradictions == 1
         waiting = "1 proposed contradiction waits" if one else f"{figures.contradictions} proposed contradictions wait"
         reasons.append(f"{waiting} for an operator: only one of the two entries can be right")
-        steps.append("review the proposed contradictions: assert the ones that hold, retract the others")
+        steps.append(
+            "judge each pair that `crew-journal health` lists: `crew-journal relate SRC DST --as contradicts` if it holds, "
+            "`crew-journal unrelate SRC DST --as contradicts` if not"
+        )
     return Verdict(score, band, tuple(reasons), steps[0] if steps else "")
 
 

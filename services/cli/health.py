@@ -59,6 +59,8 @@ def print_health(answer: Mapping[str, Any]) -> None:
         print(f"- {safe(reason)}")
     if answer["next_step"]:
         print(f"next: {safe(answer['next_step'])}")
+    for pair in answer.get("review") or ():
+        print(f"? {safe(pair['src'])} contradicts {safe(pair['dst'])} ({pair['weight']:.2f}): {safe(pair['reason'])}")
     if answer["history"]:
         rows = [
             (

@@ -81,7 +81,7 @@ async def _latest(request: Request, principal: Principal) -> Response:
         crew_id=_crew(principal, params),
         profile=cast(Profile, profile),
         history_days=days,
-        crews=principal.role.administers,
+        administers=principal.role.administers,
     )
     return Response(found.model_dump_json(), media_type="application/json")
 

@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from crew_journal.schemas.api import HealthAnswer, HealthSnapshot
+from crew_journal.schemas.api import HealthAnswer, HealthSnapshot, ProposedContradiction
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules.health import band_of
 from crew_journal.schemas.timestamps import format_ms
-from crew_journal.schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS
+from crew_journal.schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
 from crew_journal.services.memory.sweep_now import SweepNow
 
 Profile = Literal["seed", "legacy"]
@@ -34,6 +34,11 @@ _CREWS: Final = (
     f"SELECT DISTINCT crew_id FROM {HEALTH_SNAPSHOTS} WHERE workspace_id = ? AND crew_id IS NOT NULL ORDER BY 1"
 )
 _EVER: Final = ""
+REVIEW_MAX: Final = 20
+"""Proposed contradictions that are named; judging those brings up the next."""
+_REVIEW: Final = f"""SELECT src_entry_id, dst_entry_id, weight, reason FROM {RELATIONS}
+    WHERE workspace_id = $workspace AND relation = 'contradicts' AND state = 'proposed'
+      AND ($crew IS NULL OR crew_id = $crew) ORDER BY weight DESC, seq DESC LIMIT {REVIEW_MAX}"""
 
 
 class MemoryHealth:
@@ -66,7 +71,7 @@ class MemoryHealth:
         crew_id: str | None = None,
         profile: Profile = "seed",
         history_days: int = 0,
-        crews: bool = False,
+        administers: bool = False,
     ) -> HealthAnswer:
         """The latest snapshot of a workspace or crew.
 
@@ -75,14 +80,14 @@ class MemoryHealth:
             crew_id: The crew; the workspace as a whole if None.
             profile: Which formulas.
             history_days: Also the snapshots of so many days, newest first.
-            crews: Whether to name the crews that have snapshots.
+            administers: Whether to name the crews that have snapshots and the contradictions to be judged.
         """
         found = await self._read(workspace_id, crew_id, _EVER, 1)
         history: Sequence[Sequence[Any]] = ()
         if history_days:
             since = (self._clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
             history = await self._read(workspace_id, crew_id, since, history_days)
-        known = await asyncio.to_thread(self._views.rows, _CREWS, [workspace_id]) if crews else []
+        crews, review = await asyncio.to_thread(self._named, workspace_id, crew_id) if administers else (None, None)
         snapshot = _snapshot(found[0], profile) if found else None
         return HealthAnswer(
             **(snapshot.model_dump() if snapshot is not None else {"status": "no snapshot yet"}),
@@ -90,10 +95,21 @@ class MemoryHealth:
             crew_id=crew_id,
             profile=profile,
             embedder=dict(self._embedder(workspace_id)),
-            crews=tuple(name for (name,) in known) if crews else None,
+            crews=crews,
+            review=review,
             history=tuple(_snapshot(row, profile) for row in history),
             hint="" if found else "it is measured every night; `crew-journal health --recompute` measures it now",
             view_seq=self._views.view_seq(HEALTH_PROJECTION),
+        )
+
+    def _named(
+        self, workspace_id: str, crew_id: str | None
+    ) -> tuple[tuple[str, ...], tuple[ProposedContradiction, ...]]:
+        crews = tuple(str(name) for (name,) in self._views.rows(_CREWS, [workspace_id]))
+        proposed = self._views.rows(_REVIEW, {"workspace": workspace_id, "crew": crew_id})
+        return crews, tuple(
+            ProposedContradiction(src=src, dst=dst, weight=weight, reason=reason)
+            for src, dst, weight, reason in proposed
         )
 
     async def recompute(self, workspace_id: str) -> None:

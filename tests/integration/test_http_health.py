@@ -10,6 +10,8 @@ from support.memory_node import SWIFT
 from support.stack import Stack, running_stack
 
 from crew_journal.consumers.reactors.health import HealthReactor
+from crew_journal.schemas.events.derived import encode_link
+from crew_journal.schemas.events.envelope import LinkDerived
 from crew_journal.schemas.principal import Role
 
 
@@ -89,7 +91,7 @@ async def test_only_owner_and_admin_measure_and_an_agent_reads_its_own_workspace
             mine = await http.get("/v1/memory/health")
             assert mine.status_code == 200
             assert mine.json()["workspace_id"] == "acme"
-            assert mine.json()["crews"] is None
+            assert (mine.json()["crews"], mine.json()["review"]) == (None, None)
             assert (await http.get("/v1/memory/health", params={"crew_id": "core"})).status_code == 200
             assert (await http.get("/v1/memory/health", params={"crew_id": "other"})).status_code == 403
             assert (await http.get("/v1/memory/health", params={"workspace_id": "legacy"})).status_code == 403
@@ -105,6 +107,36 @@ async def test_what_cannot_be_asked_is_refused_with_a_hint(stack: Stack, bad: di
         answer = await http.get("/v1/memory/health", params=bad)
         assert answer.status_code == 400
         assert answer.json()["hint"]
+
+
+async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators(
+    stack: Stack, reactor: HealthReactor
+) -> None:
+    """Contract §9: contradictions > 0 always forces operator review."""
+    async with stack.http() as http:
+        place = {"workspace_id": "disputed"}
+        entries = [
+            {
+                "id": f"e{n}",
+                "entry_type": "peer.escalation",
+                "summary": f"the limit is {n} GB",
+                "crew_id": "core",
+                **place,
+            }
+            for n in (1, 2)
+        ]
+        first, second = (one["seq"] for one in (await http.post("/v1/journal", json=entries)).json()["entries"])
+        fact = LinkDerived(
+            0, "disputed", "e2", second, "e1", first, "contradicts", 0.8, 0, "link@1", "core", "1 and 2 GB"
+        )
+        sent = encode_link(fact, 1)
+        await stack.writer.publish(sent.subject, sent.body, sent.headers)
+        measured = (await http.post("/v1/memory/health", params=place)).json()
+        assert measured["counts"]["contradictions"] == 1
+        assert any("contradiction" in reason for reason in measured["reasons"])
+        assert measured["review"] == [{"src": "e2", "dst": "e1", "weight": 0.8, "reason": "1 and 2 GB"}]
+        other = (await http.get("/v1/memory/health", params={**place, "crew_id": "else"})).json()
+        assert other["review"] == []
 
 
 async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from Stemmer import Stemmer
 from support.embedding import QUICK, until
-from support.stack import HOT_INDEX_BYTES, _feed
+from support.stack import HOT_INDEX_BYTES, _feed, end_feed
 from support.views import MEMORY_MB
 
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
@@ -237,6 +237,4 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
         finally:
             for reactor in made[0].reactors:
                 await reactor.stop()
-            feed.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feed
+            await end_feed(feed)

@@ -197,6 +197,13 @@ async def _feed(client: Connection, host: Host) -> None:
             await found.ack()
 
 
+async def end_feed(feed: asyncio.Task[None]) -> None:
+    """Cancel until it ends: ``wait_for`` of Python 3.11, inside ``fetch``, now and then swallows a cancellation."""
+    while not feed.done():
+        feed.cancel()
+        await asyncio.wait({feed}, timeout=10 * FETCH_WAIT_S)
+
+
 @asynccontextmanager
 async def running_stack(
     data_dir: Path, *, limits: HttpLimits | None = None, tail_queue: int | None = None
@@ -268,6 +275,4 @@ async def running_stack(
             yield Stack(server.url, owner, services, tokens, store, node, server, client, writer)
         finally:
             await server.stop()
-            feed.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feed
+            await end_feed(feed)

@@ -134,7 +134,7 @@ def test_proposed_contradictions_ask_for_an_operator_whatever_the_band() -> None
     assert verdict.reasons == (
         "2 proposed contradictions wait for an operator: only one of the two entries can be right",
     )
-    assert "review" in verdict.next_step
+    assert "unrelate" in verdict.next_step
 
 
 # the legacy profile

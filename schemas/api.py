@@ -203,6 +203,28 @@ class UsedAnswer(Answer):
     already: bool
 
 
+class Nudge(Answer):
+    """Text for the user turn, marked so that ``strip_nudges`` takes it out of what a model answers."""
+
+    kind: str
+    text: str
+
+
+class NudgesAnswer(Answer):
+    """What is due and was not offered to this session before."""
+
+    nudges: tuple[Nudge, ...]
+    view_seq: int
+
+
+class WorkspaceSettingsAnswer(Answer):
+    """Settings of a workspace."""
+
+    workspace_id: str
+    cost_nudge_usd: float
+    view_seq: int
+
+
 class TokenRequest(BaseModel):
     """What a new token is bound to."""
 

@@ -52,6 +52,10 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   seq)``: the last registration of each.
 - ``embedding_models(model, embedder, state VARCHAR, dropped_seq, seq UBIGINT)``: ``state`` as in ``ModelState``;
   ``dropped_seq`` is the last drop (0 if none): what is filled after it is filled anew; ``seq`` the last decision.
+- ``nudges_offered(workspace_id, agent_id, session_id, kind VARCHAR, offered_ms BIGINT, seq UBIGINT)``: the first offer of
+  each kind to each session of an agent.
+- ``workspace_settings(workspace_id VARCHAR, cost_nudge_usd DOUBLE, settings VARCHAR`` (JSON text)``, seq UBIGINT)``: the
+  last configuration of each workspace that has one.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
   VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded.
 - ``memory_health_snapshots``: one row per (workspace, crew, day), crew NULL for the workspace as a whole: ``workspace_id,
@@ -76,6 +80,8 @@ TOKEN_BITS: Final = "entry_token_bits"
 IMPORTANCE: Final = "memory_importance"
 DECAYS: Final = "memory_decays"
 SWEEPS: Final = "memory_sweeps"
+NUDGES_OFFERED: Final = "nudges_offered"
+WORKSPACE_SETTINGS: Final = "workspace_settings"
 RELATIONS: Final = "memory_relations"
 AGENTS: Final = "agents"
 CREWS: Final = "crews"
@@ -103,6 +109,7 @@ VECTORS_PROJECTION: Final = "vectors"
 ACTIVATIONS_PROJECTION: Final = "activations"
 IMPORTANCE_PROJECTION: Final = "importance"
 SWEEPS_PROJECTION: Final = "sweeps"
+NUDGES_PROJECTION: Final = "nudges"
 RELATIONS_PROJECTION: Final = "relations"
 AGENTS_PROJECTION: Final = "agents"
 TURNS_PROJECTION: Final = "turns"

@@ -23,6 +23,7 @@ from crew_journal.services.cli.health import health
 from crew_journal.services.cli.importing import import_command
 from crew_journal.services.cli.journal import list_entries, tail
 from crew_journal.services.cli.memory import priority, run_sweep
+from crew_journal.services.cli.nudges import nudges
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
@@ -32,6 +33,7 @@ from crew_journal.services.cli.relations import graph, relate, unrelate
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
+from crew_journal.services.cli.workspace import app as workspace
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
@@ -61,6 +63,7 @@ app.command("unrelate")(unrelate)
 app.command("graph")(graph)
 app.command("priority")(priority)
 app.command("sweep")(run_sweep)
+app.command("nudges")(nudges)
 app.command("eval")(evaluate)
 app.command("schema")(schema)
 app.command("status")(status)
@@ -75,6 +78,7 @@ app.add_typer(embedder, name="embedder")
 app.add_typer(embeddings, name="embeddings")
 app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
+app.add_typer(workspace, name="workspace")
 
 
 def _print_version(wanted: bool) -> None:

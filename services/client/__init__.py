@@ -1,6 +1,11 @@
-"""The client of Crew Journal: ``CrewJournal`` (sync) and ``AsyncCrewJournal``; needs only schemas and httpx."""
+"""The client of Crew Journal: ``CrewJournal`` (sync) and ``AsyncCrewJournal``; needs only schemas and httpx.
 
+``strip_injected`` (both), ``strip_nudges`` and ``strip_recalled_memory`` take out of a model's answer what its prompt was
+given by us.
+"""
+
+from crew_journal.schemas.rules.stripping import strip_injected, strip_nudges, strip_recalled_memory
 from crew_journal.services.client.aio import AsyncCrewJournal
 from crew_journal.services.client.sync import CrewJournal
 
-__all__ = ["AsyncCrewJournal", "CrewJournal"]
+__all__ = ["AsyncCrewJournal", "CrewJournal", "strip_injected", "strip_nudges", "strip_recalled_memory"]

@@ -22,6 +22,7 @@ from crew_journal.schemas.api import (
     EntriesAnswer,
     EntryRecord,
     HealthAnswer,
+    Nudge,
     PriorityAnswer,
     RecallAnswer,
     Receipt,
@@ -32,6 +33,7 @@ from crew_journal.schemas.api import (
     TokenCreatedAnswer,
     TokenRecord,
     UsedAnswer,
+    WorkspaceSettingsAnswer,
 )
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
@@ -191,6 +193,24 @@ class AsyncCrewJournal(AsyncRelationCalls):
     async def sweep(self, sweep: str, *, workspace_id: str | None = None) -> SweepAnswer:
         """Run a sweep now (OWNER, ADMIN): decay, health or index; returns when its tick is folded."""
         return await self._run(core.sweep({"sweep": sweep, "workspace_id": workspace_id}))
+
+    async def nudges(self, session_id: str, **given: object) -> tuple[Nudge, ...]:
+        """Nudges for the user turn of a session, each kind once; ``given`` are the fields of POST /v1/nudges."""
+        return await self._run(core.nudges(session_id, given))
+
+    async def workspace_settings(
+        self, *, workspace_id: str | None = None, min_seq: int | None = None
+    ) -> WorkspaceSettingsAnswer:
+        """The settings of a workspace."""
+        return await self._run(core.workspace_settings({"workspace_id": workspace_id, "min_seq": min_seq}))
+
+    async def configure_workspace(
+        self, *, cost_nudge_usd: float, workspace_id: str | None = None
+    ) -> WorkspaceSettingsAnswer:
+        """Change them; ``view_seq`` of the answer is the sequence of the change."""
+        return await self._run(
+            core.configure_workspace({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
+        )
 
     async def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
         """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""

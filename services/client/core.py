@@ -25,6 +25,8 @@ from crew_journal.schemas.api import (
     EntryAnswer,
     EntryRecord,
     HealthAnswer,
+    Nudge,
+    NudgesAnswer,
     PriorityAnswer,
     RecallAnswer,
     Receipt,
@@ -35,6 +37,7 @@ from crew_journal.schemas.api import (
     TokenRecord,
     TokensAnswer,
     UsedAnswer,
+    WorkspaceSettingsAnswer,
 )
 from crew_journal.schemas.api_relations import AgentAnswer, GraphAnswer, RelationAnswer
 from crew_journal.schemas.entry import JournalEntry
@@ -195,6 +198,24 @@ def sweep(given: Mapping[str, object]) -> Steps[SweepAnswer]:
     """POST a sweep that is to run now."""
     body = {name: value for name, value in given.items() if value is not None}
     return (yield from _ask(Request("POST", "/v1/admin/sweeps", json=body, repeatable=False), SweepAnswer))
+
+
+def nudges(session_id: str, given: Mapping[str, object]) -> Steps[tuple[Nudge, ...]]:
+    """POST for nudges; repeated after a lost answer it gives none, which is the point."""
+    body = {"session_id": session_id, **{name: value for name, value in given.items() if value is not None}}
+    answer = yield from _ask(Request("POST", "/v1/nudges", json=body), NudgesAnswer)
+    return answer.nudges
+
+
+def workspace_settings(given: Mapping[str, object]) -> Steps[WorkspaceSettingsAnswer]:
+    """GET the settings of a workspace."""
+    return (yield from _ask(Request("GET", "/v1/workspace/settings", params_of(given)), WorkspaceSettingsAnswer))
+
+
+def configure_workspace(given: Mapping[str, object]) -> Steps[WorkspaceSettingsAnswer]:
+    """PUT them, whole: doing it twice changes nothing more."""
+    body = {name: value for name, value in given.items() if value is not None}
+    return (yield from _ask(Request("PUT", "/v1/workspace/settings", json=body), WorkspaceSettingsAnswer))
 
 
 def used(receipt: str, entry_ids: Sequence[str] | None) -> Steps[UsedAnswer]:

@@ -18,6 +18,7 @@ from crew_journal.services.http.routes_embeddings import embedding_routes
 from crew_journal.services.http.routes_health import health_routes
 from crew_journal.services.http.routes_index import index_routes
 from crew_journal.services.http.routes_journal import journal_routes
+from crew_journal.services.http.routes_nudges import nudge_routes
 from crew_journal.services.http.routes_recall import recall_routes
 from crew_journal.services.http.routes_relations import agent_routes, relation_routes
 from crew_journal.services.http.routes_status import status_routes
@@ -44,6 +45,7 @@ def create_app(services: AppServices) -> FastAPI:
         relation_routes(),
         agent_routes(),
         recall_routes(),
+        nudge_routes(),
         health_routes(),
         status_routes(),
         admin_routes(),

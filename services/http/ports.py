@@ -16,12 +16,14 @@ from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
@@ -193,4 +195,6 @@ class AppServices:
     relations: Relations
     graph: GraphQueries
     agents: Agents
+    nudges: NudgeService
+    workspace_settings: WorkspaceSettingsService
     limits: HttpLimits = field(default_factory=HttpLimits)

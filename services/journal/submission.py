@@ -23,11 +23,14 @@ from crew_journal.schemas.catalogue import Publisher, info_of
 from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
 from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.rules.stripping import strip_record
 from crew_journal.schemas.settings import DEFAULT_WORKSPACE
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.services.journal.plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
+ANSWER_TYPE: Final = "chat.agent_response"
+"""What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
 
@@ -54,12 +57,17 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     except InvalidEntry as error:
         rest = _problems_beside_the_workspace(principal, record, now, prefix)
         raise InvalidEntry((*error.problems, *rest)) from None
+    if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
+        # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
+        return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
     return accept_plain(record, now) or _accept_checked(principal, record, now, prefix)
 
 
-def _accept_checked(principal: Principal, record: dict[str, Any], now: datetime, prefix: str) -> Accepted:
+def _accept_checked(
+    principal: Principal, record: dict[str, Any], now: datetime, prefix: str, content: str | None = None
+) -> Accepted:
     given_id = "id" in record
-    content = content_hash(record, prefix)
+    content = content or content_hash(record, prefix)
     if not given_id:
         record["id"] = "j_" + uuid7().hex  # as ids.mint_entry_id, at a sixth of its cost
     if "ts" not in record:

@@ -15,6 +15,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
@@ -22,6 +23,7 @@ from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.search_log import SearchLog
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.node_status import as_json
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.recall import Observer
@@ -39,6 +41,8 @@ class Memory:
     relations: Relations
     agents: Agents
     reindexing: Reindexing
+    nudges: NudgeService
+    workspace_settings: WorkspaceSettingsService
 
     @property
     def observers(self) -> list[Observer]:
@@ -83,4 +87,6 @@ async def start_memory(
         relations=Relations(views, queries, journal),
         agents=Agents(views, journal),
         reindexing=Reindexing(journal, views, clock=clock),
+        nudges=NudgeService(views, journal, clock=clock),
+        workspace_settings=WorkspaceSettingsService(views, journal),
     )

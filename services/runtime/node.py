@@ -56,7 +56,7 @@ from crew_journal.services.journal.writer import Writer
 from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
-from crew_journal.services.node_status import Node, NodeParts, as_json
+from crew_journal.services.node_status import Node, NodeParts
 from crew_journal.services.operations import OperationParts, Operations, Progress
 from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
@@ -66,6 +66,7 @@ from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding, cancel
+from crew_journal.services.runtime.figures import fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling
 from crew_journal.services.runtime.memory import start_memory
 from crew_journal.services.runtime.static_table import StaticTable
@@ -257,7 +258,7 @@ class Runtime:
                 kind_of=kind_of,
                 aliases={"minilm": MODEL_ID},
                 outcomes=embedding.outcomes,
-                filling=lambda: _fillings(filling),
+                filling=lambda: fillings(filling),
                 settled=recall.settled,
                 comparison=ModelComparison(
                     store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)
@@ -276,13 +277,13 @@ class Runtime:
                 projections={projection.name: projection.version for projection in host.projections},
                 stream=lambda: stream_figures(client),
                 broker=self._broker_figures,
-                connection=lambda: _mapping(client.state),
-                folding=lambda: _mapping(host.status()),
-                feed=lambda: _mapping(feed.status()),
-                reactors=lambda: self._reactor_figures(filling),
+                connection=lambda: mapping(client.state),
+                folding=lambda: mapping(host.status()),
+                feed=lambda: mapping(feed.status()),
+                reactors=lambda: reactor_figures(filling, self._reactors),
                 embedder=embedding.figures,
                 stream_trouble=lambda: stream_watch.trouble,
-                canary=lambda: _mapping(canary.outcome),
+                canary=lambda: mapping(canary.outcome),
                 cache=recall.figures,
                 memory=memory.figures,
             ),
@@ -309,6 +310,8 @@ class Runtime:
                 health=health,
                 sweeps=memory.sweep_now,
                 reindexing=memory.reindexing,
+                nudges=memory.nudges,
+                workspace_settings=memory.workspace_settings,
                 limits=HttpLimits.of(settings),
             )
         )
@@ -375,7 +378,7 @@ class Runtime:
         memory_mb = self._settings.duckdb_memory_mb
 
         async def rebuild_views(names: Sequence[str] | None, progress: Progress) -> Mapping[str, Any]:
-            return _mapping(await rebuild(host, source, memory_mb=memory_mb, names=names, progress=progress))
+            return mapping(await rebuild(host, source, memory_mb=memory_mb, names=names, progress=progress))
 
         async def verify_views(progress: Progress) -> Mapping[str, Any]:
             results = await verify(host, source, memory_mb=memory_mb, progress=progress)
@@ -396,17 +399,4 @@ class Runtime:
     def _broker_figures(self) -> Mapping[str, Any]:
         if self._broker is None:
             return {"managed": False, "url": self._nats[0], "durability": "unknown"}
-        return {"managed": True, **_mapping(self._broker.status())}
-
-    async def _reactor_figures(self, filling: Filling) -> list[Mapping[str, Any]]:
-        models = [{**_mapping(await one.status()), "model": model} for model, one in filling.reactors.items()]
-        return [*models, *[_mapping(await reactor.status()) for reactor in self._reactors]]
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    figures: dict[str, Any] = as_json(value)
-    return figures
-
-
-async def _fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:
-    return {model: _mapping(await reactor.status()) for model, reactor in filling.reactors.items()}
+        return {"managed": True, **mapping(self._broker.status())}

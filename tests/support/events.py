@@ -28,6 +28,7 @@ from crew_journal.schemas.events.control import (
     HealthRecorded,
     MemoryReferenced,
     MemorySearched,
+    NudgeOffered,
     PriorityChanged,
     ReferencedEntry,
     ReindexRequested,
@@ -37,6 +38,7 @@ from crew_journal.schemas.events.control import (
     SweepTicked,
     TokenCreated,
     TokenRevoked,
+    WorkspaceConfigured,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.envelope import LinkDerived, TokenBitsDerived, VectorDerived
@@ -327,6 +329,17 @@ _CONTROLS = st.one_of(
     ),
     st.builds(
         DeadLetterRetried, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3), new_seq=st.just(9)
+    ),
+    st.builds(
+        NudgeOffered,
+        agent_id=st.sampled_from(["a1", "a2"]),
+        session_id=st.sampled_from(["s1", "s2"]),
+        kind=st.sampled_from(["memory", "cost"]),
+    ),
+    st.builds(
+        WorkspaceConfigured,
+        cost_nudge_usd=st.sampled_from([0.0, 1.0, 2.5]),
+        settings=st.sampled_from([{}, {"n": 2**70, "a": [1]}]),
     ),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )

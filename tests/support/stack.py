@@ -40,12 +40,14 @@ from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
@@ -266,6 +268,8 @@ async def running_stack(
             priorities=Priorities(journal, store),
             timekeeper=Sweeps(journal, store, clock=lambda: datetime.now(UTC)),
             render=RenderService(recall, references.used),
+            nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
+            workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),
         )
         feed = asyncio.create_task(_feed(client, host))

@@ -1,0 +1,224 @@
+"""When an agent is nudged, and in which words: contract §10; seed 1, "In-session memory nudge".
+
+Invariants: pure; instants are milliseconds since the epoch and compared as numbers ([TRAP] §9: compared as text, a window
+of 24 h stretched to the start of the day); no call is paid for twice, however many entries tell of it. A nudge is for the
+user turn, never for the cached system prompt, and it is marked, so that ``stripping.strip_nudges`` finds it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+VERSION: Final = 1
+
+NudgeKind = Literal["memory", "cost"]
+KINDS: Final[tuple[NudgeKind, ...]] = ("memory", "cost")
+
+MEMORY_THRESHOLD: Final = 30
+"""Entries since the last update of the memory (seed 1; contract §0, row 3)."""
+MEMORY_MARKERS: Final = ("memory.updated", "summary.generated")
+"""Either resets the count (contract §0, row 3); they are no entries themselves."""
+MEMORY_FALLBACK_MS: Final = 30 * 86_400_000
+"""Without a marker the last 30 days count."""
+COST_WINDOW_MS: Final = 86_400_000
+"""The trailing 24 hours."""
+COST_DEFAULT_USD: Final = 1.0
+"""Above it the cost nudge is due, unless the workspace says otherwise (contract §0, row 4)."""
+COST_TYPES: Final = ("llm.call", "cost.incurred")
+USD_FIELDS: Final = ("cost_usd", "usd")
+"""Fields of the payload that tell a price in US dollars; the first number counts."""
+TOKEN_FIELDS: Final = ("tokens", "total_tokens")
+"""Fields that tell all tokens of a call; the first number counts."""
+TOKEN_PARTS: Final = (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens"))
+"""Fields that tell them in parts; the first pair with a number counts."""
+CALL_FIELDS: Final = ("call_id", "llm_call_id", "parent_entry_id")
+"""Fields of payload or refs by which a cost names its call: the call's own ``call_id``, or the id of its entry."""
+
+TAG: Final = "memory-nudge"
+
+
+@dataclass(frozen=True, slots=True)
+class CostEntry:
+    """An entry of ``COST_TYPES``.
+
+    Attributes:
+        entry_id: Its id.
+        entry_type: llm.call or cost.incurred.
+        trace_id: Its run, if it has one.
+        span_id: Its span, if it has one.
+        payload: Its payload.
+        refs: Its refs.
+    """
+
+    entry_id: str
+    entry_type: str
+    trace_id: str | None
+    span_id: str | None
+    payload: Mapping[str, Any]
+    refs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What an agent spent: model calls, tokens, US dollars."""
+
+    calls: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclass(slots=True)
+class _Call:
+    usd: float | None = None
+    tokens: float | None = None
+    booked_usd: float | None = None
+    booked_tokens: float | None = None
+
+
+@dataclass(slots=True)
+class _Calls:
+    found: list[_Call] = field(default_factory=list)
+    by_name: dict[tuple[str, ...], _Call] = field(default_factory=dict)
+
+
+def spending(entries: Iterable[CostEntry]) -> Spending:
+    """What these entries say was spent, each call once.
+
+    A call may be told of twice: by ``llm.call`` and by ``cost.incurred``. A cost belongs to a call if it names its
+    ``call_id``, its entry, or has its span; then the call's own price counts, and the cost's where the call tells none. Of
+    costs that name no call nobody can know whether they are calls told of again: they count as far as they exceed
+    the calls that told a price and that no cost names. So nothing counts twice, and the sum is never more than was spent.
+    """
+    listed = list(entries)
+    calls = _Calls()
+    for entry in listed:
+        if entry.entry_type == "llm.call":
+            _add_call(calls, entry)
+    loose_usd = loose_tokens = 0.0
+    loose = 0
+    for entry in listed:
+        if entry.entry_type != "cost.incurred":
+            continue
+        usd, tokens = usd_of(entry.payload), tokens_of(entry.payload)
+        call = next((calls.by_name[name] for name in _names(entry) if name in calls.by_name), None)
+        if call is None:
+            loose += 1
+            loose_usd += usd or 0.0
+            loose_tokens += tokens or 0.0
+        else:
+            call.booked_usd = (call.booked_usd or 0.0) + (usd or 0.0)
+            call.booked_tokens = max(call.booked_tokens or 0.0, tokens or 0.0)
+    settled_usd = settled_tokens = open_usd = open_tokens = 0.0
+    for call in calls.found:
+        if call.booked_usd is None:
+            open_usd += call.usd or 0.0
+            open_tokens += call.tokens or 0.0
+        else:
+            settled_usd += call.usd if call.usd is not None else call.booked_usd
+            settled_tokens += call.tokens if call.tokens is not None else call.booked_tokens or 0.0
+    return Spending(
+        calls=len(calls.found) or loose,
+        tokens=round(settled_tokens + max(open_tokens, loose_tokens)),
+        usd=settled_usd + max(open_usd, loose_usd),
+    )
+
+
+def _add_call(calls: _Calls, entry: CostEntry) -> None:
+    call_id = _text(entry.payload.get("call_id")) or _text(entry.refs.get("call_id"))
+    known = calls.by_name.get(("call", call_id)) if call_id else None
+    if known is None:
+        known = _Call()
+        calls.found.append(known)
+    known.usd = _larger(known.usd, usd_of(entry.payload))
+    known.tokens = _larger(known.tokens, tokens_of(entry.payload))
+    calls.by_name.setdefault(("call", entry.entry_id), known)
+    if call_id:
+        calls.by_name[("call", call_id)] = known
+    if entry.span_id:
+        calls.by_name.setdefault(("span", entry.trace_id or "", entry.span_id), known)
+
+
+def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
+    """The names by which a cost may mean a call, the surest first."""
+    for source in (entry.payload, entry.refs):
+        for name in CALL_FIELDS:
+            if (named := _text(source.get(name))) is not None:
+                yield ("call", named)
+    if entry.span_id:
+        yield ("span", entry.trace_id or "", entry.span_id)
+
+
+def usd_of(payload: Mapping[str, Any]) -> float | None:
+    """The price a payload tells; None if it tells none that is a finite number from 0."""
+    return next((found for name in USD_FIELDS if (found := _number(payload.get(name))) is not None), None)
+
+
+def tokens_of(payload: Mapping[str, Any]) -> float | None:
+    """The tokens a payload tells, whole or in parts; None if it tells none."""
+    for name in TOKEN_FIELDS:
+        if (found := _number(payload.get(name))) is not None:
+            return found
+    for pair in TOKEN_PARTS:
+        parts = [found for name in pair if (found := _number(payload.get(name))) is not None]
+        if parts:
+            return sum(parts)
+    return None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _larger(known: float | None, told: float | None) -> float | None:
+    if known is None or told is None:
+        return told if known is None else known
+    return max(known, told)
+
+
+def memory_nudge(entries: int) -> str | None:
+    """The text, marked, if the agent wrote enough entries since its last update; None if not."""
+    if entries < MEMORY_THRESHOLD:
+        return None
+    return marked(
+        "memory",
+        f"You have {entries:,} new journal entries since your last memory update. Consider summarising what you’ve learned "
+        "with summary.generated so future sessions can recall it.",
+    )
+
+
+def cost_nudge(spent: Spending, threshold_usd: float) -> str | None:
+    """The text, marked, if more than the threshold was spent; None if not."""
+    if not spent.usd > threshold_usd:
+        return None
+    calls = f"{spent.calls:,} call{'' if spent.calls == 1 else 's'}"
+    return marked(
+        "cost",
+        f"Last 24h: {calls}, {token_text(spent.tokens)} tokens, ${spent.usd:,.2f}. Watch for runaway loops — the "
+        "consolidator will summarise this batch on the next tick.",
+    )
+
+
+def marked(kind: NudgeKind, text: str) -> str:
+    """A nudge's text in its tag."""
+    return f'<{TAG} kind="{kind}">{text}</{TAG}>'
+
+
+def token_text(tokens: int) -> str:
+    """``950``, ``12.5k``, ``3.4M``."""
+    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
+        if tokens >= size:
+            return f"{tokens / size:.1f}{unit}"
+    return str(tokens)

@@ -1,0 +1,46 @@
+"""``workspace settings``: what is decided for a whole workspace.
+
+Invariant: a change is an entry of the journal, and printed only after its ack.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+
+app = typer.Typer(help="Settings of a workspace, for OWNER and ADMIN.", no_args_is_help=True)
+
+
+@app.callback()
+def _workspace() -> None:
+    """Settings of a workspace, for OWNER and ADMIN."""
+
+
+@app.command("settings")
+def settings(
+    cost_nudge_usd: Annotated[
+        float | None,
+        typer.Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged."),
+    ] = None,
+    workspace: Workspace = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    url: Url = None,
+    token: Token = None,
+    json_output: Json = False,
+) -> None:
+    """Show the settings, or change what is given."""
+    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.output import emit, plain, print_pairs
+
+    with client(Where(data_dir, url, token)) as journal:
+        if cost_nudge_usd is None:
+            found = plain(journal.workspace_settings(workspace_id=workspace))
+        else:
+            found = plain(journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace))
+    if json_output:
+        emit(found)
+    else:
+        print_pairs(found)

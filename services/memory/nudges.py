@@ -1,0 +1,218 @@
+"""The use-case nudges: what an orchestrator is to tell an agent in the user turn, each kind once per session.
+
+Invariants: a nudge is published (``memory.nudge_offered``) before it is offered, under an id made of agent, session and
+kind, so of any number of concurrent requests, nodes and retries one gets it; what cannot be read or published is no
+nudge, never an error (contract §10). Advice is lost with a lost answer: it is never given twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
+from crew_journal.schemas.events.control import NudgeOffered
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.rules.nudges import (
+    COST_DEFAULT_USD,
+    COST_TYPES,
+    COST_WINDOW_MS,
+    KINDS,
+    MEMORY_FALLBACK_MS,
+    MEMORY_MARKERS,
+    CostEntry,
+    NudgeKind,
+    Spending,
+    cost_nudge,
+    memory_nudge,
+    spending,
+)
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.views import (
+    ENTRIES,
+    ENTRIES_PROJECTION,
+    NUDGES_OFFERED,
+    NUDGES_PROJECTION,
+    WORKSPACE_SETTINGS,
+)
+from crew_journal.services.memory.recorder import Recorder
+
+_OF_AGENT: Final = f"FROM {ENTRIES} WHERE workspace_id = ? AND agent_id = ? AND ts_ms <= ?"
+_MARKS: Final = ", ".join("?" * len(MEMORY_MARKERS))
+_LAST_MARKER: Final = (
+    f"SELECT ts_ms, seq {_OF_AGENT} AND entry_type IN ({_MARKS}) ORDER BY ts_ms DESC, seq DESC LIMIT 1"
+)
+_COUNT: Final = f"""SELECT count(*) {_OF_AGENT} AND NOT control AND entry_type NOT IN ({_MARKS})
+    AND (ts_ms > ? OR (ts_ms = ? AND seq > ?))"""
+_COSTS: Final = f"""SELECT id, entry_type, trace_id, span_id, payload, refs {_OF_AGENT} AND ts_ms > ?
+    AND entry_type IN ({", ".join("?" * len(COST_TYPES))}) ORDER BY seq"""
+_OFFERED: Final = f"SELECT kind FROM {NUDGES_OFFERED} WHERE workspace_id = ? AND agent_id = ? AND session_id = ?"
+_THRESHOLD: Final = f"SELECT cost_nudge_usd FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Nudge:
+    """One nudge: its kind, and its text for the user turn, marked."""
+
+    kind: NudgeKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nudges:
+    """What is offered now, and how far the views were that it was judged by."""
+
+    nudges: tuple[Nudge, ...]
+    view_seq: int
+
+
+class NudgeService:
+    """Offers nudges.
+
+    Args:
+        views: Entries, offers and settings.
+        journal: Records offers.
+        clock: The time now, UTC.
+        min_seq_wait_s: Seconds to wait for ``min_seq``.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        journal: Recorder,
+        *,
+        clock: Callable[[], datetime],
+        min_seq_wait_s: float = MIN_SEQ_WAIT_S,
+    ) -> None:
+        self._views = views
+        self._journal = journal
+        self._clock = clock
+        self._min_seq_wait_s = min_seq_wait_s
+
+    async def offer(
+        self,
+        principal: Principal,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        workspace: str | None = None,
+        min_seq: int | None = None,
+    ) -> Nudges:
+        """The nudges that are due and that this session has not had.
+
+        Args:
+            principal: Who asks: an agent for itself, an OWNER or ADMIN for any.
+            session_id: The session the nudges are for.
+            agent_id: The agent, for OWNER and ADMIN.
+            workspace: The workspace, for a token of all.
+            min_seq: Wait until the views have passed this sequence.
+
+        Raises:
+            NotAllowed: If the token is for another workspace or agent.
+            InvalidQuery: If nobody names an agent.
+            ViewsBehind: If ``min_seq`` was not reached in time.
+        """
+        workspace_id = principal.workspace(workspace)
+        agent = _agent_of(principal, agent_id)
+        needed = (ENTRIES_PROJECTION, NUDGES_PROJECTION)
+        if min_seq:
+            await self._views.wait_for(min_seq, self._min_seq_wait_s, *needed)
+        view_seq = self._views.view_seq(*needed)
+        due = await asyncio.to_thread(self._due, workspace_id, agent, session_id, to_ms(self._clock()))
+        offered = [nudge for nudge in due if await self._publish(workspace_id, agent, session_id, nudge.kind)]
+        return Nudges(tuple(offered), view_seq)
+
+    async def _publish(self, workspace_id: str, agent_id: str, session_id: str, kind: NudgeKind) -> bool:
+        """Whether this request is the one that may offer it."""
+        try:
+            recorded = await self._journal.record(
+                workspace_id,
+                NudgeOffered(agent_id=agent_id, session_id=session_id, kind=kind),
+                summary=f"A {kind} nudge was offered to {agent_id}",
+                entry_id=offer_id(agent_id, session_id, kind),
+                agent_id=agent_id,
+            )
+        except CrewJournalError as error:
+            _log.warning("nudge_not_published", kind=kind, error=type(error).__name__)
+            return False
+        return not recorded.duplicate
+
+    # in a worker thread
+
+    def _due(self, workspace_id: str, agent_id: str, session_id: str, now_ms: int) -> list[Nudge]:
+        try:
+            had = {row[0] for row in self._views.rows(_OFFERED, [workspace_id, agent_id, session_id])}
+        except Exception:  # whatever fails: no nudge (contract §10), and the agent's run goes on
+            _log.exception("nudges_not_judged")
+            return []
+        texts: dict[NudgeKind, Callable[[], str | None]] = {
+            "memory": lambda: memory_nudge(self._entries(workspace_id, agent_id, now_ms)),
+            "cost": lambda: cost_nudge(self._spent(workspace_id, agent_id, now_ms), self._threshold(workspace_id)),
+        }
+        due = []
+        for kind in KINDS:
+            if kind in had:
+                continue
+            try:
+                text = texts[kind]()
+            except Exception:
+                _log.exception("nudge_not_judged", kind=kind)
+                continue
+            if text is not None:
+                due.append(Nudge(kind, text))
+        return due
+
+    def _entries(self, workspace_id: str, agent_id: str, now_ms: int) -> int:
+        """The agent's entries after its last marker, in order of time and then arrival."""
+        of_agent = [workspace_id, agent_id, now_ms]
+        marker = self._views.rows(_LAST_MARKER, [*of_agent, *MEMORY_MARKERS])
+        since, after = marker[0] if marker else (now_ms - MEMORY_FALLBACK_MS, 0)
+        return int(self._views.rows(_COUNT, [*of_agent, *MEMORY_MARKERS, since, since, after])[0][0])
+
+    def _spent(self, workspace_id: str, agent_id: str, now_ms: int) -> Spending:
+        rows = self._views.rows(_COSTS, [workspace_id, agent_id, now_ms, now_ms - COST_WINDOW_MS, *COST_TYPES])
+        return spending(
+            CostEntry(entry_id, kind, trace_id, span_id, _object(payload), _object(refs))
+            for entry_id, kind, trace_id, span_id, payload, refs in rows
+        )
+
+    def _threshold(self, workspace_id: str) -> float:
+        found = self._views.rows(_THRESHOLD, [workspace_id])
+        return float(found[0][0]) if found else COST_DEFAULT_USD
+
+
+def offer_id(agent_id: str, session_id: str, kind: NudgeKind) -> str:
+    """The id of an offer within its workspace: the same for the same agent, session and kind."""
+    name = "\0".join((agent_id, session_id, kind)).encode()
+    return f"nudge_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
+
+
+def _agent_of(principal: Principal, named: str | None) -> str:
+    if principal.role.administers:
+        if agent := named or principal.agent_id:
+            return agent
+        raise InvalidQuery("nudges are for an agent", hint="name it in agent_id", field="agent_id")
+    assert principal.agent_id is not None  # roles that do not administer are bound to an agent
+    if named and named != principal.agent_id:
+        raise NotAllowed(
+            "the token is bound to another agent_id",
+            hint="leave agent_id out or use that one's token",
+            field="agent_id",
+        )
+    return principal.agent_id
+
+
+def _object(text: str) -> dict[str, Any]:
+    parsed = orjson.loads(text)
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,30 @@
+"""What the node's parts say of themselves, as ``status`` shows it.
+
+Invariant: reading figures changes nothing and waits for nothing but an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crew_journal.consumers.reactor import Reactor
+from crew_journal.services.node_status import as_json
+from crew_journal.services.runtime.filling import Filling
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """Any figures as JSON."""
+    figures: dict[str, Any] = as_json(value)
+    return figures
+
+
+async def fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:
+    """How the filling of each model is doing."""
+    return {model: mapping(await reactor.status()) for model, reactor in filling.reactors.items()}
+
+
+async def reactor_figures(filling: Filling, reactors: Sequence[Reactor]) -> list[Mapping[str, Any]]:
+    """How the reactors are doing, those that fill a model first."""
+    models = [{**mapping(await one.status()), "model": model} for model, one in filling.reactors.items()]
+    return [*models, *[mapping(await reactor.status()) for reactor in reactors]]

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from support.embedding import until
+from support.minilm import minilm_cache
 from support.nats import nats_binary
 from support.ollama_server import OllamaServer
 
+from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.schemas.errors import (
     CrewJournalError,
     EmbedderError,
@@ -122,6 +124,7 @@ async def running(data_dir: Path, server: OllamaServer, embedder: EmbedderKind =
         embedder=embedder,
         ollama_host=server.url,
         ollama_model=RED,
+        cache_dir=minilm_cache().parent,
         durability="interval",
         nats_server=nats_binary().path,
     )
@@ -203,6 +206,24 @@ async def test_a_switch_outlives_a_restart_whatever_kind_the_setting_names(
         status = await journal.client.status()
         assert (status["embedder"]["kind"], status["embedder"]["model"]) == ("ollama", BLUE)
         assert {one["model"] for one in status["reactors"] if one["name"].startswith("embed@")} == {RED, BLUE}
+
+
+async def test_the_embedded_model_is_filled_beside_one_of_ollamas(tmp_path: Path, server: OllamaServer) -> None:
+    async with running(tmp_path, server) as journal:
+        await journal.escalate(0, 5)
+        added = await journal.client.add_model("minilm")
+        assert (added["model"], added["dim"]) == (MODEL_ID, 384)
+        await journal.until_vectors(MODEL_ID, 5)
+        server.stop()  # what is active needs no server
+        await journal.client.activate_model("minilm")
+        assert await journal.top("which valve is stuck?") == (MODEL_ID, None)
+        status = await journal.client.status()
+        assert (status["embedder"]["kind"], status["embedder"]["mode"]) == ("minilm", "vector")
+    server.start()
+    async with running(tmp_path, server) as journal:
+        assert await journal.top("which valve is stuck?") == (MODEL_ID, None)
+        await journal.client.activate_model(RED)
+        assert await journal.top("which valve is stuck?") == (RED, None)
 
 
 async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, server: OllamaServer) -> None:
@@ -315,7 +336,16 @@ async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(
         await journal.until_vectors(BLUE, 20)
         with pytest.raises(NotFound, match="no recall was logged"):
             await collected(journal, RED, BLUE)
-        for number, query in enumerate(["the valve is stuck", "which pump", "the valve is stuck"]):
+        assert await journal.top("the valve is stuck") == (RED, None)  # the service logs it, the first of its second
+
+        async def logged() -> bool:
+            try:
+                return bool(await collected(journal, RED, RED))
+            except NotFound:
+                return False
+
+        await until(logged, "the recall in the log")
+        for number, query in enumerate(["which pump", "the valve is stuck"]):
             seq = await journal.log_query(query, number)
         await journal.client.count(min_seq=seq)
         server.biased = BLUE  # it now likes other directions for queries alone, so the two must differ

@@ -1,4 +1,4 @@
-"""``python -m bench [publish|replay|recall|freshness|memory|injection|all] [--quick]``: one JSON document on stdout."""
+"""``python -m bench [NAME|all] [--quick]``: one JSON document on stdout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uvloop
 
 from bench.figures import Report, say
 
-BENCHES: Final = ("publish", "replay", "recall", "freshness", "memory", "injection")
+BENCHES: Final = ("publish", "replay", "recall", "freshness", "memory", "injection", "quality")
 
 
 def measure(name: str, quick: bool) -> Report:

@@ -3,7 +3,7 @@
 The formula and its evidence: facts/conversational-recall.md and docs/conversational.md; the constants are the recipe's.
 
 Invariants: what is said here is said of turns of conversation alone. Turns only change places among themselves: every
-other entry keeps exactly the rank that plain fusion (.4 lexical, .6 dense) gives it, ties aside. Everything is seen
+other entry keeps exactly the rank that ``robust`` gives it, ties aside. Everything is seen
 through the scope, neighbours included, and the shares of a hit sum up to its score.
 """
 
@@ -18,11 +18,13 @@ import numpy.typing as npt
 from crew_journal.schemas.rules.dates import DAY_MS, Days
 from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
 from crew_journal.services.query.documents import SPOKEN_BY_USER
+from crew_journal.services.query.features import features_of
 from crew_journal.services.query.fusion import weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_arm import Around, LateQuery, late_values
-from crew_journal.services.query.recipes import ConversationWeights
+from crew_journal.services.query.recipes import ConversationWeights, Recipe
 from crew_journal.services.query.scoped import ScopedDocuments
+from crew_journal.services.query.session_rules import rule_shares
 from crew_journal.services.query.sessions import neighbours
 
 __all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "place_among", "union", "with_next_turns"]
@@ -100,8 +102,7 @@ def conversation_shares(
     scoped: ScopedDocuments,
     asked: AskedOf,
     seen: Seen,
-    weights: ConversationWeights,
-    dense_weight: float,
+    recipe: Recipe,
 ) -> dict[str, Floats]:
     """What each arm and rule adds to each candidate's score.
 
@@ -110,36 +111,46 @@ def conversation_shares(
         scoped: The rows in scope.
         asked: The query.
         seen: The candidates.
-        weights: The recipe's constants.
-        dense_weight: Weight of the dense arm for everything that is no turn.
+        recipe: ``turns`` ranks turns among themselves, ``dense_weight`` and ``rules`` everything.
 
     Returns:
         Name → (m,) float64.
     """
+    assert recipe.turns is not None
     is_turn = scoped.turns[seen.docs]
     shares: dict[str, Floats] = {}
     if is_turn.any():
-        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), weights)
+        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), recipe.turns)
     if is_turn.all():
         return shares
-    return _in_their_places(seen, is_turn, shares, dense_weight)
+    return _in_their_places(index, scoped, asked.text, seen, is_turn, shares, recipe)
 
 
 def _in_their_places(
-    seen: Seen, is_turn: Mask, of_turns: Mapping[str, Floats], dense_weight: float
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    text: str,
+    seen: Seen,
+    is_turn: Mask,
+    of_turns: Mapping[str, Floats],
+    recipe: Recipe,
 ) -> dict[str, Floats]:
-    """Everything by plain fusion; the turns, in the order of their own scores, take the places they hold in it.
+    """Everything as ``robust`` has it; the turns, in the order of their own scores, take the places they hold in it.
 
     ``place`` is what brings a turn's score to that of its place. Turns that no arm found stand behind all others.
     """
     found = seen.found
-    lexical, dense = weighted_z(z_scores(seen.bm25[found]), z_scores(seen.dense[found]), dense_weight)
+    lexical, dense = weighted_z(z_scores(seen.bm25[found]), z_scores(seen.dense[found]), recipe.dense_weight)
+    as_ever = {"lexical": lexical, "dense": dense}
+    if recipe.rules is not None:
+        as_ever |= rule_shares(lexical + dense, features_of(index, scoped, text, seen.docs[found]), recipe.rules)
     plain = np.empty(len(seen.docs))
-    plain[found] = lexical + dense
+    plain[found] = sum(as_ever.values(), np.zeros(len(lexical)))
     plain[~found] = plain[found].min() - 1.0
-    shares = {name: np.zeros(len(seen.docs)) for name in ("lexical", "dense", *of_turns)}
+    shares = {name: np.zeros(len(seen.docs)) for name in (*as_ever, *of_turns)}
     other = found & ~is_turn
-    shares["lexical"][other], shares["dense"][other] = lexical[other[found]], dense[other[found]]
+    for name, values in as_ever.items():
+        shares[name][other] = values[other[found]]
     if not of_turns:
         return shares
     for name, values in of_turns.items():

@@ -86,11 +86,8 @@ def late_values(
     static = context = None
     if query.table is not None and len(query.pieces):
         pieces = index.turns.pieces.gather(needed)
-        tokens = Tokens(
-            query.table[index.turns.pieces.values[pieces.at]],
-            pieces.counts,
-            index.turns.first_passage[needed].astype(np.int64),
-        )
+        different, at = _different(index.turns.pieces.values[pieces.at], len(query.table))
+        tokens = Tokens(query.table[different], at, pieces.counts, index.turns.first_passage[needed].astype(np.int64))
         unheard = idf_of(0, size)  # a word that nobody in scope has said
         of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
         dim = query.table.shape[1] * 64
@@ -103,9 +100,16 @@ def late_values(
         known = needed < len(store)
         first[known] = store.first_passage[needed[known]]
         asked = words_of(said.bits, said.dim)
-        tokens = Tokens(store.runs.values[runs.at], runs.counts, first)
+        tokens = Tokens(store.runs.values[runs.at], None, runs.counts, first)
         context = interact(asked, np.ones(len(asked)), tokens, turns, weights.context, said.dim)
     return static, context
+
+
+def _different(pieces: npt.NDArray[np.uint16], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The different pieces, ascending, and where each piece is among them; a table beats sorting thousands."""
+    seen = np.zeros(size, bool)
+    seen[pieces] = True
+    return seen.nonzero()[0], (np.cumsum(seen) - 1)[pieces]
 
 
 def _match(store: TokenStore, said: TokenBits) -> bool:

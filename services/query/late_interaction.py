@@ -20,7 +20,11 @@ from crew_journal.services.query.token_store import Words
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+Distances = npt.NDArray[np.uint16]
+
 LENGTH_OFFSET: Final = 8
+BLOCK_WORDS: Final = 1 << 15
+"""Pairs of tokens compared at once: 256 KB of 64-bit words, which a core's cache holds."""
 NO_TURN: Final = -1
 
 
@@ -44,12 +48,14 @@ class Tokens:
     """The tokens of m documents, one document's after the other's.
 
     Attributes:
-        words: (total, w) uint64.
+        words: (u, w) uint64 different tokens.
+        at: (total,) int64 place of each token in ``words``; None if ``words`` holds them one by one.
         counts: (m,) int64.
         first: (m,) int64: how many belong to the first passage of a document.
     """
 
     words: Words
+    at: Ints | None
     counts: Ints
     first: Ints
 
@@ -71,16 +77,19 @@ class Turns:
     long: npt.NDArray[np.bool_]
 
 
-def similarities(query: Words, tokens: Words, dim: int) -> npt.NDArray[np.float32]:
-    """(t, n) float32 ``1 - 2 hamming / dim`` of each query token and each token.
+def distances(query: Words, tokens: Words) -> Distances:
+    """(t, n) uint16: Hamming distance of each query token and each token.
 
-    One pass a word of 64 bits, so that every step runs over contiguous columns.
+    One pass a word of 64 bits over a block that stays in the cache, so every step runs over contiguous columns.
     """
     columns = np.ascontiguousarray(tokens.T)
     differing = np.zeros((len(query), len(tokens)), np.uint16)
-    for word, column in enumerate(columns):
-        differing += np.bitwise_count(query[:, word, None] ^ column)
-    return np.float32(1.0) - np.float32(2.0 / dim) * differing
+    step = max(1, BLOCK_WORDS // max(1, len(query)))
+    for start in range(0, len(tokens), step):
+        block = differing[:, start : start + step]
+        for word, column in enumerate(columns):
+            block += np.bitwise_count(query[:, word, None] ^ column[start : start + step])
+    return differing
 
 
 def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, constants: Interaction, dim: int) -> Floats:
@@ -98,10 +107,12 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
     if not len(filled):
         return np.full(len(turns.candidate), np.nan)
     weights = weights / weights.sum()
-    found = similarities(query, tokens.words, dim)
+    found = distances(query, tokens.words)
+    if tokens.at is not None:
+        found = found[:, tokens.at]
     begins = (np.cumsum(tokens.counts) - tokens.counts)[filled]
     best = np.zeros((len(query), len(tokens.counts)))
-    best[:, filled] = np.maximum.reduceat(found, begins, axis=1)
+    best[:, filled] = _similarity(np.minimum.reduceat(found, begins, axis=1), dim)
     own = turns.candidate
     answered = best[:, own]
     for helper, offset in ((turns.before, constants.near), (turns.before_that, constants.far)):
@@ -111,21 +122,26 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
     values: Floats = weights @ answered
     cut = (turns.long & (tokens.first > 0) & (tokens.first < tokens.counts)).nonzero()[0]
     if len(cut):  # two passages: the better one counts
-        passages = _passages(found, np.cumsum(tokens.counts) - tokens.counts, tokens, cut)
+        passages = _passages(found, np.cumsum(tokens.counts) - tokens.counts, tokens, cut, dim)
         of_document = np.zeros(len(tokens.counts))
         of_document[cut] = np.max([weights @ passage for passage in passages], axis=0)
         is_cut = np.isin(own, cut)
         values[is_cut] = of_document[own[is_cut]]
-    values = values - constants.length * np.log(tokens.counts[own] + LENGTH_OFFSET)
+    values -= constants.length * np.log(tokens.counts[own] + LENGTH_OFFSET)
     return np.where(tokens.counts[own] > 0, values, np.nan)
 
 
-def _passages(found: npt.NDArray[np.float32], begins: Ints, tokens: Tokens, cut: Ints) -> list[npt.NDArray[np.float32]]:
+def _similarity(hamming: Distances, dim: int) -> Floats:
+    similar: Floats = 1.0 - hamming.astype(np.float64) * (2.0 / dim)
+    return similar
+
+
+def _passages(found: Distances, begins: Ints, tokens: Tokens, cut: Ints, dim: int) -> list[Floats]:
     """Best similarity in the first and in the second passage, each (t, documents cut)."""
     first = begins[cut]
     middle, end = first + tokens.first[cut], first + tokens.counts[cut]
     # reduceat over [first, middle, end) triples: every third stretch lies between documents and is dropped
     edges = np.stack((first, middle, end), axis=1).ravel()
     padded = np.concatenate((found, found[:, -1:]), axis=1)
-    runs = np.maximum.reduceat(padded, edges, axis=1)
+    runs = _similarity(np.minimum.reduceat(padded, edges, axis=1), dim)
     return [runs[:, 0::3], runs[:, 1::3]]

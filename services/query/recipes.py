@@ -197,6 +197,7 @@ CONVERSATIONAL: Final = Recipe(
     lane_min=100,
     lane_factor=2,
     dense_weight=0.6,
+    rules=ROBUST.rules,
     turns=ConversationWeights(in_context=True, lexical=0.1, dense=0.4, late=0.5),
     evidence="docs/conversational.md. Constants of facts/conversational-recall.md, chosen on three conversations and ten "
     "chats of long messages, scored once on others: recall@10 +.075 [.061, .093] and +.083 [.054, .110] over robust.",
@@ -208,6 +209,7 @@ CONVERSATIONAL_STATIC: Final = Recipe(
     lane_min=100,
     lane_factor=2,
     dense_weight=0.6,
+    rules=ROBUST.rules,
     turns=ConversationWeights(in_context=False, lexical=0.1, dense=0.5, late=0.4),
     evidence="docs/conversational.md: the same without tokens in context, for entries and models that have none.",
 )

@@ -22,18 +22,13 @@ from crew_journal.services.query.conversational import (
     with_next_turns,
 )
 from crew_journal.services.query.dense import DenseResult, DenseScores, search_dense
-from crew_journal.services.query.features import Features, features_of
-from crew_journal.services.query.fusion import (
-    neighbour_values,
-    reciprocal_ranks,
-    session_values,
-    weighted_z,
-    z_scores,
-)
+from crew_journal.services.query.features import features_of
+from crew_journal.services.query.fusion import reciprocal_ranks, weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
-from crew_journal.services.query.recipes import ConversationRules, Fusion, Recipe
+from crew_journal.services.query.recipes import Fusion, Recipe
 from crew_journal.services.query.scope import Scope
+from crew_journal.services.query.session_rules import rule_shares
 from crew_journal.services.query.vector_matrix import Vectors
 
 Docs = npt.NDArray[np.int32]
@@ -122,7 +117,7 @@ def search(
     if recipe.turns is not None:
         seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, vectors.weighted)
         question = AskedOf(query.text, query.late, lexical.idf, scoped.size)
-        shares = conversation_shares(index, scoped, question, seen, recipe.turns, recipe.dense_weight)
+        shares = conversation_shares(index, scoped, question, seen, recipe)
     elif recipe.fusion is Fusion.Z_SCORE:
         shares = _z_shares(found, recipe)
         if recipe.rules is not None:
@@ -148,23 +143,6 @@ def search(
 def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
     lexical, dense = weighted_z(z_scores(found.bm25), z_scores(found.vectors.weighted), recipe.dense_weight)
     return {"lexical": lexical, "dense": dense}
-
-
-def rule_shares(fused: Floats, features: Features, rules: ConversationRules) -> dict[str, Floats]:
-    """What the rules add to fused scores: ``previous``, ``next``, ``session``, ``speaker``, each (m,) float64.
-
-    The session's mean is taken after the neighbours are added.
-    """
-    short = features.words <= rules.max_words
-    previous = rules.previous * np.where(short, neighbour_values(fused, features.previous), 0.0)
-    following = rules.following * np.where(short, neighbour_values(fused, features.following), 0.0)
-    session = session_values(fused + previous + following, features.session, rules.session_best)
-    return {
-        "previous": previous,
-        "next": following,
-        "session": rules.session * session,
-        "speaker": np.where(features.named, rules.speaker, 0.0),
-    }
 
 
 def _rank_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:

@@ -21,6 +21,7 @@ from crew_journal.services.query.query_embedding import QueryEmbedder
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
+from crew_journal.services.query.token_store import TokenStore
 
 
 def told(entry_id, summary="the parser broke", **fields):
@@ -235,6 +236,16 @@ async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
     assert loads == ["w1"]
 
 
+def turns_of(index):
+    """What the index holds of every document's turn and of its tokens in context."""
+    every = np.arange(len(index))
+    tokens = index.vectors.tokens if index.vectors is not None else TokenStore()
+    runs = [(ragged, ragged.gather(every)) for ragged in (index.turns.pieces, index.turns.days, tokens.runs)]
+    held = [(found.counts.tolist(), ragged.values[found.at].tolist()) for ragged, found in runs]
+    first = [int(tokens.first_passage[doc]) if doc < len(tokens) else 0 for doc in every]
+    return index.turns.flags.tolist(), index.turns.first_passage.tolist(), held, first, tokens.quantiser
+
+
 def edges_of(index):
     return {doc: sorted(index.edges.neighbours(doc)) for doc in range(len(index))}
 
@@ -262,14 +273,16 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 followed.importances.cover(len(loaded))
                 assert followed.importances.of(every).tolist() == loaded.importances.of(every).tolist()
                 assert edges_of(followed) == edges_of(loaded)
+                assert turns_of(followed) == turns_of(loaded)
                 assert followed.walk_depths == loaded.walk_depths
                 for text in ("deployed größe 42", "日本語", "lorem word end"):
                     for scope in (Scope(ScopeKind.WORKSPACE), Scope(ScopeKind.CREW_SHARED, "a1", "c1")):
                         query = Query(text, ANALYZER.terms(text), None)
-                        one, two = (search(i, scope, query, RECIPES["robust"], 20) for i in (followed, loaded))
-                        assert [(h.doc, h.score) for h in one] == [(h.doc, h.score) for h in two]
-                        for hit in one:
-                            assert followed.records.get(hit.doc) == loaded.records.get(hit.doc)
+                        for recipe in (RECIPES["robust"], RECIPES["conversational"]):
+                            one, two = (search(i, scope, query, recipe, 20) for i in (followed, loaded))
+                            assert [(h.doc, h.score) for h in one] == [(h.doc, h.score) for h in two]
+                            for hit in one:
+                                assert followed.records.get(hit.doc) == loaded.records.get(hit.doc)
             cache.close()
 
     asyncio.run(run())

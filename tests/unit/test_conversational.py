@@ -10,13 +10,12 @@ from crew_journal.schemas.ports import TokenBits
 from crew_journal.schemas.rules.word_pieces import pieces_of
 from crew_journal.schemas.vocabulary import SIZE
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.recipes import RECIPES, ROBUST, Fusion, Recipe, default_recipe
+from crew_journal.services.query.recipes import RECIPES, ROBUST, default_recipe
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import search
 from crew_journal.services.query.token_store import words_of
 from crew_journal.services.query.vector_matrix import query_vector
 
-PLAIN = Recipe("plain", Fusion.Z_SCORE, lane_min=100, lane_factor=2, dense_weight=0.6)
 EVERYTHING = Scope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)
 WORDS = ["deploy", "rollback", "parser", "memory", "harbour", "violin", "yesterday", "I", "two", "Maria"]
@@ -25,8 +24,9 @@ WORDS = ["deploy", "rollback", "parser", "memory", "harbour", "violin", "yesterd
 def ask(index, text, vector=None, recipe="conversational", k=10, scope=EVERYTHING, table=TABLE, tokens=None):
     known = None if vector is None else query_vector(np.array(vector, "<f4").tobytes())
     query = query_of(text, ANALYZER, known, tokens, table)
-    chosen = PLAIN if recipe == "plain" else RECIPES[recipe]
-    return {index.documents.id_of(hit.doc): hit for hit in search(index, scope, query, chosen, k, explain=True)}
+    return {
+        index.documents.id_of(hit.doc): hit for hit in search(index, scope, query, RECIPES[recipe], k, explain=True)
+    }
 
 
 def said(seq, text, who="Maria", **fields):
@@ -138,11 +138,11 @@ def journal(rows):
 
 @settings(max_examples=80, deadline=None)
 @given(ROWS, QUERIES, st.booleans())
-def test_everything_but_turns_keeps_the_rank_that_plain_fusion_gives_it(rows, text, with_vector):
+def test_everything_but_turns_keeps_the_rank_that_robust_gives_it(rows, text, with_vector):
     events, facts = journal(rows)
     index = index_of(events, facts)
     vector = [1, 2, -1] if with_vector else None
-    scores = {name: hit.score for name, hit in ask(index, text, vector, "plain", k=200).items()}
+    scores = {name: hit.score for name, hit in ask(index, text, vector, "robust", k=200).items()}
     plain = list(scores)
     ranked = list(ask(index, text, vector, k=200))
     turns = {event.entry.id for event in events if event.entry.entry_type.startswith("chat.")}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.services.query.late_interaction import NO_TURN, Interaction, Tokens, Turns, interact, similarities
+from crew_journal.services.query.late_interaction import NO_TURN, Interaction, Tokens, Turns, distances, interact
 from crew_journal.services.query.ragged import Ragged
 from crew_journal.services.query.token_store import TokenStore
 
@@ -66,10 +66,15 @@ def test_it_is_the_formula_whatever_the_lengths_passages_and_helpers(data: st.Da
     long = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
     query = bits(99, data.draw(st.integers(1, 4)))
     weights = data.draw(st.lists(st.floats(0.1, 3.0), min_size=len(query), max_size=len(query)))
+    at = None
+    words = np.concatenate(documents)
+    if data.draw(st.booleans()):
+        at, words = np.arange(len(words))[::-1].copy(), words[::-1].copy()
+    tokens = Tokens(words, at, np.array(lengths), np.array(firsts))
     found = interact(
         query,
         np.array(weights),
-        Tokens(np.concatenate(documents), np.array(lengths), np.array(firsts)),
+        tokens,
         Turns(np.array(candidates), np.array(before), np.array(before_that), np.array(long)),
         CONSTANTS,
         DIM,
@@ -80,7 +85,7 @@ def test_it_is_the_formula_whatever_the_lengths_passages_and_helpers(data: st.Da
 
 def test_a_token_is_most_like_itself_and_least_like_its_opposite() -> None:
     one = bits(1, 1)
-    assert similarities(one, np.concatenate((one, ~one)), DIM).tolist() == [[1.0, -1.0]]
+    assert distances(one, np.concatenate((one, ~one))).tolist() == [[0, DIM]]
 
 
 def test_runs_are_found_again_after_appends_and_replacements() -> None:

@@ -1,0 +1,191 @@
+"""A journal and its questions in one hot index, embedded by MiniLM in this process: what ``quality`` asks.
+
+Invariant: entries pass through the same rules, the same columns and the same search as in a running node; only broker and
+DuckDB are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import Stemmer
+
+from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
+from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
+from crew_journal.consumers.projection import Batch
+from crew_journal.consumers.turn_columns import batch_turns
+from crew_journal.schemas.entry import build_entry
+from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.ports import TokenBits
+from crew_journal.schemas.rules.embed_text import embedded_text
+from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
+from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.timestamps import to_ms
+from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.evaluation import Ranking
+from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
+from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot_turns import turns_of_commit
+from crew_journal.services.query.recipes import Recipe
+from crew_journal.services.query.scope import Scope, ScopeKind
+from crew_journal.services.query.search import Query, search
+from crew_journal.services.query.vector_matrix import VectorMatrix, query_vector
+
+DEPTH: Final = 50
+"""Ranks that sessions are taken from."""
+ANALYZER: Final = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+Embedded = tuple[bytes, TokenBits]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question.
+
+    Attributes:
+        text: As it is asked.
+        scope: Whose memory is asked.
+        cluster: The conversation it is about.
+        category: Its kind.
+        relevant: Ids of the entries that answer it.
+    """
+
+    text: str
+    scope: Scope
+    cluster: str
+    category: str
+    relevant: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A journal with questions, everything embedded once.
+
+    Attributes:
+        events: The entries.
+        made: Vector and tokens of each, None for one that is not to have any.
+        questions: The questions.
+        queries: The same as the arms take them.
+        sessions: Entry id → session.
+    """
+
+    events: Sequence[EntryRecorded]
+    made: Sequence[Embedded | None]
+    questions: Sequence[Asked]
+    queries: Sequence[Query]
+    sessions: Mapping[str, str]
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSONL file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+def recorded(records: Iterable[Mapping[str, Any]], workspace: str) -> list[EntryRecorded]:
+    """Entries as the fold sees them, all in one workspace."""
+    events = []
+    for seq, record in enumerate(records, 1):
+        entry = build_entry({"ts": "2026-01-01T00:00:00Z", **record, "workspace_id": workspace})
+        events.append(EntryRecorded(seq, entry, to_ms(entry.ts), False, b"", b"", 0, 0))
+    return events
+
+
+async def embedded_set(
+    events: Sequence[EntryRecorded], questions: Sequence[Asked], wanted: Sequence[bool] | None = None
+) -> Set:
+    """Embed entries (those ``wanted``) and questions with MiniLM, which is installed if need be."""
+    cache = Settings().models_dir
+    install_minilm(cache)
+    table = ensure_static_table(cache)
+    embedder = MiniLmEmbedder(cache)
+    chosen = [at for at in range(len(events)) if wanted is None or wanted[at]]
+    texts = [embedded_text(events[at].entry.summary, events[at].entry.payload) for at in chosen]
+    made: list[Embedded | None] = [None] * len(events)
+    for at, result in zip(chosen, await embedder.embed_documents_tokens(texts), strict=True):
+        made[at] = result
+    queries = []
+    for question in questions:
+        data, tokens = await embedder.embed_query_tokens(question.text)
+        words = None if table is None else table.view(np.uint64)
+        queries.append(query_of(question.text, ANALYZER, query_vector(data), tokens, words))
+    await embedder.close()
+    sessions = {event.entry.id: event.entry.trace_id for event in events if event.entry.trace_id is not None}
+    return Set(events, made, questions, queries, sessions)
+
+
+def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotIndex:
+    """The hot index, with the vectors and tokens of the entries ``kept``."""
+    events = list(journal.events)
+    workspace = events[0].entry.workspace_id
+    index = HotIndex(workspace, VectorMatrix("minilm"))
+    facts: list[VectorDerived | TokenBitsDerived] = []
+    for at, (event, made) in enumerate(zip(events, journal.made, strict=True)):
+        if made is not None and (kept is None or kept[at]):
+            facts += _facts(event, *made)
+    columns = batch_turns(Batch(events, 1, len(events)))
+    turns = None if columns is None else turns_of_commit(columns, workspace)
+    extend(index, WorkspaceCommit(events, facts, _postings(events), len(events), turns=turns))
+    index.sort()
+    return index
+
+
+def rankings(index: HotIndex, journal: Set, recipe: Recipe) -> list[Ranking]:
+    """What a recipe finds for every question."""
+    found = []
+    for question, query in zip(journal.questions, journal.queries, strict=True):
+        hits = search(index, question.scope, query, recipe, DEPTH)
+        ids = [index.documents.id_of(hit.doc) for hit in hits]
+        found.append(Ranking(question.category, ids, question.relevant))
+    return found
+
+
+def own(agent: str) -> Scope:
+    """The scope of an agent's own entries."""
+    return Scope(ScopeKind.OWN, agent)
+
+
+def _facts(event: EntryRecorded, vector: bytes, tokens: TokenBits) -> list[VectorDerived | TokenBitsDerived]:
+    entry, seq = event.entry, event.seq + 1
+    facts: list[VectorDerived | TokenBitsDerived] = [
+        VectorDerived(
+            seq, entry.workspace_id, entry.id, event.seq, "minilm", len(vector) // 4, vector, "", entry.entry_type,
+            entry.severity.value, entry.priority.value, entry.crew_id, entry.agent_id, event.ts_ms, 0, "bench",
+        )
+    ]  # fmt: skip
+    if tokens.bits:
+        bits, first = tokens.bits, tokens.first_passage
+        facts.append(
+            TokenBitsDerived(
+                seq,
+                entry.workspace_id,
+                entry.id,
+                event.seq,
+                "minilm",
+                tokens.quantiser,
+                tokens.dim,
+                bits,
+                first,
+                0,
+                "bench",
+            )
+        )
+    return facts
+
+
+def _postings(events: Sequence[EntryRecorded]) -> Mapping[str, Any]:
+    rows: list[tuple[int, int, int, int]] = []
+    for event in events:
+        terms = ANALYZER.terms(indexed_text(event.ts_ms, event.entry.summary, event.entry.payload))
+        rows += [(term, event.seq, tf, len(terms)) for term, tf in Counter(terms).items()]
+    columns = list(zip(*rows, strict=True))
+    types = (np.uint64, np.uint64, np.uint16, np.uint16)
+    return {
+        name: np.array(column, dtype)
+        for name, column, dtype in zip(("term", "doc", "tf", "dl"), columns, types, strict=True)
+    }

@@ -108,7 +108,7 @@ def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
     rows = [
         (
             number,
-            f"{hit['score']:.3f}",
+            f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}",
             age_of(hit),
             hit["entry_type"],
             "/".join(str(hit[name]) for name in ("crew_id", "agent_id") if hit.get(name)) or "-",

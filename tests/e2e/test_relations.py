@@ -103,6 +103,11 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
         again = cli("unrelate", "new", "old", "--as", "contradicts", "--min-seq", str(said["seq"]), "--json").json
         assert cli("graph", "old", "--min-seq", str(again["seq"]), "--json").json["edges"] == []
         assert json.loads(cli("relate", "new", "gone", "--as", "supports", "--json", code=4).err)["error"]["hint"]
+        alike = cli("relate", "new", "old", "--as", "similar", "--weight", "0.5", "--json").json
+        walked = cli(
+            "recall", "new", "--k", "1", "--walk-depth", "1", "--recipe", "lexical", "--min-seq", str(alike["seq"])
+        )
+        assert "via 0.500" in walked.out
         made = cli("agent", "create", "ada", "--memory-walk-depth", "1", "--settings", '{"tone": "dry"}', "--json").json
         assert made["memory_walk_depth"] == 1
         assert "is registered already" in cli("agent", "create", "ada", code=1).err

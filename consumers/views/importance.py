@@ -152,21 +152,31 @@ class ImportanceProjection:
     digest: ClassVar[Mapping[str, str]] = {}
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Fold the batch, cut at its decay ticks."""
-        changes: list[_Change] = []
+        """Fold the batch: what precedes a workspace's last decay, that decay, and what follows it.
+
+        A decay starts from the base, so of several in one batch the last leaves no trace of those before it.
+        """
+        changes: list[tuple[int, _Change]] = []
+        decays: dict[str, tuple[EntryRecorded, int]] = {}
         for event in batch.events:
             if isinstance(event, VectorDerived):
                 if event.dim:
-                    changes.append(_Change((event.workspace_id, event.entry_id), fact=event))
+                    changes.append((event.seq, _Change((event.workspace_id, event.entry_id), fact=event)))
             elif isinstance(event, EntryRecorded) and event.control:
                 if event.entry.entry_type == SweepTicked.ENTRY_TYPE:
                     if (due_ms := _decay_due(event)) is not None:
-                        _write(changes, tx)
-                        changes = []
-                        _decay(event, due_ms, tx)
+                        decays[event.workspace_id] = event, due_ms
                 else:
-                    changes.extend(_changes(event))
-        _write(changes, tx)
+                    changes.extend((event.seq, change) for change in _changes(event))
+        if not decays:
+            _write([change for _, change in changes], tx)
+            return
+        last = {workspace: event.seq for workspace, (event, _) in decays.items()}
+        later = [last.get(change.name[0], seq) < seq for seq, change in changes]
+        _write([change for (_, change), is_later in zip(changes, later, strict=True) if not is_later], tx)
+        for event, due_ms in decays.values():
+            _decay(event, due_ms, tx)
+        _write([change for (_, change), is_later in zip(changes, later, strict=True) if is_later], tx)
 
 
 def _changes(event: EntryRecorded) -> Iterator[_Change]:
@@ -197,7 +207,7 @@ def _decay(event: EntryRecorded, due_ms: int, tx: FoldTransaction) -> None:
 
 
 def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
-    """Fold what lies between two ticks: load the rows it names, change them, write them back."""
+    """Load the rows that changes name, change them in order, write them back."""
     if not changes:
         return
     known = _load({change.name for change in changes}, tx)

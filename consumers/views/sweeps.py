@@ -7,6 +7,7 @@ sweep that is due or under way, or whose consumer is dead.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
 from crew_journal.consumers.payloads import payload_of
@@ -23,36 +24,65 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {SWEEPS} (
     finished_due_ms BIGINT, finished_seq UBIGINT, finished_ms BIGINT, counts VARCHAR, error VARCHAR)"""
 
 
+@dataclass(slots=True)
+class _Row:
+    """One sweep of one workspace; the fields are the table's columns, in their order."""
+
+    workspace_id: str
+    sweep: str
+    due_ms: int | None = None
+    tick_seq: int | None = None
+    ticked_ms: int | None = None
+    finished_due_ms: int | None = None
+    finished_seq: int | None = None
+    finished_ms: int | None = None
+    counts: str | None = None
+    error: str | None = None
+
+    def tick(self, due_ms: int, event: EntryRecorded) -> None:
+        """A later due time than any before."""
+        if self.due_ms is None or self.due_ms < due_ms:
+            self.due_ms, self.tick_seq, self.ticked_ms = due_ms, event.seq, event.published_ms
+
+    def finish(self, due_ms: int, event: EntryRecorded, counts: str, error: str | None) -> None:
+        """The end of the latest sweep that ended."""
+        if self.finished_due_ms is None or self.finished_due_ms <= due_ms:
+            self.finished_due_ms, self.finished_seq, self.finished_ms = due_ms, event.seq, event.published_ms
+            self.counts, self.error = counts, error
+
+
 class SweepsProjection:
     """Folds ``sweep.ticked`` and ``sweep.finished``."""
 
     name: ClassVar[str] = SWEEPS_PROJECTION
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     ddl: ClassVar[tuple[str, ...]] = (_DDL,)
     tables: ClassVar[tuple[str, ...]] = (SWEEPS,)
     digest: ClassVar[Mapping[str, str]] = {}
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Keep the latest tick and finish of each workspace and sweep."""
-        for event in batch.control(SweepTicked.ENTRY_TYPE):
+        """Keep the latest tick and finish of each workspace and sweep; the table is small and read whole."""
+        ticks, ends = batch.control(SweepTicked.ENTRY_TYPE), batch.control(SweepFinished.ENTRY_TYPE)
+        if not ticks and not ends:
+            return
+        rows = {(row[0], row[1]): _Row(*row) for row in tx.rows(f"SELECT * FROM {SWEEPS}")}
+        touched: dict[tuple[str, str], _Row] = {}
+
+        def row_of(event: EntryRecorded, sweep: str) -> _Row:
+            name = (event.workspace_id, sweep)
+            row = touched[name] = rows.setdefault(name, _Row(*name))
+            return row
+
+        for event in ticks:
             tick = payload_of(event, SweepTicked)
-            due_ms = _instant(event, tick.due)
-            _ensure(event.workspace_id, tick.sweep, tx)
-            tx.execute(
-                f"""UPDATE {SWEEPS} SET due_ms = ?, tick_seq = ?, ticked_ms = ?
-                WHERE workspace_id = ? AND sweep = ? AND coalesce(due_ms < ?, true)""",
-                [due_ms, event.seq, event.published_ms, event.workspace_id, tick.sweep, due_ms],
-            )
-        for event in batch.control(SweepFinished.ENTRY_TYPE):
+            row_of(event, tick.sweep).tick(_instant(event, tick.due), event)
+        for event in ends:
             done = payload_of(event, SweepFinished)
-            due_ms = _instant(event, done.due)
-            _ensure(event.workspace_id, done.sweep, tx)
-            tx.execute(
-                f"""UPDATE {SWEEPS} SET finished_due_ms = ?, finished_seq = ?, finished_ms = ?, counts = ?, error = ?
-                WHERE workspace_id = ? AND sweep = ? AND coalesce(finished_due_ms <= ?, true)""",
-                [due_ms, event.seq, event.published_ms, json_text(done.counts), done.error, event.workspace_id,
-                 done.sweep, due_ms],
-            )  # fmt: skip
+            row_of(event, done.sweep).finish(_instant(event, done.due), event, json_text(done.counts), done.error)
+        for name in touched:
+            tx.execute(f"DELETE FROM {SWEEPS} WHERE workspace_id = ? AND sweep = ?", name)
+        columns = {field.name: [getattr(row, field.name) for row in touched.values()] for field in fields(_Row)}
+        tx.insert(SWEEPS, columns)
 
 
 def _instant(event: EntryRecorded, due: str) -> int:
@@ -60,11 +90,6 @@ def _instant(event: EntryRecorded, due: str) -> int:
         return to_ms(parse_ts(due))
     except ValueError as error:
         raise FoldError(f"the sweep event at {event.seq} has no valid due: {error}") from None
-
-
-def _ensure(workspace_id: str, sweep: str, tx: FoldTransaction) -> None:
-    if not tx.rows(f"SELECT 1 FROM {SWEEPS} WHERE workspace_id = ? AND sweep = ?", [workspace_id, sweep]):
-        tx.execute(f"INSERT INTO {SWEEPS} (workspace_id, sweep) VALUES (?, ?)", [workspace_id, sweep])
 
 
 PROJECTION = SweepsProjection

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.events import EPOCH_MS, at, control, entry, vector
 from support.views import node
@@ -197,6 +197,7 @@ def test_agents_cannot_count_or_mark_their_own_output(tmp_path: Path) -> None:
     assert rows["w1/e1"]["reference_count"] == 0
 
 
+@settings(max_examples=20)
 @given(
     st.lists(
         st.tuples(st.floats(0, 1), st.integers(0, 2**45), st.integers(0, 2**53)),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crew_journal.consumers.reactor import Reactor
+from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.node_status import as_json
 from crew_journal.services.runtime.filling import Filling
 
@@ -17,6 +18,13 @@ def mapping(value: object) -> dict[str, Any]:
     """Any figures as JSON."""
     figures: dict[str, Any] = as_json(value)
     return figures
+
+
+def broker_figures(broker: ManagedBroker | None, url: str) -> Mapping[str, Any]:
+    """The managed broker, or what is known of somebody else's at ``url``."""
+    if broker is None:
+        return {"managed": False, "url": url, "durability": "unknown"}
+    return {"managed": True, **mapping(broker.status())}
 
 
 async def fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:

@@ -66,7 +66,7 @@ from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding, cancel
-from crew_journal.services.runtime.figures import fillings, mapping, reactor_figures
+from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling
 from crew_journal.services.runtime.memory import start_memory
 from crew_journal.services.runtime.static_table import StaticTable
@@ -276,7 +276,7 @@ class Runtime:
                 views=store,
                 projections={projection.name: projection.version for projection in host.projections},
                 stream=lambda: stream_figures(client),
-                broker=self._broker_figures,
+                broker=lambda: broker_figures(self._broker, self.nats_url),
                 connection=lambda: mapping(client.state),
                 folding=lambda: mapping(host.status()),
                 feed=lambda: mapping(feed.status()),
@@ -393,10 +393,3 @@ class Runtime:
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )
-
-    # figures for status
-
-    def _broker_figures(self) -> Mapping[str, Any]:
-        if self._broker is None:
-            return {"managed": False, "url": self._nats[0], "durability": "unknown"}
-        return {"managed": True, **mapping(self._broker.status())}

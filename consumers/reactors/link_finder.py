@@ -80,7 +80,7 @@ class LinkFinder:
         newer, older = (one, other) if one.seq > other.seq else (other, one)
         if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
             return None
-        found = contradiction(newer.text, older.text)
+        found = await asyncio.to_thread(contradiction, newer.text, older.text)  # hostile text may take milliseconds
         if found is None or not found.is_borderline or self._judge is None:
             return found
         verdict = await self._judge.contradicts(newer.text, older.text)

@@ -25,6 +25,9 @@ from crew_journal.schemas.rules.text import fold
 
 MAX_CHARS: Final = 2_000
 """Of a text that are compared; a summary is no longer than this."""
+MAX_SENTENCES: Final = 32
+MAX_TOKENS: Final = 64
+"""Of a text, and of a sentence; longer ones are left out: aligning them costs the square or more of their length."""
 
 
 class Kind(StrEnum):
@@ -102,9 +105,9 @@ def sentences_of(text: str) -> list[Sentence]:
     found = []
     for part in _SENTENCE_END.split(folded):
         tokens = tuple(_tokens(part))
-        if tokens:
+        if 0 < len(tokens) <= MAX_TOKENS:
             found.append(Sentence(tokens, part.rstrip().endswith("?")))
-    return found
+    return found[:MAX_SENTENCES]
 
 
 def stem(word: str) -> str:

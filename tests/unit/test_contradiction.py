@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,6 +243,18 @@ def test_any_two_texts_are_judged_without_a_fault_and_none_contradicts_itself(on
     assert contradiction(one, one) is None
     found = contradiction(one, other)
     assert found is None or (0.0 < found.confidence <= 1.0 and "\n" not in found.reason)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x y " * 500, "1." * 1_000, "not " * 500, "1 2 3 4 5 6 0 " * 140, "limit is 3. " * 160, "a=b: " * 400],
+)
+def test_long_and_repetitive_texts_are_judged_quickly(text: str) -> None:
+    other = text[: len(text) // 2] + "z 9 " + text[len(text) // 2 :]
+    began = time.process_time()
+    contradiction(text, other)
+    contradiction(other, text)
+    assert time.process_time() - began < 0.5
 
 
 @given(st.text(st.sampled_from("ab 01.,:-%$€v'’?!\n"), max_size=80))

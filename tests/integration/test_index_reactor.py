@@ -9,8 +9,13 @@ import pytest
 from support.memory_node import WORKSPACE, MemoryNode, Themes, memory_node
 
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
+from crew_journal.schemas.events.control import ReindexRequested
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.rules import embed_policy
+from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.memory.reindex import Reindexing
+from crew_journal.services.query.requests import parse_recall
 
 VECTORS = "SELECT entry_id, dim FROM journal_embeddings ORDER BY entry_id"
 FACTS = "derived.>"
@@ -141,3 +146,28 @@ async def test_after_a_reindex_a_refused_text_is_tried_again(live: MemoryNode, t
     finished = await live.swept("index", asked.due)
     assert (finished["counts"]["proposed"], finished["counts"]["written"]) == (1, 1)
     await live.until_vectors(1)
+
+
+async def test_a_policy_that_a_reindex_puts_in_force_embeds_and_shares_what_it_selects(
+    live: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lead sees of its crew what the policy in force embeds: the index in memory follows the reindex."""
+    second = Policy(EMBEDDABLE | {"run.completed"}, lambda *_: True)
+    monkeypatch.setitem(embed_policy.POLICIES, 2, second)
+    lead = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, crew_id="red", agent_id="liz")
+
+    async def seen(min_seq: int) -> list[str]:
+        asked = parse_recall({"query": "nightly queue run", "min_seq": min_seq})
+        answer = await live.recall_service.recall(lead, asked)
+        return [hit.entry_id for hit in answer.hits]
+
+    seq = await live.append("run1", "the nightly queue run is done", "run.completed", agent_id="ada")
+    await live.start_index()
+    assert await seen(seq) == []
+    assert (await sweep(live))["proposed"] == 0
+    payload = ReindexRequested(policy=2)
+    done = await live.journal.record(WORKSPACE, payload, summary="reindex by policy 2")
+    assert await seen(done.seq) == ["run1"]
+    assert (await sweep(live))["written"] == 1
+    later = await live.append("run2", "another nightly queue run", "run.completed", agent_id="ada")
+    assert set(await seen(later)) == {"run1", "run2"}, "what follows is judged by the same policy"

@@ -93,7 +93,7 @@ def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> Doc
     turns = docs[scoped.turns[docs]]
     if not len(turns):
         return docs
-    _, following = neighbours(index.order, index.documents, scoped.count, turns, _turn_mask(scoped))
+    _, following = neighbours(index.turn_order, index.documents, scoped.count, turns, _turn_mask(scoped))
     return union(docs, following[following >= 0])
 
 
@@ -286,14 +286,14 @@ def _filled(values: Floats) -> Floats:
 
 def _around(index: HotIndex, scoped: ScopedDocuments, docs: Docs, short: Mask, max_words: int) -> Around:
     documents, mask = index.documents, _turn_mask(scoped)
-    previous, following = neighbours(index.order, documents, scoped.count, docs, mask)
+    previous, following = neighbours(index.turn_order, documents, scoped.count, docs, mask)
     helpers = np.full(len(docs), -1, np.int32)
     helpers_before = np.full(len(docs), -1, np.int32)
     leaning = (short & (previous >= 0)).nonzero()[0]
     leaning = leaning[documents.words[previous[leaning]] <= max_words]
     helpers[leaning] = previous[leaning]
     if len(leaning):
-        before_that, _ = neighbours(index.order, documents, scoped.count, helpers[leaning], mask)
+        before_that, _ = neighbours(index.turn_order, documents, scoped.count, helpers[leaning], mask)
         kept = (before_that >= 0) & (documents.words[before_that] <= max_words)
         helpers_before[leaning[kept]] = before_that[kept]
     return Around(

@@ -27,7 +27,7 @@ from crew_journal.services.query.hot_load import load
 from crew_journal.services.query.hot_switch import MatrixReading
 from crew_journal.services.query.importances import read_importances
 from crew_journal.services.query.postings import merge_segments
-from crew_journal.services.query.sessions import sort_sessions
+from crew_journal.services.query.sessions import sort_both
 from crew_journal.services.query.vector_matrix import VectorMatrix
 
 T = TypeVar("T")
@@ -265,8 +265,7 @@ class HotCache:
                 merged = await self._in_thread(merge_segments, due)
                 index.postings.replace(due, merged)
             if index.sort_due():
-                documents = index.documents
-                index.order = await self._in_thread(sort_sessions, documents.session, documents.ts_ms)
+                index.order, index.turn_order = await self._in_thread(sort_both, *index.to_sort())
         except Exception:  # the index answers as before, only slower; the next commit tries again
             _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
 

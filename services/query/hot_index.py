@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.rules.embed_policy import FIRST
-from crew_journal.services.query.documents import ABSENT, HIGH_PRIORITY, Documents, NewDocuments
+from crew_journal.services.query.documents import ABSENT, CONVERSATION, HIGH_PRIORITY, Documents, NewDocuments
 from crew_journal.services.query.edges import SimilarEdges
 from crew_journal.services.query.hot_turns import HotTurns, TurnRows
 from crew_journal.services.query.importances import Importances
@@ -35,7 +35,7 @@ from crew_journal.services.query.postings import (
 from crew_journal.services.query.records import Records
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.scoped import ScopedDocuments, ScopeRows
-from crew_journal.services.query.sessions import EMPTY_ORDER, SessionOrder, is_due, sort_sessions
+from crew_journal.services.query.sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
 from crew_journal.services.query.speakers import SpeakerNames
 from crew_journal.services.query.vector_matrix import VectorMatrix
 
@@ -89,6 +89,7 @@ class HotIndex:
         self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
         self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
+        self.turn_order: SessionOrder = EMPTY_ORDER
         self.policy = FIRST
         """Version of the embed policy in force, by which entries that arrive are judged."""
         self.names = SpeakerNames(self.documents.actors)
@@ -105,6 +106,7 @@ class HotIndex:
         vectors = sum(matrix.nbytes for matrix in self.matrices())
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
+        columns += self.turn_order.nbytes if self.turn_order is not self.order else 0
         columns += self.edges.nbytes + self.importances.nbytes + self.turns.nbytes
         return columns + vectors + scopes + self._sums.nbytes
 
@@ -226,7 +228,13 @@ class HotIndex:
 
     def sort(self) -> None:
         """Sort the sessions at once (after a load)."""
-        self.order = sort_sessions(self.documents.session, self.documents.ts_ms)
+        self.order, self.turn_order = sort_both(*self.to_sort())
+
+    def to_sort(self) -> ToSort:
+        """What ``sort_both`` needs, as it is now."""
+        documents = self.documents
+        is_turn = (documents.flags & CONVERSATION) != 0
+        return documents.session, np.where(is_turn, documents.session, np.int32(ABSENT)), documents.ts_ms
 
 
 DENSE_LOOKUP_SPAN: Final = 64

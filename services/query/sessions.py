@@ -62,6 +62,18 @@ def sort_sessions(session: npt.NDArray[np.int32], ts_ms: npt.NDArray[np.int64]) 
     return SessionOrder(by_session, place, starts, len(session))
 
 
+ToSort = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
+"""Session of each document, session of each that is a turn (``ABSENT`` for all else), time of each."""
+
+
+def sort_both(
+    session: npt.NDArray[np.int32], turn_session: npt.NDArray[np.int32], ts_ms: npt.NDArray[np.int64]
+) -> tuple[SessionOrder, SessionOrder]:
+    """The order of all documents and that of the turns alone: between two turns may stand a hundred tool calls."""
+    every = sort_sessions(session, ts_ms)
+    return every, every if np.array_equal(session, turn_session) else sort_sessions(turn_session, ts_ms)
+
+
 def is_due(order: SessionOrder, documents: int) -> bool:
     """Whether the order should be sorted anew."""
     return documents - order.covered > max(RESORT_MIN, documents // RESORT_SHARE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from support.memory_node import SWIFT
 from support.stack import Stack, running_stack
 
+from crew_journal.consumers.reactors.health import HealthReactor
+from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.services.http.app import create_app
 
 EXAMPLES = 25
@@ -31,7 +35,18 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 @pytest.fixture(scope="module")
 async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
     async with running_stack(tmp_path_factory.mktemp("fuzz")) as running:
+        parts = running.client_of_broker, running.writer, running.store
+        health = HealthReactor(*parts, trouble=lambda _model: None, clock=_now, limits=SWIFT)
+        index = IndexReactor(*parts, embedder_for=lambda _model: None, clock=_now, limits=SWIFT)
+        for reactor in (health, index):  # sweeps on request wait for them
+            await reactor.start()
         yield running
+        for reactor in (health, index):
+            await reactor.stop()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 async def test_the_description_covers_every_route_and_is_valid(stack: Stack) -> None:

@@ -10,9 +10,11 @@ from support.memory_node import SWIFT
 from support.stack import Stack, running_stack
 
 from crew_journal.consumers.reactors.health import HealthReactor
+from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import LinkDerived
 from crew_journal.schemas.principal import Role
+from crew_journal.services.memory.sweep_now import SweepNow
 
 
 @pytest.fixture(scope="module")
@@ -140,10 +142,10 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
 
 
 async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:
-    async with stack.http() as http:
-        answer = await http.post("/v1/memory/health", params={"workspace_id": "alone"})
-        assert answer.status_code == 503
-        assert "has not finished" in answer.json()["detail"]
+    recorder = stack.services.reindexing._journal
+    alone = SweepNow(recorder, stack.store, clock=lambda: datetime.now(UTC), wait_s=0.2)
+    with pytest.raises(Unavailable, match="has not finished"):
+        await alone.run("alone", "health")
 
 
 async def test_the_clients_show_it_too(stack: Stack, reactor: HealthReactor) -> None:

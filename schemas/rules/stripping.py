@@ -20,6 +20,8 @@ VERSION: Final = 1
 
 NUDGE_CHARS: Final = 600
 """The longest body of a nudge; ours have about 200."""
+MAX_LEVELS: Final = 200
+"""Levels of a payload that are looked into; an entry nested deeper is refused (about 190 can be stored)."""
 EMPTY_SUMMARY: Final = "(nothing but recalled memory)"
 """Stands for a summary of which nothing is left: an entry needs one."""
 
@@ -80,15 +82,17 @@ def strip_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**record, **changes} if changes else record
 
 
-def _stripped(value: Any) -> Any:
-    """The value, or a changed copy of it."""
+def _stripped(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """The value, or a changed copy of it; what lies deeper than ``levels`` stays as it is."""
     if isinstance(value, str):
         left = strip_injected(value)
         return value if left == value else left
+    if levels == 0:
+        return value
     if isinstance(value, Mapping):
-        items = {name: _stripped(part) for name, part in value.items()}
+        items = {name: _stripped(part, levels - 1) for name, part in value.items()}
         return value if all(items[name] is part for name, part in value.items()) else items
     if isinstance(value, list):
-        parts = [_stripped(part) for part in value]
+        parts = [_stripped(part, levels - 1) for part in value]
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
     return value

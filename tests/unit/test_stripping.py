@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crew_journal.schemas.errors import InvalidEntry
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.nudges import marked
 from crew_journal.schemas.rules.render import Memory, render
@@ -124,3 +125,24 @@ def test_other_types_and_clean_responses_are_recorded_as_they_are() -> None:
 
 def test_a_summary_may_be_too_long_with_what_is_stripped_and_fine_without() -> None:
     assert accepted(summary=f"{'x' * 1_990} {NUDGE}").entry.summary == "x" * 1_990
+
+
+@pytest.mark.parametrize("levels", [250, 600, 1_000])
+def test_an_answer_nested_deeper_than_an_entry_may_be_is_refused_like_any_other(levels: int) -> None:
+    """JSON of a request may have 1,024 levels; walking down all of them would end the request with a fault of ours."""
+    payload: Any = f"said {NUDGE}"
+    for _ in range(levels):
+        payload = {"in": payload}
+    with pytest.raises(InvalidEntry):
+        accept(AGENT, {"entry_type": "chat.agent_response", "summary": "Yes.", "payload": payload}, NOW)
+
+
+def test_an_answer_as_deep_as_an_entry_may_be_is_stripped_to_its_end() -> None:
+    payload: Any = f"said {NUDGE}"
+    for _ in range(150):
+        payload = [payload]
+    record = strip_record({"summary": "Yes.", "payload": {"in": payload}})
+    found = record["payload"]["in"]
+    for _ in range(150):
+        [found] = found
+    assert found == "said "

@@ -119,17 +119,19 @@ class SearchLog:
 
 
 def _search_of(answered: Answered) -> _Search:
-    scope, response, mean = answered.scope, answered.response, answered.mean_cosine
-    crew_id = scope.crew_id or answered.principal.crew_id
-    agent_id = scope.agent_id or answered.principal.agent_id
+    """What is recorded: the payload names whose memories were searched, the entry who asked.
+
+    An entry is shown to the agent and the crew it bears, and what an OWNER asks about an agent is not for that agent.
+    """
+    asker, scope, response, mean = answered.principal, answered.scope, answered.response, answered.mean_cosine
     payload = MemorySearched(
         query=answered.request.query,
         scope=scope.kind.value,
-        crew_id=crew_id,
-        agent_id=agent_id,
+        crew_id=scope.crew_id or asker.crew_id,
+        agent_id=scope.agent_id or asker.agent_id,
         recipe=response.recipe,
         model=response.model,
         hit_ids=tuple(hit.entry_id for hit in response.hits)[:MOST_HITS],
         mean_cosine=None if mean is None else max(-1.0, min(1.0, mean)),  # a cosine in float32 may lie beyond 1
     )
-    return _Search(answered.workspace_id, crew_id, agent_id, payload)
+    return _Search(answered.workspace_id, asker.crew_id, asker.agent_id, payload)

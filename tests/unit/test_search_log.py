@@ -26,12 +26,12 @@ class Clock:
         return self.now
 
 
-def answered(workspace="w1", query="what broke", mean=0.5, hits=("e1", "e2")):
+def answered(workspace="w1", query="what broke", mean=0.5, hits=("e1", "e2"), asker=AGENT):
     response = RecallResponse.model_construct(
         receipt="r", hits=[SimpleNamespace(entry_id=hit) for hit in hits], recipe="robust", scope="own", model="mini",
         degraded=None, view_seq=7,
     )  # fmt: skip
-    return Answered(AGENT, workspace, RecallRequest(query=query), Scope(ScopeKind.OWN, "a1"), response, mean)
+    return Answered(asker, workspace, RecallRequest(query=query), Scope(ScopeKind.OWN, "a1"), response, mean)
 
 
 @pytest.fixture
@@ -59,6 +59,17 @@ async def test_a_recall_is_logged_with_what_models_are_compared_on(logged):
         "hit_ids": ("e1", "e2"), "mean_cosine": 0.5,
     }  # fmt: skip
     assert journal.said[0]["agent_id"] == "a1"
+
+
+async def test_what_an_owner_asks_about_an_agent_is_not_shown_to_that_agent(logged):
+    """DESIGN §7: an entry is visible to the agent and the crew it bears; a query may name what they are not to know."""
+    _, journal, log = logged
+    owner = Principal(token_id="t0", role=Role.OWNER, workspace_id="w1")
+    log.observe(answered(query="did a1 leak the key", asker=owner))
+    await settle(log, 1)
+    [search] = journal.recorded.values()
+    assert (search.agent_id, search.scope) == ("a1", "own"), "models are compared in the scope it was asked in"
+    assert (journal.said[0]["agent_id"], journal.said[0]["crew_id"]) == (None, None)
 
 
 async def test_at_most_one_a_second_and_workspace(logged):

@@ -11,6 +11,7 @@ never dropped, and one that recall was switched away from stays filled, so switc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -183,7 +184,7 @@ class EmbeddingModels:
     async def activate(self, workspace_id: str | None, model: str, reason: str) -> dict[str, Any]:
         """Let recall use a model in one workspace, or (None) wherever none was activated by name; at once.
 
-        The model used before stays filled. Returns when recalls meet the new vectors.
+        The model used before stays filled. Returns when recalls meet the new vectors, after SETTLE_TIMEOUT_S at the latest.
 
         Returns:
             ``workspace_id``, ``model``, ``changed``, how far it is filled (``vectors``, ``missing``, ``embeddable``)
@@ -216,8 +217,7 @@ class EmbeddingModels:
             if result["changed"]:
                 result["former"] = former
                 await self._shown(int(result["seq"]))
-                async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                    await self._parts.settled()
+                await self._settled()
         filled = await self.coverage(name, workspace_id)
         return {**result, "vectors": filled.vectors, "missing": filled.missing, "embeddable": filled.embeddable}
 
@@ -300,6 +300,12 @@ class EmbeddingModels:
                 ) from error
             raise
         return embedder.dim
+
+    async def _settled(self) -> None:
+        """Wait until recalls meet the new vectors, bounded: it is decided, and they will, however long the reading takes."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                await self._parts.settled()
 
     async def _state(self, name: str) -> str | None:
         rows = await asyncio.to_thread(self._views.rows, _STATES)

@@ -30,6 +30,8 @@ from crew_journal.schemas.settings import EmbedderKind, Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.connection import connect
+from crew_journal.services.memory import models
+from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.runtime import Runtime
 
 RED, BLUE = "red-embed", "blue-embed"
@@ -367,6 +369,20 @@ async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(
 
 async def collected(journal: Journal, one: str, other: str, **given: object) -> list[dict[str, Any]]:
     return [record async for record in journal.client.compare_models(one, other, **given)]
+
+
+async def test_an_activation_that_is_recorded_is_answered_however_long_its_vectors_take_to_read(
+    tmp_path: Path, server: OllamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large index that is being loaded holds the reading up; that is no reason to call what is decided a failure."""
+    async with running(tmp_path, server) as journal:
+        await journal.escalate(0, 3)
+        await journal.client.add_model(BLUE)
+        await journal.until_vectors(BLUE, 3)
+        monkeypatch.setattr(models, "SETTLE_TIMEOUT_S", 0.01)
+        monkeypatch.setattr(HotCache, "settled", lambda _self: asyncio.Event().wait())
+        switched = await journal.client.activate_model(BLUE)
+        assert (switched["changed"], switched["former"]) == (True, RED)
 
 
 async def test_queries_during_switches_over_http_never_fail(tmp_path: Path, server: OllamaServer) -> None:

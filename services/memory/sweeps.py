@@ -47,6 +47,7 @@ AT_ONCE: Final = 8
 """Workspaces whose ticks are published at once; within one they go in order."""
 ID_TRIES: Final = 4
 """Ids tried for one tick: an agent may have taken one for an entry of its own."""
+FAILED: Final = "failed; an OWNER or ADMIN sees why"
 DECAY: Final = "decay"
 _ID_VERSION: Final = 1
 _STATES: Final = f"""SELECT first.workspace_id, first.ms, s.sweep, s.due_ms FROM
@@ -113,11 +114,16 @@ class Sweeps:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    def figures(self, workspace_id: str | None) -> dict[str, Any]:
-        """What ``status`` shows: last tick and finish of each sweep, of a workspace or of all; blocking."""
+    def figures(self, workspace_id: str | None, *, reasons: bool = True) -> dict[str, Any]:
+        """What ``status`` shows: last tick and finish of each sweep, of a workspace or of all; blocking.
+
+        Args:
+            workspace_id: The workspace; all if None.
+            reasons: Whether to say why something failed: a reason may name an address, which is not for every token.
+        """
         rows = self._views.rows(_SHOWN, [workspace_id])
         return {
-            "error": self._error,
+            "error": _told(self._error, reasons),
             "sweeps": [
                 {
                     "workspace_id": workspace,
@@ -126,7 +132,7 @@ class Sweeps:
                     "finished_due": _shown(finished_due),
                     "finished_at": _shown(finished),
                     "counts": orjson.loads(counts) if counts else {},
-                    "error": error,
+                    "error": _told(error, reasons),
                 }
                 for workspace, sweep, due, finished_due, finished, counts, error in rows
             ],
@@ -245,6 +251,10 @@ class Sweeps:
             f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
             hint="somebody publishes entries with ids that are not theirs; revoke their token",
         )
+
+
+def _told(error: str | None, reasons: bool) -> str | None:
+    return error if reasons or error is None else FAILED
 
 
 def _shown(ms: int | None) -> str | None:

@@ -52,7 +52,7 @@ class Memory:
 
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
         """What ``status`` shows: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
-        shown: dict[str, Any] = self.timekeeper.figures(workspace_id)
+        shown: dict[str, Any] = self.timekeeper.figures(workspace_id, reasons=node)
         if node:
             shown["references"] = as_json(self.references.figures())
             shown["search_log"] = None if self.search_log is None else as_json(self.search_log.figures())

@@ -10,8 +10,9 @@ import pytest
 from support.stack import Stack, running_stack, until
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.events.control import SweepFinished
 from crew_journal.schemas.principal import Role
-from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.memory.sweeps import FAILED, Sweeps
 
 _TICKS = """SELECT payload->>'sweep', payload->>'due' FROM journal_entries
     WHERE workspace_id = ? AND entry_type = 'sweep.ticked' AND control ORDER BY seq"""
@@ -105,6 +106,22 @@ async def test_a_decay_is_finished_with_the_rows_its_fold_went_over(stack: Stack
     decay = next(sweep for sweep in shown if sweep["sweep"] == "decay")
     assert decay["due"] == decay["finished_due"]
     assert decay["counts"] == {"decayed": 0}
+
+
+async def test_why_a_sweep_failed_is_told_to_who_administers_only(stack: Stack) -> None:
+    """A reason may name the address of a model's server; an AGENT's status says that something fails, not where."""
+    clock = await begin(stack, "w1")
+    due = f"{clock.now:%Y-%m-%d}T12:00:00.000Z"
+    failed = SweepFinished(sweep="index", due=due, error="Ollama at http://10.0.0.7:11434 cannot be reached")
+    done = await stack.services.journal.record("w1", failed, summary="index sweep broken off")
+    await stack.store.wait_for(done.seq, 20)
+
+    def errors(reasons: bool) -> set[str]:
+        shown = keeper(stack, clock).figures("w1", reasons=reasons)["sweeps"]
+        return {sweep["error"] for sweep in shown if sweep["error"]}
+
+    assert errors(reasons=True) == {failed.error}
+    assert errors(reasons=False) == {FAILED}
 
 
 async def test_a_new_workspaces_first_tick_is_the_first_due_after_its_first_entry(stack: Stack) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from bench.figures import Report, Target, at_least, say
-from bench.quality_index import Asked, Set, embedded_set, index_of, lines_of, own, rankings, recorded
+from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, rankings, recorded
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.rules.embed_policy import is_embedded
 from crew_journal.services.query.evaluation import OVERALL, Ranking, evaluate, recall_at
@@ -33,7 +33,6 @@ SAMPLE: Final = PROJECT / "services" / "cli" / "sample" / "journal.jsonl"
 QUESTIONS: Final = Path(__file__).parent / "data" / "mixed_questions.jsonl"
 SHARE: Final = 0.1
 SEEDS: Final = (1, 2, 3)
-K: Final = 10
 PLAIN: Final = Recipe("plain z-fusion", Fusion.Z_SCORE, lane_min=100, lane_factor=2, dense_weight=0.6)
 TARGETS: Final[dict[str, tuple[Target | None, Target | None, Target | None]]] = {
     "conversational": (at_least(0.85), at_least(0.78), at_least(0.90)),
@@ -55,14 +54,16 @@ async def run(quick: bool, folder: Path) -> Report:
         say(f"{path} is absent: the development conversations are left out")
     else:
         turns = lines_of(path / "journal.jsonl")
-        await _conversations(report, path, turns)
+        await _conversations(report, path, turns, sample)
     await _mixed(report, "sample journal", sample)
     if turns:
         await _mixed(report, "sample journal and conversations", [*sample, *turns])
     return report
 
 
-async def _conversations(report: Report, path: Path, turns: Sequence[dict[str, object]]) -> None:
+async def _conversations(
+    report: Report, path: Path, turns: Sequence[dict[str, object]], sample: Sequence[dict[str, object]]
+) -> None:
     questions = [
         Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
         for q in lines_of(path / "queries.jsonl")
@@ -83,8 +84,26 @@ async def _conversations(report: Report, path: Path, turns: Sequence[dict[str, o
         report.figure(
             f"{LOCOMO}: {recipe.name}, a tenth of the vectors", sum(drawn) / len(drawn), "recall@10", target, note
         )
+    amid = _amid(journal, sample)
+    among = index_of(amid)
+    for recipe in (ROBUST, CONVERSATIONAL, CONVERSATIONAL_STATIC):
+        value = _recall(rankings(among, amid, recipe))
+        note = "the sample journal's other entries in every agent's scope, without vectors"
+        report.figure(f"{LOCOMO} amid other work: {recipe.name}", value, "recall@10", None, note)
     for recipe in (CONVERSATIONAL, CONVERSATIONAL_STATIC):
         _left_out(report, journal, recipe, found[recipe.name])
+
+
+def _amid(journal: Set, sample: Sequence[dict[str, object]]) -> Set:
+    """The conversations with everything of the sample journal that is no turn in the scope of every question."""
+    others = [
+        {**record, "id": f"{agent}-{record['id']}"[:64], "agent_id": agent}
+        for agent in sorted({question.cluster for question in journal.questions})
+        for record in sample
+        if not info_of(str(record["entry_type"])).conversation
+    ]
+    events = [*journal.events, *recorded(others, journal.events[0].entry.workspace_id, len(journal.events) + 1)]
+    return replace(journal, events=events, made=[*journal.made, *[None] * len(others)])
 
 
 def _figures(

@@ -33,11 +33,12 @@ from crew_journal.services.query.evaluation import Ranking
 from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_turns import turns_of_commit
-from crew_journal.services.query.recipes import Recipe
+from crew_journal.services.query.recipes import Fusion, Recipe
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
 from crew_journal.services.query.vector_matrix import VectorMatrix, query_vector
 
+K: Final = 10
 DEPTH: Final = 50
 """Ranks that sessions are taken from."""
 ANALYZER: Final = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
@@ -87,10 +88,10 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
-def recorded(records: Iterable[Mapping[str, Any]], workspace: str) -> list[EntryRecorded]:
-    """Entries as the fold sees them, all in one workspace."""
+def recorded(records: Iterable[Mapping[str, Any]], workspace: str, first_seq: int = 1) -> list[EntryRecorded]:
+    """Entries as the fold sees them, all in one workspace, from a sequence on."""
     events = []
-    for seq, record in enumerate(records, 1):
+    for seq, record in enumerate(records, first_seq):
         entry = build_entry({"ts": "2026-01-01T00:00:00Z", **record, "workspace_id": workspace})
         events.append(EntryRecorded(seq, entry, to_ms(entry.ts), False, b"", b"", 0, 0))
     return events
@@ -139,8 +140,10 @@ def rankings(index: HotIndex, journal: Set, recipe: Recipe) -> list[Ranking]:
     """What a recipe finds for every question."""
     found = []
     for question, query in zip(journal.questions, journal.queries, strict=True):
-        hits = search(index, question.scope, query, recipe, DEPTH)
-        ids = [index.documents.id_of(hit.doc) for hit in hits]
+        ids = [index.documents.id_of(hit.doc) for hit in search(index, question.scope, query, recipe, DEPTH)]
+        if recipe.fusion is Fusion.RECIPROCAL_RANK:  # its lanes depend on k
+            first = [index.documents.id_of(hit.doc) for hit in search(index, question.scope, query, recipe, K)]
+            ids = list(dict.fromkeys([*first, *ids]))
         found.append(Ranking(question.category, ids, question.relevant))
     return found
 

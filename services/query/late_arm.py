@@ -87,7 +87,12 @@ def late_values(
     if query.table is not None and len(query.pieces):
         pieces = index.turns.pieces.gather(needed)
         different, at = _different(index.turns.pieces.values[pieces.at], len(query.table))
-        tokens = Tokens(query.table[different], at, pieces.counts, index.turns.first_passage[needed].astype(np.int64))
+        tokens = Tokens(
+            np.take(query.table, different, axis=0),
+            at,
+            pieces.counts,
+            index.turns.first_passage[needed].astype(np.int64),
+        )
         unheard = idf_of(0, size)  # a word that nobody in scope has said
         of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
         dim = query.table.shape[1] * 64
@@ -100,7 +105,7 @@ def late_values(
         known = needed < len(store)
         first[known] = store.first_passage[needed[known]]
         asked = words_of(said.bits, said.dim)
-        tokens = Tokens(store.runs.values[runs.at], None, runs.counts, first)
+        tokens = Tokens(np.take(store.runs.values, runs.at, axis=0), None, runs.counts, first)
         context = interact(asked, np.ones(len(asked)), tokens, turns, weights.context, said.dim)
     return static, context
 

@@ -23,8 +23,8 @@ Ints = npt.NDArray[np.int64]
 Distances = npt.NDArray[np.uint16]
 
 LENGTH_OFFSET: Final = 8
-BLOCK_WORDS: Final = 1 << 15
-"""Pairs of tokens compared at once: 256 KB of 64-bit words, which a core's cache holds."""
+BLOCK_WORDS: Final = 1 << 16
+"""Pairs of tokens compared at once: 512 KB of 64-bit words, which a core's cache holds."""
 NO_TURN: Final = -1
 
 
@@ -109,7 +109,7 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
     weights = weights / weights.sum()
     found = distances(query, tokens.words)
     if tokens.at is not None:
-        found = found[:, tokens.at]
+        found = np.take(found, tokens.at, axis=1)
     begins = (np.cumsum(tokens.counts) - tokens.counts)[filled]
     best = np.zeros((len(query), len(tokens.counts)))
     best[:, filled] = _similarity(np.minimum.reduceat(found, begins, axis=1), dim)

@@ -25,7 +25,7 @@ from crew_journal.schemas.events.derived import decode_link, decode_vector
 from crew_journal.schemas.events.documents import decode_document
 from crew_journal.schemas.events.envelope import EntryRecorded, Event, UnknownDerived
 from crew_journal.schemas.events.token_bits import decode_token_bits
-from crew_journal.schemas.ids import entry_id_at, identity_key
+from crew_journal.schemas.ids import entry_id_at, identity_key, is_service_id
 from crew_journal.schemas.plain import plain_entry
 from crew_journal.schemas.subjects import DerivedKind, Family, Subject, parse_subject
 from crew_journal.schemas.timestamps import format_ms, to_ms
@@ -93,6 +93,8 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
     control = subject.family is _CONTROL
     if not control and (entry.priority is not _NORMAL or _is_control_type(entry.entry_type)):
         raise FoldError(f"the entry at {seq} needs the service's authority: control type or priority")
+    if not control and is_service_id(entry.id):
+        raise FoldError(f"the entry at {seq} has an id of the form that only the service derives", field="id")
     return EntryRecorded(
         seq,
         entry,

@@ -25,6 +25,7 @@ DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
 
 _id = re.compile(ID_PATTERN.removesuffix("$") + r"\Z")
 _workspace = re.compile(WORKSPACE_PATTERN.removesuffix("$") + r"\Z")
+_derived = re.compile(r"d_[0-9a-f]{32}\Z")
 
 
 def is_id(text: str) -> bool:
@@ -66,6 +67,11 @@ def derived_id(reactor: str, version: int, cause: str, n: int | str = 0) -> str:
         cause: Workspace and id of the causing entry, or any text that names the cause for ever.
     """
     return "d_" + uuid.uuid5(DERIVED_NAMESPACE, f"{reactor}\x00{version}\x00{cause}\x00{n}").hex
+
+
+def is_service_id(text: object) -> bool:
+    """Whether ``text`` is of the form of ``derived_id``, which only the service may use: anybody can foresee those ids."""
+    return isinstance(text, str) and text.startswith("d_") and bool(_derived.match(text))
 
 
 def entry_id_at(stream_seq: int) -> str:

@@ -22,6 +22,7 @@ from uuid_utils import uuid7
 from crew_journal.schemas.catalogue import Publisher, info_of
 from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
 from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.ids import is_service_id
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.stripping import strip_record
 from crew_journal.schemas.settings import DEFAULT_WORKSPACE
@@ -31,6 +32,7 @@ from crew_journal.services.journal.plain import DEEP_BRACKETS, HASH_BYTES, Accep
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 ANSWER_TYPE: Final = "chat.agent_response"
 """What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
+_ID_FIX: Final = "choose another id, or leave it out"
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
 
@@ -57,6 +59,11 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     except InvalidEntry as error:
         rest = _problems_beside_the_workspace(principal, record, now, prefix)
         raise InvalidEntry((*error.problems, *rest)) from None
+    if is_service_id(record.get("id")):
+        others = {name: value for name, value in record.items() if name != "id"}
+        rest = _problems_beside_the_workspace(principal, others, now, prefix)
+        reserved = FieldProblem(f"{prefix}id", "is of the form d_… that only the service derives", _ID_FIX)
+        raise InvalidEntry((reserved, *rest))
     if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
         # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))

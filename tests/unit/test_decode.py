@@ -46,6 +46,10 @@ def test_a_body_may_not_name_a_crew_that_its_subject_leaves_open():
     assert "its subject does not" in refused(subject="journal.w._._.run.started", crew_id="c")
 
 
+def test_an_id_that_only_the_service_derives_is_refused_from_agents():
+    assert "only the service derives" in refused(id="d_" + "0af9" * 8)
+
+
 @pytest.mark.parametrize("change", [{"priority": "pin"}, {"entry_type": "token.created"}])
 def test_control_types_and_priorities_are_believed_on_control_subjects_only(change):
     kind = change.get("entry_type", "run.started")
@@ -76,7 +80,7 @@ def test_bodies_that_are_no_json_object_are_refused(body):
 
 
 def test_a_derived_kind_of_a_newer_version_is_no_error():
-    assert isinstance(decode(3, "derived.w.token_bits", None, b"", 0), UnknownDerived)
+    assert isinstance(decode(3, "derived.w.of_another_day", None, b"", 0), UnknownDerived)
 
 
 def test_the_content_hash_of_the_header_counts_and_is_made_from_the_body_otherwise():

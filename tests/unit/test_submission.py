@@ -171,6 +171,14 @@ def test_an_entry_may_have_256_kib_as_stored_and_not_a_byte_more() -> None:
     assert caught.value.field == "entries[1].payload"
 
 
+def test_an_id_that_the_service_might_derive_is_nobody_s_to_take() -> None:
+    with pytest.raises(InvalidEntry) as error:
+        accept(OWNER, note(id="d_" + "0af9" * 8, severity="loud"), NOW)
+    assert fields_of(error.value) == ["id", "severity"]
+    for free in ("d_mine", "d_" + "0AF9" * 8, "d_" + "0af9" * 7):
+        assert accept(AGENT, note(id=free), NOW).entry_id == free
+
+
 def test_a_missing_id_is_minted_and_a_missing_time_is_the_server_s() -> None:
     one, two = accept(AGENT, note(id="", ts=None), NOW), accept(AGENT, note(), NOW)
     assert one.entry_id.startswith("j_")

@@ -22,12 +22,13 @@ from crew_journal.services.query.features import features_of
 from crew_journal.services.query.fusion import weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_arm import Around, LateQuery, late_values
+from crew_journal.services.query.lists import union
 from crew_journal.services.query.recipes import ConversationWeights, Recipe
 from crew_journal.services.query.scoped import ScopedDocuments
 from crew_journal.services.query.session_rules import rule_shares
 from crew_journal.services.query.sessions import neighbours
 
-__all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "place_among", "union", "with_next_turns"]
+__all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "with_next_turns"]
 
 Docs = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
@@ -72,29 +73,29 @@ class Seen:
         return Seen(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
 
 
-def union(one: Docs, other: Docs) -> Docs:
-    """Every document of the two lists once, ascending; ``np.union1d`` takes four times as long for so few."""
-    docs = np.concatenate((one, other))
-    docs.sort()
-    first = np.ones(len(docs), bool)
-    np.not_equal(docs[1:], docs[:-1], out=first[1:])
-    return docs[first]
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The turns before and behind some turns, each (m,) int32 by ascending ``docs``; -1 where there is none."""
+
+    docs: Docs
+    previous: Docs
+    following: Docs
 
 
-def place_among(some: Docs, docs: Docs) -> Mask:
-    """(m,) bool: which of the ascending ``docs`` are among ``some``."""
-    marked = np.zeros(len(docs), bool)
-    marked[docs.searchsorted(some)] = True
-    return marked
-
-
-def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> Docs:
+def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> tuple[Docs, Beside]:
     """The candidates, and of each turn among them the next one of its session: an answer stands behind its question."""
     turns = docs[scoped.turns[docs]]
-    if not len(turns):
-        return docs
-    _, following = neighbours(index.turn_order, index.documents, scoped.count, turns, _turn_mask(scoped))
-    return union(docs, following[following >= 0])
+    previous, following = neighbours(index.turn_order, index.documents, scoped.count, turns, _turn_mask(scoped))
+    every = union(turns, following[following >= 0])
+    if len(every) == len(turns):
+        return docs, Beside(turns, previous, following)
+    known = np.zeros(len(every), bool)
+    known[every.searchsorted(turns)] = True
+    beside = Beside(every, *np.full((2, len(every)), -1, np.int32))
+    beside.previous[known], beside.following[known] = previous, following
+    further = neighbours(index.turn_order, index.documents, scoped.count, every[~known], _turn_mask(scoped))
+    beside.previous[~known], beside.following[~known] = further
+    return union(docs, every[~known]), beside
 
 
 def conversation_shares(
@@ -102,6 +103,7 @@ def conversation_shares(
     scoped: ScopedDocuments,
     asked: AskedOf,
     seen: Seen,
+    beside: Beside,
     recipe: Recipe,
 ) -> dict[str, Floats]:
     """What each arm and rule adds to each candidate's score.
@@ -111,6 +113,7 @@ def conversation_shares(
         scoped: The rows in scope.
         asked: The query.
         seen: The candidates.
+        beside: The turns before and behind those that are turns.
         recipe: ``turns`` ranks turns among themselves, ``dense_weight`` and ``rules`` everything.
 
     Returns:
@@ -120,7 +123,7 @@ def conversation_shares(
     is_turn = scoped.turns[seen.docs]
     shares: dict[str, Floats] = {}
     if is_turn.any():
-        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), recipe.turns)
+        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), beside, recipe.turns)
     if is_turn.all():
         return shares
     return _in_their_places(index, scoped, asked.text, seen, is_turn, shares, recipe)
@@ -165,12 +168,12 @@ def _in_their_places(
 
 
 def _turn_shares(
-    index: HotIndex, scoped: ScopedDocuments, asked: AskedOf, seen: Seen, weights: ConversationWeights
+    index: HotIndex, scoped: ScopedDocuments, asked: AskedOf, seen: Seen, beside: Beside, weights: ConversationWeights
 ) -> dict[str, Floats]:
     documents, docs = index.documents, seen.docs
     flags = index.turns.flags[docs]
     short = documents.words[docs] <= weights.max_words
-    around = _around(index, scoped, docs, short, weights.max_words)
+    around = _around(index, scoped, beside, short, weights.max_words)
     lexical = _lexical_z(seen)
     dense, late = _arms(index, asked, seen, lexical, around, weights)
     base = weights.base_lexical * lexical + weights.base_dense * dense + weights.base_late * late
@@ -284,9 +287,9 @@ def _filled(values: Floats) -> Floats:
     return np.where(unknown, values[~unknown].min(), values) if unknown.any() else values
 
 
-def _around(index: HotIndex, scoped: ScopedDocuments, docs: Docs, short: Mask, max_words: int) -> Around:
+def _around(index: HotIndex, scoped: ScopedDocuments, beside: Beside, short: Mask, max_words: int) -> Around:
     documents, mask = index.documents, _turn_mask(scoped)
-    previous, following = neighbours(index.turn_order, documents, scoped.count, docs, mask)
+    docs, previous, following = beside.docs, beside.previous, beside.following
     helpers = np.full(len(docs), -1, np.int32)
     helpers_before = np.full(len(docs), -1, np.int32)
     leaning = (short & (previous >= 0)).nonzero()[0]

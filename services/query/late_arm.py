@@ -15,6 +15,7 @@ from crew_journal.schemas.ports import TokenBits
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_interaction import NO_TURN, Tokens, Turns, interact
 from crew_journal.services.query.lexical import idf_of
+from crew_journal.services.query.lists import union
 from crew_journal.services.query.recipes import ConversationWeights
 from crew_journal.services.query.token_store import TokenStore, Words, words_of
 
@@ -114,7 +115,10 @@ def _different(pieces: npt.NDArray[np.uint16], size: int) -> tuple[npt.NDArray[n
     """The different pieces, ascending, and where each piece is among them; a table beats sorting thousands."""
     seen = np.zeros(size, bool)
     seen[pieces] = True
-    return seen.nonzero()[0], (np.cumsum(seen) - 1)[pieces]
+    different = seen.nonzero()[0]
+    place = np.empty(size, np.int64)
+    place[different] = np.arange(len(different))
+    return different, place[pieces]
 
 
 def _match(store: TokenStore, said: TokenBits) -> bool:
@@ -124,7 +128,7 @@ def _match(store: TokenStore, said: TokenBits) -> bool:
 def _needed(docs: Docs, around: Around) -> tuple[Docs, Turns]:
     """Every document whose tokens are needed, ascending, and where candidates and helpers stand among them."""
     helpers = np.concatenate((around.helper, around.helper_before))
-    needed = np.unique(np.concatenate((docs, helpers[helpers >= 0])))
+    needed = union(docs, helpers[helpers >= 0])
     candidate = needed.searchsorted(docs)
 
     def place(some: Docs) -> npt.NDArray[np.int64]:

@@ -17,8 +17,6 @@ from crew_journal.services.query.conversational import (
     LateQuery,
     Seen,
     conversation_shares,
-    place_among,
-    union,
     with_next_turns,
 )
 from crew_journal.services.query.dense import DenseResult, DenseScores, search_dense
@@ -26,6 +24,7 @@ from crew_journal.services.query.features import features_of
 from crew_journal.services.query.fusion import reciprocal_ranks, weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
+from crew_journal.services.query.lists import place_among, union
 from crew_journal.services.query.recipes import Fusion, Recipe
 from crew_journal.services.query.scope import Scope
 from crew_journal.services.query.session_rules import rule_shares
@@ -109,15 +108,16 @@ def search(
     docs = lane_docs = union(lexical.lane.docs, dense_docs)
     if not len(docs):
         return []
+    beside = None
     if recipe.turns is not None:
-        docs = with_next_turns(index, scoped, docs)
+        docs, beside = with_next_turns(index, scoped, docs)
     nothing = np.full(len(docs), np.nan, np.float32)
     vectors = dense.scores_of(docs) if dense is not None else DenseScores(nothing, nothing)
     found = _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
-    if recipe.turns is not None:
+    if beside is not None:
         seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, vectors.weighted)
         question = AskedOf(query.text, query.late, lexical.idf, scoped.size)
-        shares = conversation_shares(index, scoped, question, seen, recipe)
+        shares = conversation_shares(index, scoped, question, seen, beside, recipe)
     elif recipe.fusion is Fusion.Z_SCORE:
         shares = _z_shares(found, recipe)
         if recipe.rules is not None:

@@ -24,9 +24,16 @@ from crew_journal.services.journal.append import Appended
 from crew_journal.services.memory.recorder import Recorder
 from crew_journal.services.query.journal_queries import JournalQueries
 
-_EDGE: Final = f"""SELECT state, weight, seq FROM {RELATIONS}
+_EDGE: Final = f"""SELECT state, weight, created_at FROM {RELATIONS}
     WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""
-_ASSERTED_BY: Final = f"SELECT actor_type, actor_id FROM {ENTRIES} WHERE workspace_id = ? AND seq = ?"
+_SAID: Final = f"""SELECT seq, published_ms, entry_type = '{RelationAsserted.ENTRY_TYPE}' AS asserts, actor_type, actor_id
+    FROM {ENTRIES} WHERE workspace_id = ? AND control
+    AND entry_type IN ('{RelationAsserted.ENTRY_TYPE}', '{RelationRetracted.ENTRY_TYPE}') AND (payload->>'relation') = ?
+    AND (payload->>'src_entry_id') = ? AND (payload->>'dst_entry_id') = ?"""
+"""Everything that was ever said of a relation."""
+_ASSERTED_BY: Final = f"""WITH said AS ({_SAID}) SELECT DISTINCT actor_type, actor_id, (SELECT min(published_ms) FROM said)
+    FROM said WHERE asserts AND seq > (SELECT coalesce(max(seq), 0) FROM said WHERE NOT asserts)"""
+"""Who has asserted it since it was last retracted, and when it was first spoken of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ class Relations:
 
         Raises:
             NotFound: If there is no such relation, or none between entries that the token may see.
-            NotAllowed: If the asker neither administers the workspace nor asserted it.
+            NotAllowed: If the asker does not administer the workspace and it does not rest on his word alone.
             InvalidQuery: If both entries are one.
         """
         ends = await self._ends(principal, entry_id, asked)
@@ -100,11 +107,11 @@ class Relations:
                 f"no relation {asked.relation} between these two entries",
                 hint="see the graph of the entry; pass min_seq for one that was just asserted",
             )
-        state, weight, seq = rows[0]
-        own = state == RelationState.ASSERTED and await self._asserted_by(principal, ends.workspace_id, seq)
+        state, weight, created_ms = rows[0]
+        own = state == RelationState.ASSERTED and await self._is_its_word(principal, key, created_ms)
         if not principal.role.administers and not own:
             raise NotAllowed(
-                "only who asserted a relation, an ADMIN or an OWNER may retract it",
+                "only who asserted a relation, and nobody else, an ADMIN or an OWNER may retract it",
                 hint="assert what holds instead, with a reason",
             )
         said = RelationRetracted(
@@ -134,9 +141,13 @@ class Relations:
         crew_id = crews[0]["crew_id"] if crews[0]["crew_id"] == crews[1]["crew_id"] else None
         return _Ends(workspace_id, one.id, one.seq, other.id, other.seq, crew_id)
 
-    async def _asserted_by(self, principal: Principal, workspace_id: str, seq: int) -> bool:
-        rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, [workspace_id, seq])
-        return rows == [(_actor_type(principal).value, _actor(principal))]
+    async def _is_its_word(self, principal: Principal, key: list[str], created_ms: int) -> bool:
+        """Whether the relation rests on the asker's word alone.
+
+        Saying again what another said, or what a reactor had found, must not give the right to take it back.
+        """
+        rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, key)
+        return rows == [(_actor_type(principal).value, _actor(principal), created_ms)]
 
     async def _record(self, principal: Principal, ends: _Ends, said: ControlPayload, what: str) -> Appended:
         return await self._journal.record(

@@ -152,6 +152,24 @@ async def test_who_asserted_or_administers_may_retract(world: World) -> None:
     assert (await world.agent.graph("own1", min_seq=gone.seq)).edges == ()
 
 
+async def test_saying_again_what_another_said_gives_no_right_to_take_it_back(world: World) -> None:
+    said = await world.admin.relate("own2", "own1", "contradicts", reason="measured twice")
+    mine = await world.agent.relate("own2", "own1", "contradicts", weight=0.01, min_seq=said.seq)
+    with pytest.raises(NotAllowed, match="nobody else"):
+        await world.agent.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
+    gone = await world.admin.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
+    again = await world.agent.relate("own2", "own1", "contradicts", min_seq=gone.seq)  # now it is the agent's word alone
+    gone = await world.agent.unrelate("own2", "own1", "contradicts", min_seq=again.seq)
+    assert gone.state == "retracted"
+
+
+async def test_saying_again_what_a_reactor_found_gives_no_right_to_take_it_back(world: World) -> None:
+    seq = await world.link("own2", "own1", relation="contradicts", weight=0.9)
+    mine = await world.agent.relate("own2", "own1", "contradicts", min_seq=seq)
+    with pytest.raises(NotAllowed, match="nobody else"):
+        await world.agent.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
+
+
 async def test_what_a_reactor_found_only_administrators_retract_for_good(world: World) -> None:
     seq = await world.link("own2", "own1", relation="contradicts", weight=0.9)
     with pytest.raises(NotAllowed):

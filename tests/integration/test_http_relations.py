@@ -158,7 +158,9 @@ async def test_saying_again_what_another_said_gives_no_right_to_take_it_back(wor
     with pytest.raises(NotAllowed, match="nobody else"):
         await world.agent.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
     gone = await world.admin.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
-    again = await world.agent.relate("own2", "own1", "contradicts", min_seq=gone.seq)  # now it is the agent's word alone
+    again = await world.agent.relate(
+        "own2", "own1", "contradicts", min_seq=gone.seq
+    )  # now it is the agent's word alone
     gone = await world.agent.unrelate("own2", "own1", "contradicts", min_seq=again.seq)
     assert gone.state == "retracted"
 

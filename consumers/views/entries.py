@@ -20,6 +20,7 @@ from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.rules import text
 from crew_journal.schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
 from crew_journal.schemas.views import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION
 
@@ -68,7 +69,7 @@ class EntriesProjection:
     """Folds entries into ``journal_entries``."""
 
     name: ClassVar[str] = ENTRIES_PROJECTION
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 200 + text.VERSION
     ddl: ClassVar[tuple[str, ...]] = (_DDL, _POLICIES_DDL)
     tables: ClassVar[tuple[str, ...]] = (ENTRIES, EMBED_POLICIES)
     digest: ClassVar[Mapping[str, str]] = {}

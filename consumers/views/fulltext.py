@@ -19,6 +19,7 @@ import numpy.typing as npt
 from crew_journal.consumers.projection import SHARED_POSTINGS, Batch, FoldTransaction
 from crew_journal.consumers.tokenise import batch_tokens
 from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.rules import text
 from crew_journal.schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer
 from crew_journal.schemas.views import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL
 
@@ -47,7 +48,7 @@ class FulltextProjection:
     """Folds the texts of entries into postings."""
 
     name: ClassVar[str] = FULLTEXT_PROJECTION
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 100 + text.VERSION
     ddl: ClassVar[tuple[str, ...]] = (
         f"CREATE TABLE IF NOT EXISTS {POSTINGS} {_SHAPE}",
         f"CREATE TABLE IF NOT EXISTS {POSTINGS_TAIL} {_SHAPE}",

@@ -19,6 +19,7 @@ from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import MemoryReferenced, PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
+from crew_journal.schemas.rules import importance as rules
 from crew_journal.schemas.rules.importance import (
     BOOST_DIVISOR,
     DAY_MS,
@@ -146,7 +147,7 @@ class ImportanceProjection:
     """Folds vectors, priorities, references and decay ticks."""
 
     name: ClassVar[str] = IMPORTANCE_PROJECTION
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 100 + rules.VERSION
     ddl: ClassVar[tuple[str, ...]] = (_DDL, _DECAYS_DDL)
     tables: ClassVar[tuple[str, ...]] = (IMPORTANCE, DECAYS)
     digest: ClassVar[Mapping[str, str]] = {}

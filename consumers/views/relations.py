@@ -20,6 +20,7 @@ from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived
 from crew_journal.schemas.ids import is_id
+from crew_journal.schemas.rules import relations as rules
 from crew_journal.schemas.rules.relations import (
     EVIDENCE_REF,
     EVIDENCE_WEIGHT,
@@ -94,7 +95,7 @@ class RelationsProjection:
     """Folds link facts, assertions, retractions and consolidated rules."""
 
     name: ClassVar[str] = RELATIONS_PROJECTION
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 100 + rules.VERSION
     ddl: ClassVar[tuple[str, ...]] = (_DDL,)
     tables: ClassVar[tuple[str, ...]] = (RELATIONS,)
     digest: ClassVar[Mapping[str, str]] = {}

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.consumers.turn_columns import batch_turns, blobs
-from crew_journal.schemas.rules import turns, word_pieces
+from crew_journal.schemas.rules import text, turns, word_pieces
 from crew_journal.schemas.views import TURNS, TURNS_PROJECTION
 
 
@@ -19,7 +19,7 @@ class TurnsProjection:
     """Folds turns of conversation."""
 
     name: ClassVar[str] = TURNS_PROJECTION
-    version: ClassVar[int] = 100 * turns.VERSION + word_pieces.VERSION
+    version: ClassVar[int] = 10_000 * text.VERSION + 100 * turns.VERSION + word_pieces.VERSION
     ddl: ClassVar[tuple[str, ...]] = (
         f"""CREATE TABLE IF NOT EXISTS {TURNS} (ws UBIGINT NOT NULL, doc UBIGINT NOT NULL, flags UTINYINT NOT NULL,
         pieces BLOB NOT NULL, first_passage USMALLINT NOT NULL, days BLOB NOT NULL)""",

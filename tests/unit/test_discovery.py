@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +18,21 @@ from support.views import MEMORY_MB, node, source_of
 from crew_journal.consumers import views
 from crew_journal.consumers.discovery import DiscoveryError, discover_projections
 from crew_journal.consumers.rebuild import rebuild, verify
+from crew_journal.consumers.views import entries, fulltext, importance, relations, turns
+from crew_journal.schemas.rules import importance as importance_rules
+from crew_journal.schemas.rules import relations as relation_rules
+from crew_journal.schemas.rules import text, word_pieces
+from crew_journal.schemas.rules import turns as turn_rules
 
+RULES_OF_VIEWS = [
+    (entries, text),
+    (fulltext, text),
+    (importance, importance_rules),
+    (relations, relation_rules),
+    (turns, text),
+    (turns, turn_rules),
+    (turns, word_pieces),
+]
 NEW = '''
 """Counts entries per workspace."""
 from typing import ClassVar
@@ -98,3 +114,19 @@ def test_the_order_is_the_same_every_time() -> None:
     names = [projection.name for projection in discover_projections()]
     assert names == [projection.name for projection in discover_projections()]
     assert {"entries", "fulltext", "vectors", "activations", "dead_letters", "tokens"} <= set(names)
+
+
+@pytest.mark.parametrize(("view", "rule"), RULES_OF_VIEWS)
+def test_a_new_version_of_a_rule_is_a_new_version_of_every_view_whose_rows_follow_from_it(
+    view: ModuleType, rule: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DESIGN §1: a changed rule is an explicit re-derivation; one that kept its version would stay stale."""
+    before = view.PROJECTION.version
+    monkeypatch.setattr(rule, "VERSION", rule.VERSION + 1)
+    spec = importlib.util.spec_from_file_location("the_view_anew", view.__file__ or "")
+    assert spec is not None
+    assert spec.loader is not None
+    anew = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "the_view_anew", anew)
+    spec.loader.exec_module(anew)
+    assert anew.PROJECTION.version > before

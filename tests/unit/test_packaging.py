@@ -73,7 +73,14 @@ main()
 
 def test_the_wheel_holds_the_data_files(unpacked_wheel):
     base = unpacked_wheel / "crew_journal"
-    for name in ("schemas/catalogue.json", "schemas/entry.schema.json", "services/cli/sample/journal.jsonl"):
+    for name in (
+        "schemas/catalogue.json",
+        "schemas/entry.schema.json",
+        "schemas/word_pieces.txt",
+        "schemas/language/de.json",
+        "consumers/adapters/minilm_mean.json",
+        "services/cli/sample/journal.jsonl",
+    ):
         assert (base / name).stat().st_size > 0
 
 

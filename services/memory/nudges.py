@@ -8,7 +8,6 @@ nudge, never an error (contract §10). Advice is lost with a lost answer: it is 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ import structlog
 
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import NudgeOffered
+from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.nudges import (
@@ -46,6 +46,8 @@ from crew_journal.schemas.views import (
 )
 from crew_journal.services.memory.recorder import Recorder
 
+_ID_NAME: Final = "nudge"
+_ID_VERSION: Final = 1
 _OF_AGENT: Final = f"FROM {ENTRIES} WHERE workspace_id = ? AND agent_id = ? AND ts_ms <= ?"
 _MARKS: Final = ", ".join("?" * len(MEMORY_MARKERS))
 _LAST_MARKER: Final = (
@@ -193,9 +195,8 @@ class NudgeService:
 
 
 def offer_id(agent_id: str, session_id: str, kind: NudgeKind) -> str:
-    """The id of an offer within its workspace: the same for the same agent, session and kind."""
-    name = "\0".join((agent_id, session_id, kind)).encode()
-    return f"nudge_{hashlib.blake2b(name, digest_size=16).hexdigest()}"
+    """The id of an offer within its workspace: the same for the same agent, session and kind, and nobody else's to take."""
+    return derived_id(_ID_NAME, _ID_VERSION, f"{agent_id}/{session_id}", kind)
 
 
 def _agent_of(principal: Principal, named: str | None) -> str:

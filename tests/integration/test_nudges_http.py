@@ -14,7 +14,7 @@ from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.memory.nudges import NudgeService
+from crew_journal.services.memory.nudges import NudgeService, offer_id
 
 HOUR = timedelta(hours=1)
 
@@ -166,3 +166,15 @@ async def test_a_response_is_stored_stripped_and_its_retry_is_the_same_entry(sta
         assert (again.seq, again.duplicate) == (first.seq, True)
         stored = await owner.get("r1", workspace_id="strip", min_seq=first.seq)
     assert (stored.summary, stored.payload) == ("Done.", {"text": "All well."})
+
+
+async def test_an_agent_that_foresees_the_id_of_anothers_offer_cannot_take_it(stack: Stack) -> None:
+    """Whoever takes the id of an offer keeps it from being recorded, and so the nudge from being given."""
+    token = await stack.token(Role.AGENT, "thief", agent="a2")
+    taken = {"id": offer_id("a1", "s1", "memory"), "entry_type": "run.completed", "summary": "mine now"}
+    async with stack.client(token.plaintext) as thief:
+        with pytest.raises(InvalidEntry):
+            await thief.append(taken)
+    seq = await write(stack, "thief", *[{}] * 30)
+    async with stack.client() as owner:
+        assert await kinds(owner, "s1", agent_id="a1", workspace_id="thief", min_seq=seq) == ["memory"]

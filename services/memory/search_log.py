@@ -87,8 +87,8 @@ class SearchLog:
         """Log an answered recall, if its workspace's turn has come."""
         now = self._clock()
         last = self._last.get(answered.workspace_id)
-        if last is not None and now - last < timedelta(seconds=EVERY_S):
-            return
+        if last is not None and timedelta(0) <= now - last < timedelta(seconds=EVERY_S):
+            return  # a clock that was set back must not end the log until it has caught up with itself
         if len(self._last) >= WORKSPACES:
             self._last.clear()
         self._last[answered.workspace_id] = now

@@ -85,6 +85,16 @@ async def test_at_most_one_a_second_and_workspace(logged):
     ]  # fmt: skip
 
 
+async def test_a_clock_that_is_set_back_does_not_end_the_log(logged):
+    clock, journal, log = logged
+    log.observe(answered())
+    clock.now -= timedelta(hours=1)
+    log.observe(answered(query="an hour earlier"))
+    log.observe(answered(query="and at once"))
+    await settle(log, 2)
+    assert [search.query for search in journal.recorded.values()] == ["what broke", "an hour earlier"]
+
+
 async def test_a_cosine_a_hair_above_one_is_one(logged):
     _, journal, log = logged
     log.observe(answered(mean=1.0000002))

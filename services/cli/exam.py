@@ -82,6 +82,8 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
             try:
                 said = json.loads(line)
                 agent = str(said["agent_id"])
+                if not isinstance(said["relevant_ids"], list):  # a string would be taken for ids of one letter
+                    raise TypeError("relevant_ids is no array")
                 questions.append(
                     Question(
                         str(said.get("qid") or number),
@@ -93,9 +95,8 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
                     )
                 )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise typer.BadParameter(
-                    f"line {number} is no question: {type(error).__name__} {error}", param_hint=QUERIES_FILE
-                ) from None
+                why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+                raise typer.BadParameter(f"line {number} is no question: {why}", param_hint=QUERIES_FILE) from None
     return questions
 
 

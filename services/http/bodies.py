@@ -11,12 +11,18 @@ from typing import Any, Final, TypeVar
 
 import orjson
 from fastapi import Request, Response
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from crew_journal.schemas.entry import problems_of
 from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery
 
 _M = TypeVar("_M", bound=BaseModel)
+
+
+class Nothing(BaseModel):
+    """The body of a route that takes none: what is asked stands in the query string, and a field here would be lost."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class InvalidBody(InvalidEntry):
@@ -93,11 +99,14 @@ def _body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
         if not item["loc"] and kind in ("model_type", "model_attributes_type"):
             found.append(FieldProblem("body", "must be a JSON object", f"send an object with {known}"))
         elif kind == "extra_forbidden":
-            found.append(FieldProblem(problem.field, "no such field", f"leave it out; there are {known}"))
+            instead = f"there are {known}" if known else "there are none; see the parameters of the query string"
+            found.append(FieldProblem(problem.field, "no such field", f"leave it out; {instead}"))
         elif kind == "missing":
             found.append(FieldProblem(problem.field, problem.problem, problem.fix or f"add {problem.field}"))
         else:
             fix = problem.fix or next((fix for begin, fix in _FIXES if kind.startswith(begin)), "")
+            if kind in ("literal_error", "enum"):
+                fix = f"use {item['ctx']['expected']}"
             found.append(FieldProblem(problem.field, problem.problem, fix))
     return tuple(found)
 

@@ -16,6 +16,7 @@ from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.ids import is_id
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.auth import Administrator, Asker, services_of
+from crew_journal.services.http.bodies import Nothing, read_model
 from crew_journal.services.http.openapi import COMMON, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 from crew_journal.services.memory.health import HISTORY_MAX_DAYS, Profile
@@ -50,12 +51,13 @@ def health_routes() -> APIRouter:
     @router.post(
         "",
         summary="Measure health now",
-        responses={200: {"model": HealthAnswer}, **problems()},
+        responses={200: {"model": HealthAnswer}, **problems(413, 422)},
         openapi_extra=parameters(_PARAMETERS),
         response_class=Response,
     )
     async def recompute(request: Request, principal: Administrator) -> Response:
         """OWNER and ADMIN: publishes a tick of the health sweep and answers with its snapshot."""
+        await read_model(request, Nothing, services_of(request).limits.body_bytes, optional=True)
         workspace = principal.workspace(_params(request).text("workspace_id"))
         _crew(principal, _params(request))
         await services_of(request).health.recompute(workspace)

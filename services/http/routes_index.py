@@ -12,7 +12,7 @@ from crew_journal.schemas.api import ReindexAnswer, SweepAnswer
 from crew_journal.schemas.entry import WorkspaceId
 from crew_journal.schemas.views import VECTORS_PROJECTION
 from crew_journal.services.http.auth import Administrator, administering, services_of
-from crew_journal.services.http.bodies import read_model
+from crew_journal.services.http.bodies import Nothing, read_model
 from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 
@@ -35,12 +35,13 @@ def index_routes() -> APIRouter:
     @router.post(
         "/embeddings/sweep",
         summary="Embed what was missed",
-        responses={200: {"model": SweepAnswer}, **problems()},
+        responses={200: {"model": SweepAnswer}, **problems(413, 422)},
         openapi_extra=parameters(_WORKSPACE),
         response_class=Response,
     )
     async def sweep(request: Request, principal: Administrator) -> Response:
         """Publishes a tick of the index sweep and answers with the counts of what it did."""
+        await read_model(request, Nothing, services_of(request).limits.body_bytes, optional=True)
         workspace = principal.workspace(Params(request, known_names(_WORKSPACE)).text("workspace_id"))
         report = await services_of(request).sweeps.run(workspace, "index", VECTORS_PROJECTION)
         done = SweepAnswer(

@@ -129,7 +129,7 @@ def agent_routes() -> APIRouter:
 
 def _relation(name: str | None) -> str | None:
     if name is not None and name not in _NAMES:
-        raise InvalidQuery("relation is none", hint=f"use {', '.join(_NAMES)}", field="relation")
+        raise InvalidQuery("no such relation", hint=f"use {', '.join(_NAMES)}", field="relation")
     return CONTRADICTS if name == REFUTES else name
 
 

@@ -36,6 +36,20 @@ def test_a_line_that_is_no_question_is_wrong_usage_and_named(tmp_path: Path, lin
         read_questions(folder(tmp_path, ASKED, line))
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({**ASKED, "relevant_ids": "a1"}, "relevant_ids is no array"),
+        ({"agent_id": "ada", "query": "what?"}, "relevant_ids is missing"),
+    ],
+)
+def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
+    tmp_path: Path, line: object, why: str
+) -> None:
+    with pytest.raises(typer.BadParameter, match=why):
+        read_questions(folder(tmp_path, line))
+
+
 def test_figures_are_means_over_questions_by_category_and_overall() -> None:
     sessions = {"a": "s1", "b": "s2", "c": "s3"}
     answered = [

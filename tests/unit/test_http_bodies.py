@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 import pytest
@@ -13,11 +13,13 @@ from crew_journal.services.http.bodies import InvalidBody, read_model
 
 
 class Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1)
     count: int = Field(default=1, ge=1)
     share: float = 0.0
+    kind: Literal["a", "b"] = "a"
+    names: tuple[str, ...] = ()
 
 
 def _request(body: Any) -> Request:
@@ -30,14 +32,16 @@ def _request(body: Any) -> Request:
 @pytest.mark.parametrize(
     ("body", "field", "fix"),
     [
-        ([], "body", "send an object with name, count, share"),
-        (None, "body", "send an object with name, count, share"),
+        ([], "body", "send an object with name, count, share, kind, names"),
+        (None, "body", "send an object with name, count, share, kind, names"),
         ({}, "name", "add name"),
         ({"name": 5}, "name", "send a string"),
         ({"name": ""}, "name", "send at least one character"),
         ({"name": "a", "count": "b"}, "count", "send a whole number"),
         ({"name": "a", "share": "b"}, "share", "send a number"),
-        ({"name": "a", "other": 1}, "other", "leave it out; there are name, count, share"),
+        ({"name": "a", "kind": "c"}, "kind", "use 'a' or 'b'"),
+        ({"name": "a", "names": "c"}, "names", "send a JSON array"),
+        ({"name": "a", "other": 1}, "other", "leave it out; there are name, count, share, kind, names"),
     ],
 )
 async def test_a_refused_body_names_the_field_and_what_to_send(body: Any, field: str, fix: str) -> None:

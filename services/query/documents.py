@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from crew_journal.services.query.growable import GrowableArray
 
@@ -220,18 +222,20 @@ class Documents:
         """(m,) int32 documents of stream sequences, -1 where there is none (noise, or not of this workspace)."""
         return places_of(self.seq, seqs)
 
-    def find_id(self, entry_id: str) -> int:
-        """The document with this id, -1 if there is none; a scan of the ids, for rare events only."""
-        wanted = entry_id.encode()
-        data = self._id_data.rows.tobytes()
+    def find_ids(self, entry_ids: Sequence[str]) -> Codes:
+        """(m,) int32 documents with these ids, -1 where there is none; one scan of the ids, however many are asked for."""
+        found = np.full(len(entry_ids), ABSENT, np.int32)
         ends = self._id_ends.rows
-        at = data.find(wanted)
-        while at >= 0:
-            doc = int(ends.searchsorted(at, side="right"))
-            if at == (int(ends[doc - 1]) if doc else 0) and int(ends[doc]) == at + len(wanted):
-                return doc
-            at = data.find(wanted, at + 1)
-        return ABSENT
+        offsets = np.concatenate((np.zeros(1, np.int64), ends))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._id_data.rows)]
+        ids = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
+        distinct = list(dict.fromkeys(entry_id.encode() for entry_id in entry_ids))
+        place = pc.index_in(ids, value_set=pa.array(distinct, pa.large_binary()))
+        docs = np.flatnonzero(place.is_valid().to_numpy(zero_copy_only=False))
+        doc_of = dict(zip((distinct[at] for at in place.drop_null().to_pylist()), docs.tolist(), strict=True))
+        for row, entry_id in enumerate(entry_ids):
+            found[row] = doc_of.get(entry_id.encode(), ABSENT)
+        return found
 
     def set_flag(self, doc: int, flag: int, on: bool) -> None:
         """Set or clear a flag of one document."""

@@ -154,9 +154,9 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
         if index.records.cap_bytes:
             index.records.append_all([record_of(event) for event in kept])
         if index.priorities:
-            for event in kept:
-                if (known := index.priorities.get(event.entry.id)) is not None:
-                    index.set_priority(event.entry.id, known)
+            ids = [event.entry.id for event in kept if event.entry.id in index.priorities]
+            if ids:
+                index.set_priorities({entry_id: index.priorities[entry_id] for entry_id in ids})
     vectors = [fact for fact in commit.vectors if isinstance(fact, VectorDerived)]
     _weigh(index, [event for event in fresh if event.control], vectors)
     if commit.vectors:
@@ -171,16 +171,20 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
 def _weigh(index: HotIndex, decisions: Sequence[EntryRecorded], facts: Sequence[VectorDerived]) -> None:
     """Priorities and importances: an entry's first vector counts with the priority of its moment."""
     done = 0
+    changes: dict[str, str] = {}
     for event in decisions:
         if event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
             before = sum(fact.seq < event.seq for fact in facts)
             _begin(index, facts[done:before])
             done = before
             if (changed := priority_of(event.entry.payload)) is not None:
-                index.set_priority(*changed)
+                entry_id, priority = changed
+                changes[entry_id] = index.priorities[entry_id] = priority
         elif event.entry.entry_type == SweepTicked.ENTRY_TYPE and event.entry.payload.get("sweep") == MOVES_IMPORTANCE:
             index.importances.needed_seq = max(index.importances.needed_seq, event.seq)
     _begin(index, facts[done:])
+    if changes:
+        index.set_priorities(changes)
 
 
 def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -190,15 +191,20 @@ class HotIndex:
         if due and sum(segment.size for segment in due) <= INLINE_MERGE_POSTINGS:
             self.postings.replace(due, merge_segments(due))
 
-    def set_priority(self, entry_id: str, priority: str) -> None:
-        """An operator gave an entry another priority; the masks of crews follow, its importance waits for the sweep."""
-        self.priorities[entry_id] = priority
-        doc = self.documents.find_id(entry_id)
-        if doc == ABSENT:
-            return
-        high = priority in HIGH
-        if bool(self.documents.flags[doc] & HIGH_PRIORITY) != high:
-            self.documents.set_flag(doc, HIGH_PRIORITY, high)
+    def set_priorities(self, changed: Mapping[str, str]) -> None:
+        """An operator gave entries other priorities; the masks of crews follow, importances wait for the sweep.
+
+        Args:
+            changed: The priorities by entry id; an id may be none of ours.
+        """
+        self.priorities.update(changed)
+        moved = False
+        for doc, priority in zip(self.documents.find_ids(list(changed)).tolist(), changed.values(), strict=True):
+            high = priority in HIGH
+            if doc != ABSENT and bool(self.documents.flags[doc] & HIGH_PRIORITY) != high:
+                self.documents.set_flag(doc, HIGH_PRIORITY, high)
+                moved = True
+        if moved:
             for scope in [s for s in self._scopes if s.kind is ScopeKind.CREW_SHARED]:
                 del self._scopes[scope]
 

@@ -99,8 +99,8 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
     for (payload,) in views.rows(_PRIORITIES, [workspace_id, seq, PriorityChanged.ENTRY_TYPE]):
         if (changed := priority_of(from_json(payload))) is not None:
             index.priorities.update([changed])
-    for entry_id, priority in index.priorities.items():
-        index.set_priority(entry_id, priority)
+    if index.priorities:
+        index.set_priorities(index.priorities)
     index.importances.needed_seq = seq
     index.importances.take(read_importances(views, workspace_id), index.documents)
     if model is not None:

@@ -86,14 +86,20 @@ def evaluate(
                     exam.with_share_embedded(directory, source, vectors, seed)
                 there, last_seq = stack.enter_context(_scratch(source, embedder_kind(embedder), workspace))
             reports.append(_measure(there, directory, questions, chosen, k, last_seq))
-    report = {**reports[0], "vector_share": vectors, "seeds": len(reports)}
-    if len(reports) > 1:
-        report["vectors"] = round(statistics.fmean(one["vectors"] for one in reports))
-        report["recipes"] = {name: exam.averaged([one["recipes"][name] for one in reports]) for name in chosen}
+    report = {**averaged_reports(reports, chosen), "vector_share": vectors, "seeds": len(reports)}
     if json_output:
         emit(report)
     else:
         _print_report(report, k)
+
+
+def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) -> dict[str, Any]:
+    """One report of several draws: counts and figures are means, the rest is the same in each."""
+    if len(reports) == 1:
+        return reports[0]
+    counts = {name: round(statistics.fmean(one[name] for one in reports)) for name in ("embeddable", "vectors")}
+    figures = {name: exam.averaged([one["recipes"][name] for one in reports]) for name in recipes}
+    return {**reports[0], **counts, "recipes": figures}
 
 
 @contextmanager

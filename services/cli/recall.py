@@ -135,7 +135,8 @@ def _explained(value: Any) -> str:
     from crew_journal.services.cli.output import safe
 
     if isinstance(value, Mapping):
-        return ", ".join(f"{safe(name)} {_explained(part)}" for name, part in value.items() if part is not None)
+        said = ((safe(name), _explained(part)) for name, part in value.items() if part is not None)
+        return ", ".join(f"{name} {text}" for name, text in said if text)  # an arm that did not find it says nothing
     if isinstance(value, float):
         return f"{value:.3f}"
     if isinstance(value, list):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from crew_journal.services.cli.evaluate import averaged_reports
 from crew_journal.services.cli.exam import Answered, Question, read_questions, scores
 
 ENTRY = {"id": "a1", "workspace_id": "w", "agent_id": "ada", "entry_type": "x", "summary": "s"}
@@ -48,6 +49,13 @@ def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
 ) -> None:
     with pytest.raises(typer.BadParameter, match=why):
         read_questions(folder(tmp_path, line))
+
+
+def test_of_several_draws_vectors_and_what_could_have_one_are_both_means() -> None:
+    """Each draw flags other entries: the vectors of one beside the entries of another came to 139 of 133."""
+    draws = [{"model": "m", "embeddable": n, "vectors": n, "recipes": {}} for n in (133, 140, 144)]
+    found = averaged_reports(draws, [])
+    assert (found["model"], found["embeddable"], found["vectors"]) == ("m", 139, 139)
 
 
 def test_figures_are_means_over_questions_by_category_and_overall() -> None:

@@ -41,12 +41,14 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``embeddings_active(workspace_id, model, embedder VARCHAR, dim INTEGER, seq UBIGINT)``: the last activation of each
   workspace, ``_system`` for the default.
 - ``memory_relations(workspace_id, src_entry_id, dst_entry_id, relation VARCHAR, weight DOUBLE, state VARCHAR, src_seq,
-  dst_seq UBIGINT, crew_id, reason VARCHAR, created_at BIGINT, seq, key UBIGINT)``: one row per (workspace, pair, relation).
+  dst_seq UBIGINT, crew_id, reason VARCHAR, created_at BIGINT, seq UBIGINT, authority
+  UTINYINT, key UBIGINT)``: one row per (workspace, pair, relation).
   ``relation`` is similar or contradicts (symmetric: one row a pair, ``src`` the newer entry) or supports (rule → evidence);
   ``state`` derived, proposed, asserted or retracted (the edge does not count); ``weight`` the cosine of similar, the
   confidence of a proposed contradicts, else 1.0 or as asserted; ``dst_seq`` NULL where the event did not say (evidence
   of a rule); ``crew_id`` that of both entries if a reactor found them, else the assertion's; ``created_at`` the broker's
-  time of the edge's first event, ms; ``seq`` of the event that made the row what it is; ``key`` hash of its name.
+  time of the edge's first event, ms; ``seq`` of the event that made the row what it is; ``authority`` whose word that is
+  (``rules/relations``: 0 a reactor, 1 an agent, 2 an operator); ``key`` hash of its name.
 - ``agents(workspace_id, agent_id, crew_id VARCHAR, memory_walk_depth INTEGER, settings VARCHAR`` (JSON text)``,
   registered_ms, updated_ms BIGINT, seq UBIGINT)`` and ``crews(workspace_id, crew_id, settings, registered_ms, updated_ms,
   seq)``: the last registration of each.

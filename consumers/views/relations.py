@@ -26,7 +26,9 @@ from crew_journal.schemas.rules.relations import (
     EVIDENCE_WEIGHT,
     SUPPORTS,
     SYMMETRIC,
+    Authority,
     RelationState,
+    authority_of,
     found_state,
     is_possible,
     is_turned,
@@ -40,7 +42,7 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {RELATIONS} (
     workspace_id VARCHAR NOT NULL, src_entry_id VARCHAR NOT NULL, dst_entry_id VARCHAR NOT NULL,
     relation VARCHAR NOT NULL, weight DOUBLE NOT NULL, state VARCHAR NOT NULL, src_seq UBIGINT NOT NULL,
     dst_seq UBIGINT, crew_id VARCHAR, reason VARCHAR NOT NULL, created_at BIGINT NOT NULL, seq UBIGINT NOT NULL,
-    key UBIGINT NOT NULL)"""
+    authority UTINYINT NOT NULL, key UBIGINT NOT NULL)"""
 """``key`` is a 64-bit hash of the edge's name: known rows are found by one scan of integers."""
 
 Name = tuple[str, str, str, str]
@@ -63,6 +65,7 @@ class _Edge:
     reason: str
     created_at: int
     seq: int
+    authority: Authority
 
     @property
     def name(self) -> Name:
@@ -84,7 +87,13 @@ class _Edge:
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(_Edge))
-_TYPES: Final = {"weight": np.float64, "src_seq": np.uint64, "created_at": np.int64, "seq": np.uint64}
+_TYPES: Final = {
+    "weight": np.float64,
+    "src_seq": np.uint64,
+    "created_at": np.int64,
+    "seq": np.uint64,
+    "authority": np.uint8,
+}
 
 
 def _key(name: Name) -> int:
@@ -128,15 +137,15 @@ class RelationsProjection:
 
 def _stored(row: tuple[Any, ...]) -> _Edge:
     named = dict(zip(_COLUMNS, row, strict=True))
-    return _Edge(**{**named, "state": RelationState(named["state"])})
+    return _Edge(**{**named, "state": RelationState(named["state"]), "authority": Authority(named["authority"])})
 
 
 def _merged(before: _Edge, new: _Edge) -> _Edge:
     """What is known of an edge after another event about it."""
-    if not outweighs(new.state, before.state):
+    if not outweighs(new.authority, before.authority):
         return before
     if new.state is RelationState.RETRACTED:
-        return replace(before, state=new.state, reason=new.reason, seq=new.seq)
+        return replace(before, state=new.state, reason=new.reason, seq=new.seq, authority=new.authority)
     return replace(new, created_at=before.created_at, crew_id=new.crew_id or before.crew_id)
 
 
@@ -170,6 +179,7 @@ def _found(fact: LinkDerived) -> _Edge:
         fact.reason,
         fact.published_ms,
         fact.seq,
+        Authority.REACTOR,
     )
 
 
@@ -191,6 +201,7 @@ def _spoken(
         said.reason,
         event.published_ms,
         event.seq,
+        authority_of(event.entry.actor_type),
     )
 
 
@@ -215,6 +226,7 @@ def _evidence(event: EntryRecorded) -> Iterator[_Edge]:
                 "",
                 event.published_ms,
                 event.seq,
+                Authority.REACTOR,
             )
 
 

@@ -1,16 +1,19 @@
 """How relations between entries behave: which event outweighs which, and which way an edge is stored.
 
 Invariant: pure; the fold of ``memory_relations`` and the edges in the hot index follow the same rules, so both agree after
-any sequence of events. What people say (asserted, retracted) outweighs what a reactor finds (derived, proposed); a retracted
-relation comes back only when somebody asserts it again.
+any sequence of events. What is said (asserted, retracted) outweighs what a reactor finds (derived, proposed), and what an
+operator (OWNER, ADMIN) says outweighs an agent's word, whichever came first; among equals the last one holds. A retracted
+relation comes back only when somebody of at least the same authority asserts it again.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
-VERSION: Final = 1
+from crew_journal.schemas.entry import ActorType
+
+VERSION: Final = 2
 
 SIMILAR: Final = "similar"
 SUPPORTS: Final = "supports"
@@ -32,7 +35,20 @@ class RelationState(StrEnum):
     RETRACTED = "retracted"
 
 
-_SPOKEN: Final = frozenset({RelationState.ASSERTED, RelationState.RETRACTED})
+class Authority(IntEnum):
+    """Whose word an edge rests on, weightier ones last; the numbers are stored in ``memory_relations``."""
+
+    REACTOR = 0
+    AGENT = 1
+    OPERATOR = 2
+
+
+_OPERATORS: Final = frozenset({ActorType.USER, ActorType.SYSTEM})
+
+
+def authority_of(actor: ActorType) -> Authority:
+    """The authority of an assertion or retraction, by its actor: OWNER and ADMIN are users, every other role is an agent."""
+    return Authority.OPERATOR if actor in _OPERATORS else Authority.AGENT
 
 
 def found_state(relation: str) -> RelationState:
@@ -40,9 +56,9 @@ def found_state(relation: str) -> RelationState:
     return RelationState.PROPOSED if relation == CONTRADICTS else RelationState.DERIVED
 
 
-def outweighs(new: RelationState, known: RelationState | None) -> bool:
-    """Whether an event that says ``new`` replaces what is known of an edge (None for nothing)."""
-    return new in _SPOKEN or known not in _SPOKEN
+def outweighs(new: Authority, known: Authority | None) -> bool:
+    """Whether a later event of authority ``new`` replaces what is known of an edge (None for nothing)."""
+    return known is None or new >= known
 
 
 def is_possible(src: str, src_seq: int, dst: str, dst_seq: int, seq: int) -> bool:

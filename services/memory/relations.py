@@ -17,14 +17,14 @@ from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.events.control import ControlPayload, RelationAsserted, RelationRetracted
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.relations import SIMILAR, RelationState, is_turned
+from crew_journal.schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import ENTRIES, RELATIONS, RELATIONS_PROJECTION
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.memory.recorder import Recorder
 from crew_journal.services.query.journal_queries import JournalQueries
 
-_EDGE: Final = f"""SELECT state, weight, created_at FROM {RELATIONS}
+_EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}
     WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""
 _SAID: Final = f"""SELECT seq, published_ms, entry_type = '{RelationAsserted.ENTRY_TYPE}' AS asserts, actor_type, actor_id
     FROM {ENTRIES} WHERE workspace_id = ? AND control
@@ -67,7 +67,8 @@ class Relations:
 
         Raises:
             NotFound: If there is no such entry, or none that the token may see; the two look alike.
-            NotAllowed: If the role may not assert this relation, or the workspace is another.
+            NotAllowed: If the role may not assert this relation, an OWNER or ADMIN has spoken of it, or the workspace is
+                another.
             InvalidQuery: If both entries are one.
         """
         if asked.relation == SIMILAR and principal.role is Role.AGENT:
@@ -77,6 +78,16 @@ class Relations:
                 field="relation",
             )
         ends = await self._ends(principal, entry_id, asked)
+        if not principal.role.administers:
+            key = [ends.workspace_id, asked.relation, ends.src_entry_id, ends.dst_entry_id]
+            if asked.min_seq:
+                await self._views.wait_for(asked.min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
+            known = await asyncio.to_thread(self._views.rows, _EDGE, key)
+            if known and known[0][3] == Authority.OPERATOR:
+                raise NotAllowed(
+                    "an OWNER or ADMIN has said how these two relate; that outweighs it",
+                    hint="ask an OWNER or ADMIN to say otherwise",
+                )
         said = RelationAsserted(
             src_entry_id=ends.src_entry_id,
             src_seq=ends.src_seq,
@@ -107,7 +118,7 @@ class Relations:
                 f"no relation {asked.relation} between these two entries",
                 hint="see the graph of the entry; pass min_seq for one that was just asserted",
             )
-        state, weight, created_ms = rows[0]
+        state, weight, created_ms, _ = rows[0]
         own = state == RelationState.ASSERTED and await self._is_its_word(principal, key, created_ms)
         if not principal.role.administers and not own:
             raise NotAllowed(

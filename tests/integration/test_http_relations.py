@@ -153,16 +153,25 @@ async def test_who_asserted_or_administers_may_retract(world: World) -> None:
 
 
 async def test_saying_again_what_another_said_gives_no_right_to_take_it_back(world: World) -> None:
-    said = await world.admin.relate("own2", "own1", "contradicts", reason="measured twice")
+    said = await world.lead.relate("own2", "own1", "contradicts", reason="measured twice")
     mine = await world.agent.relate("own2", "own1", "contradicts", weight=0.01, min_seq=said.seq)
     with pytest.raises(NotAllowed, match="nobody else"):
         await world.agent.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
     gone = await world.admin.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
-    again = await world.agent.relate(
-        "own2", "own1", "contradicts", min_seq=gone.seq
-    )  # now it is the agent's word alone
-    gone = await world.agent.unrelate("own2", "own1", "contradicts", min_seq=again.seq)
     assert gone.state == "retracted"
+
+
+async def test_an_agent_neither_lowers_nor_revives_what_an_admin_said(world: World) -> None:
+    said = await world.admin.relate("own2", "own1", "contradicts", reason="measured twice")
+    with pytest.raises(NotAllowed, match="OWNER or ADMIN has said"):
+        await world.agent.relate("own2", "own1", "contradicts", weight=0.01, min_seq=said.seq)
+    with pytest.raises(NotAllowed, match="who asserted"):
+        await world.agent.unrelate("own2", "own1", "contradicts", min_seq=said.seq)
+    gone = await world.admin.unrelate("own2", "own1", "contradicts", min_seq=said.seq)
+    with pytest.raises(NotAllowed, match="OWNER or ADMIN has said"):
+        await world.agent.relate("own2", "own1", "contradicts", min_seq=gone.seq)
+    again = await world.admin.relate("own2", "own1", "contradicts", min_seq=gone.seq)
+    assert [edge.state for edge in (await world.agent.graph("own1", min_seq=again.seq)).edges] == ["asserted"]
 
 
 async def test_saying_again_what_a_reactor_found_gives_no_right_to_take_it_back(world: World) -> None:

@@ -90,6 +90,7 @@ def control(
     *,
     entry_type: str = "",
     workspace: str = "_system",
+    actor_type: str = "system",
     ts_ms: int = EPOCH_MS,
 ) -> OutgoingMessage:
     """A control entry; a mapping instead of a model may be as wrong as a test likes."""
@@ -103,7 +104,7 @@ def control(
         agent=None,
         entry_type=entry_type,
         control=True,
-        actor_type="system",
+        actor_type=actor_type,
         payload=dict(payload),
         ts_ms=ts_ms,
     )
@@ -399,6 +400,7 @@ def controls(draw: st.DrawFn) -> OutgoingMessage:
         name,
         entry_type=made.ENTRY_TYPE,
         workspace=draw(st.sampled_from(workspaces)),
+        actor_type=draw(st.sampled_from(["system", "user", "agent"])),
         ts_ms=draw(st.sampled_from([EPOCH_MS, EPOCH_MS + 1, EPOCH_MS - 86_400_000])),
     )
 

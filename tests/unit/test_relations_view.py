@@ -15,20 +15,22 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.rebuild import verify
 from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.rules.relations import RelationState, is_turned, outweighs
+from crew_journal.schemas.rules.relations import Authority, is_turned, outweighs
 
 PAIR: dict[str, Any] = {"src_entry_id": "e2", "src_seq": 2, "dst_entry_id": "e1", "dst_seq": 1}
 TOLD = [entry("e1"), entry("e2"), entry("e3")]
 
 
-def asserted(event_id: str, relation: str = "similar", weight: float = 1.0, **also: Any) -> OutgoingMessage:
+def asserted(
+    event_id: str, relation: str = "similar", weight: float = 1.0, by: str = "user", **also: Any
+) -> OutgoingMessage:
     said = RelationAsserted(**{**PAIR, "relation": relation, "weight": weight, "reason": "Ada saw it", **also})
-    return control(said, event_id, workspace="w1")
+    return control(said, event_id, workspace="w1", actor_type=by)
 
 
-def retracted(event_id: str, relation: str = "similar", **also: Any) -> OutgoingMessage:
+def retracted(event_id: str, relation: str = "similar", by: str = "user", **also: Any) -> OutgoingMessage:
     said = RelationRetracted(**{**PAIR, "relation": relation, "reason": "both hold", **also})
-    return control(said, event_id, workspace="w1")
+    return control(said, event_id, workspace="w1", actor_type=by)
 
 
 def rule(evidence: object, rule_id: str = "r1", *, of_the_service: bool = True) -> OutgoingMessage:
@@ -51,7 +53,9 @@ async def edges(path: Path, *messages: OutgoingMessage) -> tuple[list[dict[str, 
         await live.host.fold(stream[len(stream) // 2 :])
         parked = {p.message.seq for p in live.dead.parked}
         assert all(result.equal for result in await verify(live.host, source_of(stream), memory_mb=128))
-        table = live.store.columns("SELECT * EXCLUDE (key) FROM memory_relations ORDER BY created_at, dst_entry_id")
+        table = live.store.columns(
+            "SELECT * EXCLUDE (key, authority) FROM memory_relations ORDER BY created_at, dst_entry_id"
+        )
         return table.to_pylist(), parked
 
 
@@ -154,13 +158,40 @@ async def test_two_workspaces_have_edges_of_their_own(tmp_path: Path) -> None:
     assert {(row["workspace_id"], row["state"]) for row in rows} == {("w1", "retracted"), ("w2", "derived")}
 
 
-STATES = st.sampled_from(list(RelationState))
+async def test_an_agent_neither_lowers_nor_revives_what_an_operator_said(tmp_path: Path) -> None:
+    rows, parked = await edges(
+        tmp_path,
+        asserted("n1", "contradicts", 0.95),
+        asserted("n2", "contradicts", 0.1, by="agent"),
+        retracted("n3", "contradicts", by="agent"),
+        retracted("n4"),
+        asserted("n5", by="agent"),
+    )
+    assert [(row["relation"], row["state"], row["weight"]) for row in rows] == [
+        ("contradicts", "asserted", 0.95),
+        ("similar", "retracted", 0.0),
+    ]
+    assert not parked
 
 
-@given(STATES, st.one_of(st.none(), STATES))
-def test_people_outweigh_reactors_and_never_the_reverse(new: RelationState, known: RelationState | None) -> None:
-    spoken = {RelationState.ASSERTED, RelationState.RETRACTED}
-    assert outweighs(new, known) == (new in spoken or known not in spoken)
+async def test_an_operator_overrules_an_agent_and_among_agents_the_last_word_holds(tmp_path: Path) -> None:
+    [row], _ = await edges(tmp_path, asserted("n1", by="agent"), asserted("n2", weight=0.4, by="agent"))
+    assert (row["state"], row["weight"]) == ("asserted", 0.4)
+    again = tmp_path / "again"
+    again.mkdir()
+    [row], _ = await edges(again, link(), retracted("n1", by="agent"), asserted("n2", weight=0.7), link())
+    assert (row["state"], row["weight"]) == ("asserted", 0.7)
+
+
+AUTHORITIES = st.sampled_from(list(Authority))
+
+
+@given(AUTHORITIES, st.one_of(st.none(), AUTHORITIES))
+def test_operators_outweigh_agents_and_those_reactors_and_never_the_reverse(
+    new: Authority, known: Authority | None
+) -> None:
+    order = [Authority.REACTOR, Authority.AGENT, Authority.OPERATOR]
+    assert outweighs(new, known) == (known is None or order.index(new) >= order.index(known))
 
 
 @given(st.integers(1, 99), st.integers(1, 99))

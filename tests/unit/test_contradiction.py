@@ -59,7 +59,7 @@ CONTRADICTS = [
     ("database = postgres", "database = mysql"),
     ("Der Standort des Archivs ist Hamburg", "Der Standort des Archivs ist München"),
     ("Maria ist zuständig für den Import", "Jonas ist zuständig für den Import"),
-    # seen nowhere while the rule was made
+    # written after the first draft of the rule, which was then tightened on some of them
     ("Retention of logs is 14 days", "Retention of logs is 30 days"),
     ("The gateway listens on port 8080", "The gateway listens on port 9090"),
     ("The password for staging is rotated every 30 days", "The password for staging is rotated every 90 days"),
@@ -138,7 +138,7 @@ AGREES = [
     ("model call: 5,532 tokens in, 215 out, 4.6 s", "model call: 887 tokens in, 498 out, 1.2 s"),
     ("prompt prefix of 5,108 tokens served from cache", "prompt prefix of 4,995 tokens served from cache"),
     ("Jon: Agreed!", "Jon: Thanks!"),
-    # seen nowhere while the rule was made
+    # written after the first draft of the rule, which was then tightened on some of them
     ("Retry 2 of the invoice export is scheduled", "Retry 3 of the invoice export is scheduled"),
     ("Sprint 14 ends on 2026-11-27", "Sprint 15 ends on 2026-12-11"),
     ("Escalated: queue depth is 120", "Escalated: queue depth is 340"),

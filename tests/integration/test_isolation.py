@@ -130,6 +130,10 @@ async def test_no_id_and_no_cursor_reaches_the_other_workspace(world: World, min
         _clean(page, other)
 
 
+BODIES = {"/v1/journal/{entry_id}/priority": {"priority": "pin", "reason": "mine now"}}
+"""What a route must be sent before it asks whose workspace is named."""
+
+
 @pytest.mark.parametrize(("mine", "other", "role"), PAIRS)
 async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
     world: World, mine: str, other: str, role: str
@@ -143,7 +147,7 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
                     continue
                 where = path.format(entry_id="same-1", agent_id="ada", seq=1, decision="retry")
                 answers = [
-                    await http.request(method, where, params={"workspace_id": name})
+                    await http.request(method, where, params={"workspace_id": name}, json=BODIES.get(path))
                     for name in (other, "never-heard-of")
                 ]
                 assert [answer.status_code for answer in answers] == [403, 403], where

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from crew_journal.schemas.events.control import MemorySearched
 from crew_journal.services.cli.options import Embedder, Json
 
 if TYPE_CHECKING:
@@ -66,6 +65,7 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
 
 def demo(embedder: Embedder = None, json_output: Json = False) -> None:
     """Walk through publish, recall, kill -9, rebuild and verify, in a throw-away data directory."""
+    from crew_journal.schemas.events.control import MemorySearched
     from crew_journal.services.cli.connection import sync_client
     from crew_journal.services.cli.operate import agrees, follow
     from crew_journal.services.cli.output import emit, plain, say

@@ -296,6 +296,26 @@ class PullConsumer:
         return False
 
 
+async def acked_through(client: Client, durable: str) -> int | None:
+    """The stream sequence up to which a durable of JOURNAL has everything acked.
+
+    Returns:
+        None if nothing is left to it, or there is no such durable: it holds back nothing.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer.
+    """
+    try:
+        info: ConsumerInfo = await client.jetstream(timeout=API_TIMEOUT_S).consumer_info(JOURNAL_STREAM, durable)
+    except NotFoundError:
+        return None
+    except (NatsError, TimeoutError) as error:
+        raise _unavailable(error) from error
+    if not (info.num_pending or info.num_ack_pending):
+        return None
+    return info.ack_floor.stream_seq if info.ack_floor else 0
+
+
 def _is_data(message: Msg) -> bool:
     return message.reply.startswith(_ACK_PREFIX)
 

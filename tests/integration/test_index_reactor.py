@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.embedding import until
 from support.memory_node import WORKSPACE, MemoryNode, Themes, memory_node
 
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
@@ -72,7 +73,31 @@ async def test_the_sweep_and_the_embed_reactor_write_each_vector_once(live: Memo
     counts = await sweep(live)
     await live.until_vectors(30)
     assert await facts(live) == 30
-    assert counts["written"] + counts["repeated"] == counts["proposed"] <= 30
+    assert counts["written"] + counts["repeated"] == counts["proposed"]
+    assert counts["proposed"] + counts["pending"] <= 30
+
+
+async def test_what_the_embed_reactor_has_still_to_come_to_is_left_to_it(live: MemoryNode, themes: Themes) -> None:
+    """It does not look for vectors: hours later, beyond the window for repeats, it would write each a second time."""
+    await live.append("e1", "the disk is full")
+    embed = await live.start_embed()
+    await live.until_vectors(1)
+
+    async def acked() -> object:
+        return (await embed.status()).pending == 0
+
+    await until(acked, "the embed reactor has acked its first entry")
+    await embed.stop()
+    await live.append("e2", "the queue is stuck")
+    await live.append("e3", "a token is lost")
+    await live.start_index()
+    themes.asked.clear()
+    counts = await sweep(live)
+    assert (counts["pending"], counts["proposed"], counts["written"]) == (2, 0, 0)
+    assert themes.asked == []
+    await live.start_embed()
+    await live.until_vectors(3)
+    assert await facts(live) == 3
 
 
 async def test_poison_at_the_head_of_the_queue_starves_nobody_and_is_put_off(live: MemoryNode, themes: Themes) -> None:

@@ -26,12 +26,14 @@ from crew_journal.schemas.events.control import MemoryReferenced, ReferencedEntr
 from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.memory.shares import Asker, Shares
 from crew_journal.services.query.recall import Answered
 
 RECEIPT_TTL_S: Final = 3_600.0
 """Seconds a receipt can be redeemed; a prompt is built within seconds of its recall, a slow run within minutes."""
 MAX_RECEIPT_ENTRIES: Final = 50_000
-"""Entry ids kept in receipts, about 6 MB; the oldest receipts go first. At 10 recalls/s of 5 hits, a quarter of an hour."""
+"""Entry ids kept in receipts, about 6 MB. At 10 recalls/s of 5 hits, a quarter of an hour. When they are too many, whoever
+holds most gives up its oldest (``shares``)."""
 FLUSH_EVERY_S: Final = 3.0
 """Seconds between batches: nothing reads a count before the nightly decay."""
 FLUSH_ENTRIES: Final = 1_000
@@ -80,6 +82,7 @@ class ReferenceFigures:
 
 @dataclass(slots=True)
 class _Receipt:
+    asker: Asker
     workspace_id: str
     agent_id: str | None
     entry_ids: frozenset[str]
@@ -116,7 +119,7 @@ class ReferenceLog:
         self._clock = clock
         self._flush_every_s = flush_every_s
         self._receipts: OrderedDict[str, _Receipt] = OrderedDict()
-        self._held = 0
+        self._shares = Shares()
         self._counts: dict[str, dict[str, int]] = {}
         self._outgoing: list[_Batch] = []
         self._due = asyncio.Event()
@@ -165,13 +168,15 @@ class ReferenceLog:
         self._expire()
         agent = None if principal.role.administers else principal.agent_id
         ttl = timedelta(seconds=RECEIPT_TTL_S)
-        made = _Receipt(workspace_id, agent, frozenset(entry_ids), self._clock() + ttl)
+        asker = Asker(principal.workspace_id, principal.token_id)
+        made = _Receipt(asker, workspace_id, agent, frozenset(entry_ids), self._clock() + ttl)
         if receipt in self._receipts:
             self._forget(receipt)
         self._receipts[receipt] = made
-        self._held += made.cost
-        while self._held > MAX_RECEIPT_ENTRIES and len(self._receipts) > 1:
-            self._forget(next(iter(self._receipts)))
+        self._shares.add(asker, receipt, made.cost)
+        while self._shares.total > MAX_RECEIPT_ENTRIES and len(self._receipts) > 1:
+            victim = self._shares.next_out()
+            self._forget(victim if victim != receipt else next(iter(self._receipts)))
 
     def observe(self, answered: Answered) -> None:
         """Make out the receipt of an answered recall."""
@@ -205,7 +210,7 @@ class ReferenceLog:
             raise InvalidQuery(
                 f"the receipt does not hold {foreign[0][:64]}", hint="name hits of that recall", field="entry_ids"
             )
-        self._held -= len(known.entry_ids)
+        self._shares.reduce(known.asker, len(known.entry_ids))
         known.used, known.entry_ids = True, frozenset()
         self._count(known.workspace_id, sorted(chosen))
         return Used(receipt, len(chosen), already=False)
@@ -219,7 +224,8 @@ class ReferenceLog:
             self._forget(receipt)
 
     def _forget(self, receipt: str) -> None:
-        self._held -= self._receipts.pop(receipt).cost
+        gone = self._receipts.pop(receipt)
+        self._shares.remove(gone.asker, receipt, gone.cost)
 
     # counting and publishing
 

@@ -128,6 +128,48 @@ async def test_receipts_are_bounded_by_the_ids_they_hold_and_the_oldest_go_first
     assert log.used(AGENT, "r98").counted == 4
 
 
+async def test_whoever_recalls_in_a_loop_pushes_out_its_own_receipts_only(log, monkeypatch):
+    monkeypatch.setattr(references, "MAX_RECEIPT_ENTRIES", 20)
+    log.offer(OTHER, "w1", "colleague's", ["e1", "e2"])
+    log.offer(STRANGER, "w2", "stranger's", ["e1", "e2"])
+    for number in range(100):
+        log.offer(AGENT, "w1", f"r{number}", ["e1", "e2", "e3", "e4"])
+    assert log.used(OTHER, "colleague's").counted == 2
+    assert log.used(STRANGER, "stranger's").counted == 2
+    assert log.used(AGENT, "r99").counted == 4
+    with pytest.raises(NotFound):
+        log.used(AGENT, "r90")
+
+
+async def test_many_tokens_of_one_workspace_push_out_none_of_another(log, monkeypatch):
+    monkeypatch.setattr(references, "MAX_RECEIPT_ENTRIES", 20)
+    for number in range(2):
+        log.offer(STRANGER, "w2", f"s{number}", ["e1", "e2"])
+    for number in range(100):
+        log.offer(AGENT.model_copy(update={"token_id": f"t-{number}"}), "w1", f"r{number}", ["e1"])
+    assert [log.used(STRANGER, f"s{number}").counted for number in range(2)] == [2, 2]
+    assert log.used(ADMIN, "r99").counted == 1
+
+
+async def test_workspaces_that_a_token_of_all_names_are_one_share(log, monkeypatch):
+    monkeypatch.setattr(references, "MAX_RECEIPT_ENTRIES", 20)
+    log.offer(AGENT, "w1", "mine", ["e1", "e2", "e3"])
+    for number in range(100):
+        log.offer(OWNER, f"invented-{number}", f"r{number}", ["e1"])
+    assert log.used(AGENT, "mine").counted == 3
+
+
+async def test_used_and_expired_receipts_give_their_room_back(log, clock):
+    for number in range(10):
+        log.offer(AGENT, "w1", f"r{number}", ["e1", "e2"])
+        log.used(AGENT, f"r{number}", ["e1"])
+    log.offer(OTHER, "w1", "r0", ["e1"])
+    assert log._shares.total == 9 + 2
+    clock.now += timedelta(seconds=RECEIPT_TTL_S)
+    log.offer(AGENT, "w1", "next", [])
+    assert log._shares.total == 1
+
+
 async def test_a_lost_ack_is_no_second_count(log, journal):
     log.offer(AGENT, "w1", "r1", ["e1"])
     log.used(AGENT, "r1")

@@ -36,6 +36,7 @@ from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.ports import Publisher
 from crew_journal.schemas.rules.relations import CONTRADICTS
+from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.subjects import DerivedKind, Family, parse_subject
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
@@ -81,6 +82,7 @@ class LinkReactor:
         publisher: Publishes to JOURNAL; not closed here.
         finder: Finds an entry's links.
         judge: Closed at the end; None if there is none.
+        judge_trouble: Why there is no judge although one was asked for; ``status`` says so where nothing worse is wrong.
         clock: The time for ``status``.
         limits: Sizes and times.
         draw: Uniform in [0, 1), spreads the pauses of several processes.
@@ -96,6 +98,7 @@ class LinkReactor:
         finder: LinkFinder,
         *,
         judge: Judge | None = None,
+        judge_trouble: str | None = None,
         clock: Callable[[], datetime],
         limits: LinkLimits | None = None,
         draw: Callable[[], float] = random.random,
@@ -104,6 +107,7 @@ class LinkReactor:
         self._publisher = publisher
         self._finder = finder
         self._judge = judge
+        self._judge_trouble = judge_trouble
         self._clock = clock
         self._source = PullConsumer(
             client,
@@ -158,9 +162,8 @@ class LinkReactor:
         if self._state != "stopped":
             with contextlib.suppress(BrokerError):
                 self._pending = await self._source.pending()
-        return ReactorStatus(
-            self.identity, self._state, self._pending, dict(self._counts), self._last_error, self._since
-        )
+        error = self._last_error or self._judge_trouble
+        return ReactorStatus(self.identity, self._state, self._pending, dict(self._counts), error, self._since)
 
     async def _run(self) -> None:
         try:
@@ -284,9 +287,22 @@ def create(context: ReactorContext) -> Reactor | None:
     if context.views is None or context.similar is None:
         return None
     settings = context.settings
-    judge = OllamaJudge(settings.ollama_host, settings.judge_model) if settings.judge_model else None
+    judge, trouble = _judge_of(settings)
     finder = LinkFinder(context.views, context.similar, threshold=settings.similar_threshold, judge=judge)
-    return LinkReactor(context.client, context.publisher, finder, judge=judge, clock=context.clock)
+    return LinkReactor(
+        context.client, context.publisher, finder, judge=judge, judge_trouble=trouble, clock=context.clock
+    )
+
+
+def _judge_of(settings: Settings) -> tuple[Judge | None, str | None]:
+    """The judge, or why there is none although one is set: a second opinion is no reason to keep a node from starting."""
+    if not settings.judge_model:
+        return None, None
+    try:
+        return OllamaJudge(settings.ollama_host, settings.judge_model), None
+    except Unavailable as error:
+        _log.warning("link.no_judge", model=settings.judge_model, error=error.message, hint=error.hint)
+        return None, f"no judge of contradictions: {error.message}; {error.hint}"
 
 
 REACTOR: Final = create

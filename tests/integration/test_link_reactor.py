@@ -329,6 +329,22 @@ async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
     assert create(context) is None
 
 
+@pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999999"])
+async def test_a_judge_whose_address_is_none_is_left_out_and_status_says_so(linking: Linking, host: str) -> None:
+    stack = linking.stack
+    similar = SimilarEntries(stack.store, stack.services.recall.indexes)
+    settings = Settings(ollama_host=host, judge_model="llama3.2")
+    context = ReactorContext(
+        stack.client_of_broker, stack.writer, None, None, lambda: datetime.now(UTC), settings, stack.store, similar
+    )
+    reactor = create(context)
+    assert reactor is not None
+    error = (await reactor.status()).last_error
+    assert error is not None
+    assert "no judge" in error
+    assert "OLLAMA_HOST" in error
+
+
 async def test_similar_waits_for_the_views_to_pass_the_fact(linking: Linking) -> None:
     await linking.both("e1", 0)
     seq = await linking.tell("e2", "the parser broke")

@@ -39,6 +39,9 @@ LOAD_ATTEMPTS: Final = 3
 """Loads that a swap or an unusual commit may spoil before the last one is served as it is."""
 RECORD_SHARE: Final = 8
 """One part in so many of the budget may hold the texts of one workspace's entries; they are the first to go."""
+EMPTY_KEPT: Final = 64
+"""Workspaces without documents whose indexes are kept: a token of all workspaces may name what it likes, and every commit
+walks all indexes."""
 TRIM_EVERY: Final = 64
 """Commits between two looks at the memory held."""
 
@@ -270,7 +273,14 @@ class HotCache:
             _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
 
     def _trim(self, keep: str) -> None:
-        """Give memory back, least recently used first: vectors at hand, texts of entries, then whole indexes."""
+        """Give memory back, least recently used first: vectors at hand, texts of entries, then whole indexes.
+
+        Those of workspaces without documents go beyond a number of their own.
+        """
+        idle = [name for name, slot in self._slots.items() if slot.loading is None and name != keep]
+        empty = [name for name in idle if (index := self._slots[name].index) is None or not len(index)]
+        for name in empty[: max(0, len(empty) - EMPTY_KEPT)]:
+            del self._slots[name]
         held = {name: slot.index for name, slot in self._slots.items() if slot.index is not None}
         excess = sum(index.nbytes for index in held.values()) - self._budget
         for index in held.values():

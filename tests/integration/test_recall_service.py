@@ -221,6 +221,21 @@ async def test_the_least_recently_used_workspace_is_dropped_first(tmp_path):
             cache.close()
 
 
+async def test_workspaces_that_somebody_invents_are_not_kept_without_bound(tmp_path, monkeypatch):
+    """An OWNER of all workspaces may name any; each index that is kept is walked by every commit."""
+    monkeypatch.setattr("crew_journal.services.query.hot_cache.EMPTY_KEPT", 3)
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1"))
+        assert await at_work.ids() == ["e1"]
+        for n in range(12):
+            assert await at_work.ids(workspace_id=f"invented-{n}") == []
+        slots = at_work.service.indexes._slots
+        assert list(slots) == ["w1", *(f"invented-{n}" for n in range(8, 12))]
+        await at_work.fold(told("e2", workspace="invented-1"), told("e3", workspace="invented-11"))
+        for n, entry_id in ((1, "e2"), (11, "e3")):
+            assert await at_work.ids(workspace_id=f"invented-{n}") == [entry_id]
+
+
 async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
     loads = []
 

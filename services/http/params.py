@@ -33,6 +33,7 @@ class Params:
 
     def __init__(self, request: Request, known: frozenset[str]) -> None:
         self.items = request.query_params.multi_items()
+        self._known = known
         self._values: dict[str, str] = {}
         for name, value in self.items:
             if name not in known:
@@ -46,7 +47,14 @@ class Params:
             self._values[name] = value.strip()
 
     def text(self, name: str) -> str | None:
-        """Its text; None if absent or blank."""
+        """Its text; None if absent or blank.
+
+        Raises:
+            LookupError: If the route does not know the name, or it is a filter, which ``parse_filters`` reads from
+                ``items``: the route would ignore what was asked for.
+        """
+        if name not in self._known or name in FILTER_PARAMETERS:
+            raise LookupError(f"{name} is no parameter of this route beside its filters")
         return self._values.get(name) or None
 
     def whole(self, name: str) -> int | None:

@@ -1,13 +1,14 @@
 """A sweep on request: its tick is published with the time it is due now, and its end awaited.
 
 Invariant: a tick's id follows from workspace, sweep and due time, so however many nodes or clocks tick, a sweep is due once;
-who waits learns what the sweep said of itself, or that it has said nothing yet.
+who waits learns what the sweep said of itself, or that it has said nothing yet. What a downtime missed is ticked first: a
+tick that is due now moves the place from which missed ones are counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -59,24 +60,33 @@ class SweepNow:
         journal: Records the tick.
         views: Where the end of the sweep shows.
         clock: The time now, UTC.
+        catch_up: Ticks what a workspace has missed; ``Sweeps.catch_up``.
         wait_s: Seconds to wait for the end.
     """
 
     def __init__(
-        self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime], wait_s: float = WAIT_S
+        self,
+        journal: Recorder,
+        views: ViewReader,
+        *,
+        clock: Callable[[], datetime],
+        catch_up: Callable[[str], Awaitable[None]],
+        wait_s: float = WAIT_S,
     ) -> None:
         self._journal = journal
         self._views = views
         self._clock = clock
+        self._catch_up = catch_up
         self._wait_s = wait_s
 
     async def run(self, workspace_id: str, sweep: str, *needs: str) -> SweepReport:
-        """Tick, and wait until the sweep has finished and the named projections (all if none) show it.
+        """Tick after what was missed, and wait until the sweep has finished and the named projections (all if none) show it.
 
         Raises:
-            BrokerUnavailable: If the tick was not acked.
+            BrokerUnavailable: If a tick was not acked.
             Unavailable: If the sweep does not end in time; it goes on all the same.
         """
+        await self._catch_up(workspace_id)
         due = self._clock()
         moved = asyncio.Event()
 

@@ -183,15 +183,22 @@ class Sweeps:
         workspace_id = principal.workspace(workspace)
         async with self._turn:
             due_ms = to_ms(self._clock())
-            missed = [tick for tick in await self._due(due_ms) if tick.workspace_id == workspace_id]
-            for tick in missed:
-                await self._publish(tick)
+            await self._publish_missed(workspace_id, due_ms)
             recorded = await self._publish(Tick(due_ms, workspace_id, sweep))
             await self._views.wait_for(recorded.seq, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
             finished = await self._finish_decays()
         decayed = finished.get(workspace_id) if sweep == DECAY else None
         counts = {} if decayed is None else {"decayed": decayed}
         return Ticked(workspace_id, sweep, format_ms(due_ms), recorded.seq, counts)
+
+    async def catch_up(self, workspace_id: str) -> None:
+        """Tick what a workspace has missed by now, so that a tick on request does not pass over it.
+
+        Raises:
+            BrokerUnavailable: If a tick could not be recorded.
+        """
+        async with self._turn:
+            await self._publish_missed(workspace_id, to_ms(self._clock()))
 
     async def check(self) -> int:
         """Publish what is due by now; returns how many ticks.
@@ -244,6 +251,11 @@ class Sweeps:
             ),
             key=lambda tick: (tick.due_ms, tick.workspace_id, tick.sweep),
         )
+
+    async def _publish_missed(self, workspace_id: str, now_ms: int) -> None:
+        for tick in await self._due(now_ms):
+            if tick.workspace_id == workspace_id:
+                await self._publish(tick)
 
     async def _publish(self, tick: Tick) -> Appended:
         due = format_ms(tick.due_ms)

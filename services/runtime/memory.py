@@ -82,7 +82,7 @@ async def start_memory(
         references=references,
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,
-        sweep_now=SweepNow(journal, views, clock=clock),
+        sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         search_log=search_log,
         relations=Relations(views, queries, journal),
         agents=Agents(views, journal),

@@ -152,7 +152,9 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
 
 async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:
     recorder = stack.services.reindexing._journal
-    alone = SweepNow(recorder, stack.store, clock=lambda: datetime.now(UTC), wait_s=0.2)
+    alone = SweepNow(
+        recorder, stack.store, clock=lambda: datetime.now(UTC), catch_up=stack.services.timekeeper.catch_up, wait_s=0.2
+    )
     with pytest.raises(Unavailable, match="has not finished"):
         await alone.run("alone", "health")
 

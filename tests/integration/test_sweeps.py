@@ -10,10 +10,11 @@ from typing import Any, cast
 import pytest
 from support.stack import Stack, running_stack, until
 
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed, Unavailable
 from crew_journal.schemas.events.control import SweepFinished
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Role
+from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps
 
 _TICKS = """SELECT payload->>'sweep', payload->>'due' FROM journal_entries
@@ -74,6 +75,23 @@ async def test_a_downtime_of_days_is_caught_up_once_and_in_order(stack: Stack) -
     assert await restarted.check() == 0
     assert await keeper(stack, clock).check() == 0
     assert len(ticks(stack, "w1")) == before + 18
+
+
+async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_day(stack: Stack) -> None:
+    clock = await begin(stack, "w1", "w2")
+    before = len(ticks(stack, "w1"))
+    day = clock.now
+    clock.now += timedelta(days=3)
+    restarted = keeper(stack, clock)
+    now = SweepNow(stack.services.journal, stack.store, clock=clock, catch_up=restarted.catch_up, wait_s=0.2)
+    with pytest.raises(Unavailable):  # no reactor here works it off
+        await now.run("w1", "health")
+    nights = [f"{day + timedelta(days=n):%Y-%m-%d}T03:30" for n in (1, 2, 3)]
+    await restarted.check()
+    found = ticks(stack, "w1")[before:]
+    assert [due for sweep, due in found if sweep == "health"] == [*nights, f"{clock.now:%Y-%m-%dT%H:%M}"]
+    assert [due for _, due in found] == sorted(due for _, due in found)
+    assert len(found) == 3 * (1 + 1 + 4) + 1
 
 
 async def test_a_year_away_is_bounded_to_the_newest_of_each_sweep(stack: Stack) -> None:
@@ -171,7 +189,7 @@ async def test_a_new_workspaces_first_tick_is_the_first_due_after_its_first_entr
 
 
 async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
-    """An agent can foresee the id of a tick and use it for an entry of its own."""
+    """An agent can foresee the id of a tick; it may not use it any more, but a journal of before may have it."""
     clock = await begin(stack, "w1")
     clock.now += timedelta(days=1)
     token = await stack.token(Role.AGENT, "w1", agent="a1", crew="c1")
@@ -181,8 +199,11 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
 
     squatted = derived_id("sweep", 1, f"w1/{due.sweep}/{due.due_ms}")
     async with stack.client(token.plaintext) as client:
-        receipt = await client.append({"id": squatted, "entry_type": "run.completed", "summary": "mine"})
-    await stack.store.wait_for(receipt.seq, 20)
+        with pytest.raises(InvalidEntry, match="only the service"):
+            await client.append({"id": squatted, "entry_type": "run.completed", "summary": "mine"})
+    other = SweepFinished(sweep="index", due="2026-01-01T00:00:00.000Z")
+    taken = await stack.services.journal.record("w1", other, summary="another decision", entry_id=squatted)
+    await stack.store.wait_for(taken.seq, 20)
     assert await foreseen.check() == 6
     assert len(ticks(stack, "w1", due.sweep)) == len(set(ticks(stack, "w1", due.sweep)))
     assert await foreseen.check() == 0

@@ -248,7 +248,14 @@ async def running_stack(
             observers=[references.observe],
         )
         ends.callback(recall.close)
-        sweeps = SweepNow(journal, store, clock=lambda: datetime.now(UTC), wait_s=SWEEP_WAIT_S)
+        timekeeper = Sweeps(journal, store, clock=lambda: datetime.now(UTC))
+        sweeps = SweepNow(
+            journal,
+            store,
+            clock=lambda: datetime.now(UTC),
+            catch_up=timekeeper.catch_up,
+            wait_s=SWEEP_WAIT_S,
+        )
         services = AppServices(
             journal=journal,
             queries=queries,
@@ -266,7 +273,7 @@ async def running_stack(
             graph=GraphQueries(store, queries),
             agents=Agents(store, journal),
             priorities=Priorities(journal, store),
-            timekeeper=Sweeps(journal, store, clock=lambda: datetime.now(UTC)),
+            timekeeper=timekeeper,
             render=RenderService(recall, references.used),
             nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
             workspace_settings=WorkspaceSettingsService(store, journal),

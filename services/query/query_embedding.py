@@ -1,12 +1,13 @@
 """The vector of a query, in bounded time: recall never waits long for a model, and never fails because of one.
 
-Invariant: an answer is a vector of exactly the model that was asked for, or none with the reason.
+Invariant: an answer is a vector of exactly the model that was asked for, or none with the reason. A model that is added,
+dropped or activated with other dimensions may be another one of the same name: what was remembered of it is forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +15,9 @@ from typing import Final
 import structlog
 
 from crew_journal.schemas.errors import EmbedderError
-from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
+from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.ports import CommittedBatch, Embedder, TokenBits, TokenEmbedder
+from crew_journal.services.query.active_models import decides_models
 from crew_journal.services.query.vector_matrix import Vectors, query_vector
 
 QUERY_TIMEOUT_S: Final = 2.0
@@ -53,6 +56,20 @@ class QueryEmbedder:
         self._timeout_s = timeout_s
         self._known: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
         self._paused_until: dict[str, float] = {}
+        self._forgotten: Counter[str] = Counter()
+
+    def follow(self, batch: CommittedBatch) -> None:
+        """Forget the vectors of models that a commit's decisions make others."""
+        for event in filter(decides_models, batch.entries):
+            model, dim = event.entry.payload.get("model"), event.entry.payload.get("dim")
+            if isinstance(model, str):
+                self._forget(model, dim if event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE else None)
+
+    def _forget(self, model: str, dim: object) -> None:
+        """Forget a model's vectors, except those of ``dim`` dimensions; what is under way is not remembered."""
+        self._forgotten[model] += 1
+        for key in [key for key, known in self._known.items() if key[0] == model and len(known.vector) != dim]:
+            del self._known[key]
 
     def remembered(self, text: str, model: str | None) -> QueryVector | None:
         """The query's vector under a model if it was made lately: no call, and no turn of the event loop."""
@@ -72,6 +89,7 @@ class QueryEmbedder:
         loop = asyncio.get_running_loop()
         if loop.time() < self._paused_until.get(model, 0.0):
             return None
+        forgotten = self._forgotten[model]
         try:
             async with asyncio.timeout(self._timeout_s):
                 tokens = None
@@ -84,7 +102,9 @@ class QueryEmbedder:
                 self._paused_until[model] = loop.time() + PAUSE_AFTER_TIMEOUT_S
             _log.warning("query_not_embedded", model=model, error=type(error).__name__)
             return None
-        found = self._known[key] = QueryVector(model, query_vector(data), tokens)
+        found = QueryVector(model, query_vector(data), tokens)
+        if self._forgotten[model] == forgotten:
+            self._known[key] = found
         if len(self._known) > REMEMBERED_QUERIES:
             self._known.popitem(last=False)
         return found

@@ -110,6 +110,7 @@ class RecallService:
         self._observers = tuple(observers)
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s)
+        self._unsubscribe = views.subscribe(self._queries.follow)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock
@@ -135,6 +136,7 @@ class RecallService:
 
     def close(self) -> None:
         """Give memory and threads back; recalls under way fail."""
+        self._unsubscribe()
         self._cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 

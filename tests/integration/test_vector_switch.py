@@ -189,6 +189,57 @@ async def test_a_query_embedded_before_the_switch_is_embedded_again(tmp_path: Pa
         assert check(await asked) == "blue"
 
 
+async def test_a_model_that_was_dropped_and_added_again_is_asked_for_its_queries_anew(tmp_path: Path) -> None:
+    """It may be another model of the same name: a vector of the former one means nothing beside its vectors."""
+    async with switching(tmp_path) as at_work:
+        red = at_work.embedders["red"]
+        check(await at_work.recall())
+        await at_work.activate("blue")
+        await at_work.activate("red")
+        await at_work.service.settled()
+        check(await at_work.recall())
+        assert red.calls == 1, "a switch forgets nothing"
+        await at_work.decide(EmbeddingsDropped(model="red"))
+        await at_work.decide(EmbeddingsAdded(model="red", embedder="ollama"))
+        await at_work.activate("red")
+        await at_work.service.settled()
+        red.default = W
+        await at_work.remember("anew", {"red": W})
+        assert [hit.entry_id for hit in (await at_work.recall()).hits] == ["anew"]
+        assert red.calls == 2
+
+
+async def test_a_model_that_is_activated_with_other_dimensions_is_asked_anew(tmp_path: Path) -> None:
+    async with switching(tmp_path) as at_work:
+        await at_work.recall()
+        await at_work.decide(EmbeddingsActivated(model="red", embedder="ollama", dim=3))
+        await at_work.recall()
+        assert at_work.embedders["red"].calls == 2
+
+
+async def test_a_query_vector_under_way_while_its_model_is_dropped_is_not_remembered(tmp_path: Path) -> None:
+    async with switching(tmp_path) as at_work:
+        red, called, release = at_work.embedders["red"], asyncio.Event(), asyncio.Event()
+        embed = red.embed_query
+
+        async def held(text: str) -> bytes:
+            called.set()
+            await release.wait()
+            return await embed(text)
+
+        red.embed_query = held  # type: ignore[method-assign]
+        asked = asyncio.create_task(at_work.recall())
+        await called.wait()
+        await at_work.decide(EmbeddingsDropped(model="red"))
+        await at_work.decide(EmbeddingsAdded(model="red", embedder="ollama"))
+        await at_work.activate("red")
+        release.set()
+        await asked
+        calls = red.calls
+        await at_work.recall()
+        assert red.calls == calls + 1
+
+
 async def test_switching_back_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with switching(tmp_path) as at_work:
         check(await at_work.recall())

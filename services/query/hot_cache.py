@@ -208,12 +208,15 @@ class HotCache:
         if matrix is not None or model is None:
             index.use(matrix)
         elif not _under_way(slot.switching):
-            slot.switching = asyncio.create_task(self._switch(workspace_id, slot, index))
+            slot.switching = asyncio.create_task(self._switch(workspace_id, slot))
 
-    async def _switch(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
-        try:
-            while slot.index is index and (model := self._active.of(workspace_id)) not in (None, index.model):
-                assert model is not None
+    async def _switch(self, workspace_id: str, slot: _Slot) -> None:
+        """Until the slot's index, also one that was loaded meanwhile, meets the active model's vectors."""
+        while (index := slot.index) is not None:
+            try:
+                model = self._active.of(workspace_id)
+                if model is None or model == index.model:
+                    return
                 matrix = index.matrix_of(model)
                 if matrix is None:
                     matrix = await self._read(slot, index, model)
@@ -221,8 +224,10 @@ class HotCache:
                     index.use(matrix)
                 else:  # another activation came meanwhile
                     index.keep(matrix)
-        except Exception:  # queries go on with the former model, and say so; the next commit tries again
-            _log.exception("hot_index_switch_failed", workspace_id=workspace_id, seq=index.seq)
+            except Exception:  # queries go on with the former model, and say so; the next commit tries again
+                _log.exception("hot_index_switch_failed", workspace_id=workspace_id, seq=index.seq)
+                if slot.index is index:
+                    return
 
     async def _read(self, slot: _Slot, index: HotIndex, model: str) -> VectorMatrix:
         reading = MatrixReading(index, model)

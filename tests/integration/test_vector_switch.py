@@ -29,7 +29,8 @@ from crew_journal.consumers.messages import RawMessage
 from crew_journal.schemas.events.control import ControlPayload, EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.query import hot_switch
+from crew_journal.services.query import hot_cache, hot_switch
+from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.hot_load import load
 from crew_journal.services.query.hot_vectors import read_matrix
 from crew_journal.services.query.recall import RecallService
@@ -189,6 +190,43 @@ async def test_a_query_embedded_before_the_switch_is_embedded_again(tmp_path: Pa
         assert check(await asked) == "blue"
 
 
+async def test_an_index_loaded_while_the_former_one_is_switched_meets_the_active_model_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with switching(tmp_path) as at_work:
+        cache = at_work.service.indexes
+        former = await cache.get("w1")
+        read, release_reading = cache._read, asyncio.Event()
+
+        async def held_reading(*args: Any) -> VectorMatrix:
+            await release_reading.wait()
+            return await read(*args)
+
+        loaded, release_loading = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def held_loading(*args: Any) -> HotIndex:
+            made = load(*args)
+            loop.call_soon_threadsafe(loaded.set)
+            asyncio.run_coroutine_threadsafe(release_loading.wait(), loop).result()
+            return made
+
+        monkeypatch.setattr(cache, "_read", held_reading)
+        monkeypatch.setattr(hot_cache, "load", held_loading)
+        await at_work.activate("blue")
+        cache._slots["w1"].behind = True
+        asked = asyncio.create_task(cache.get("w1", at_work.seq + 1))
+        await loaded.wait()
+        await at_work.activate("red")
+        release_loading.set()
+        assert await asked is not former
+        release_reading.set()
+        async with asyncio.timeout(20):
+            await cache.settled()
+        assert (await cache.get("w1")).model == "red"
+        assert check(await at_work.recall()) == "red"
+
+
 async def test_a_model_that_was_dropped_and_added_again_is_asked_for_its_queries_anew(tmp_path: Path) -> None:
     """It may be another model of the same name: a vector of the former one means nothing beside its vectors."""
     async with switching(tmp_path) as at_work:
@@ -233,6 +271,7 @@ async def test_a_query_vector_under_way_while_its_model_is_dropped_is_not_rememb
         await at_work.decide(EmbeddingsDropped(model="red"))
         await at_work.decide(EmbeddingsAdded(model="red", embedder="ollama"))
         await at_work.activate("red")
+        await at_work.service.settled()
         release.set()
         await asked
         calls = red.calls

@@ -161,8 +161,10 @@ async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(s
 
 async def test_the_clients_show_it_too(stack: Stack, reactor: HealthReactor) -> None:
     async with stack.client() as client:
-        answer = await client.measure_health(workspace_id="acme")
-        assert answer == await client.health(workspace_id="acme")
+        full = {"entry_type": "peer.escalation", "summary": "the disk is full", "workspace_id": "shown"}
+        await stack.store.wait_for((await client.append(full)).seq, 10)
+        answer = await client.measure_health(workspace_id="shown")
+        assert answer == await client.health(workspace_id="shown")
         assert answer.band == "red"
 
 

@@ -23,6 +23,7 @@ from crew_journal.services.query.dense import DenseResult, DenseScores, search_d
 from crew_journal.services.query.features import features_of
 from crew_journal.services.query.fusion import reciprocal_ranks, weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.late_lane import late_lane, shares_behind
 from crew_journal.services.query.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
 from crew_journal.services.query.lists import place_among, union
 from crew_journal.services.query.recipes import Fusion, Recipe
@@ -106,16 +107,14 @@ def search(
         dense = search_dense(index, scoped, query.vector, depth)
     dense_docs = dense.lane.docs if dense is not None else EMPTY_LANE.docs
     docs = lane_docs = union(lexical.lane.docs, dense_docs)
-    if not len(docs):
+    if not len(docs) and recipe.turns is None:
         return []
     beside = None
     if recipe.turns is not None:
         docs, beside = with_next_turns(index, scoped, docs)
-    nothing = np.full(len(docs), np.nan, np.float32)
-    vectors = dense.scores_of(docs) if dense is not None else DenseScores(nothing, nothing)
-    found = _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
+    found = _candidates(docs, lexical, dense)
     if beside is not None:
-        seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, vectors.weighted)
+        seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, found.vectors.weighted)
         question = AskedOf(query.text, query.late, lexical.idf, scoped.size)
         shares = conversation_shares(index, scoped, question, seen, beside, recipe)
     elif recipe.fusion is Fusion.Z_SCORE:
@@ -126,18 +125,30 @@ def search(
     elif recipe.fusion is Fusion.RECIPROCAL_RANK:
         shares = _rank_shares(found, recipe)
     elif recipe.fusion is Fusion.DENSE:
-        shares = {"dense": vectors.weighted.astype(np.float64)}
+        shares = {"dense": found.vectors.weighted.astype(np.float64)}
     else:
         shares = {"lexical": found.bm25.astype(np.float64)}
+    if recipe.turns is not None and len(docs) < k:
+        added, values = late_lane(index, scoped, query.late, lexical.idf, docs, recipe.turns)
+        if len(added):
+            shares = shares_behind(shares, docs, added, values)
+            docs = union(docs, added)
+            found = _candidates(docs, lexical, dense)
     total = sum(shares.values(), np.zeros(len(docs)))
     best = ranked(index.documents, docs, total, k)
-    reported = _reported(recipe, total[best], vectors.cosine[best])
+    reported = _reported(recipe, total[best], found.vectors.cosine[best])
     why = _explanations(found, shares, best) if explain else [None] * len(best)
-    cosines = vectors.cosine[best].tolist()
+    cosines = found.vectors.cosine[best].tolist()
     return [
         Found(int(docs[i]), float(score), one, None if isnan(cosine) else cosine)
         for i, score, one, cosine in zip(best, reported, why, cosines, strict=True)
     ]
+
+
+def _candidates(docs: Docs, lexical: LexicalResult, dense: DenseResult | None) -> _Candidates:
+    nothing = np.full(len(docs), np.nan, np.float32)
+    vectors = dense.scores_of(docs) if dense is not None else DenseScores(nothing, nothing)
+    return _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
 
 
 def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:

@@ -17,7 +17,7 @@ from crew_journal.consumers.projection import Batch, Projection
 from crew_journal.consumers.transaction import ProjectionTransaction, transaction, write_checkpoints
 
 PROJECTIONS = [type(projection) for projection in discover_projections()]
-BOUNDED = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 FULL = settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from crew_journal.consumers.host import Host
 from crew_journal.consumers.messages import RawMessage
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.settings import REPLAY_LOOKAHEAD
 
 ReplaySource = Callable[[int, int], AsyncIterator[list[RawMessage]]]
@@ -45,9 +46,7 @@ async def read_ahead(
                 raise item
             yield item
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await end_task(task)
         if isinstance(source, AsyncGenerator):
             await source.aclose()  # its consumer at the broker goes now, not when garbage is collected
 

@@ -41,6 +41,7 @@ from crew_journal.consumers.fetching import Pulls
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.positions import position_of, raw_message
 from crew_journal.consumers.replay import replay
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -189,9 +190,7 @@ class LiveFeed:
         """Let the batch in hand finish (bounded), then disconnect. A batch that keeps failing is left unacked."""
         self._stopping.set()
         if self._watcher is not None:
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
+            await end_task(self._watcher)
             self._watcher = None
         await self._broker.stop()
         self._running = False

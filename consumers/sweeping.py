@@ -34,6 +34,7 @@ from crew_journal.consumers.facts import publish_fact
 from crew_journal.consumers.pull import Durable, PullConsumer
 from crew_journal.consumers.reactor import ReactorStatus
 from crew_journal.schemas.decode import decode
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.entry import Severity
 from crew_journal.schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
 from crew_journal.schemas.events.control import SweepFinished, SweepTicked
@@ -189,7 +190,7 @@ class SweepReactor(ABC):
         self._source.interrupt()
         done, _ = await asyncio.wait({task}, timeout=self._limits.stop_s)
         if not done:
-            task.cancel()
+            await end_task(task)
         with contextlib.suppress(asyncio.CancelledError):
             await task
         self._state = "stopped"
@@ -235,9 +236,7 @@ class SweepReactor(ABC):
                 await message.nak()
             raise
         finally:
-            renewing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await renewing
+            await end_task(renewing)
         await message.ack()
 
     async def _sweep_once(self, tick: Tick) -> None:

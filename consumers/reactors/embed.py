@@ -40,6 +40,7 @@ from crew_journal.consumers.reactors.embed_batch import (
     embed_in_pieces,
 )
 from crew_journal.consumers.reactors.embed_limits import EmbedLimits, durable_name
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import (
     BrokerError,
     CrewJournalError,
@@ -152,7 +153,7 @@ class EmbedReactor:
         self._source.interrupt()
         done, _ = await asyncio.wait({task}, timeout=self._limits.stop_s)
         if not done:
-            task.cancel()
+            await end_task(task)
         with contextlib.suppress(asyncio.CancelledError):
             await task
         self._state = "stopped"
@@ -196,9 +197,7 @@ class EmbedReactor:
             for suspect in suspects:
                 await self._embed([suspect])
         finally:
-            renewing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await renewing
+            await end_task(renewing)
 
     async def _gather(self) -> tuple[list[Candidate], list[Candidate]]:
         """A batch of fresh entries, and the few suspects that are tried this time.

@@ -31,6 +31,7 @@ from crew_journal.consumers.pull import Durable, PullConsumer
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.link_finder import LinkFinder
 from crew_journal.schemas.decode import decode
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError, CrewJournalError, FoldError, Unavailable
 from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import VectorDerived
@@ -150,7 +151,7 @@ class LinkReactor:
         self._source.interrupt()
         done, _ = await asyncio.wait({task}, timeout=self._limits.stop_s)
         if not done:
-            task.cancel()
+            await end_task(task)
         with contextlib.suppress(asyncio.CancelledError):
             await task
         if self._judge is not None:
@@ -189,9 +190,7 @@ class LinkReactor:
         try:
             outcomes = await asyncio.gather(*(self._link(fact) for fact in facts), return_exceptions=True)
         finally:
-            renewing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await renewing
+            await end_task(renewing)
         failed = [(fact, outcome) for fact, outcome in zip(facts, outcomes, strict=True) if outcome is not None]
         for _, error in failed:
             if isinstance(error, _AWAY) or not isinstance(error, Exception):

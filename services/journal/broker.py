@@ -22,6 +22,7 @@ from typing import Final
 
 import structlog
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
 from crew_journal.services.journal.broker_config import (
     LOOPBACK,
@@ -190,9 +191,7 @@ class ManagedBroker:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
-        supervisor.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await supervisor
+        await end_task(supervisor)
         self._ready.clear()
         try:
             if self._process is not None:

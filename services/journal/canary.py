@@ -6,7 +6,6 @@ Invariant: ``outcome`` is what the last probe saw, never what the configuration 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.subjects import CANARY_SUBJECT
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.journal.acks import read_answer
@@ -90,9 +90,7 @@ class Canary:
         """End the probes."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)
 
     async def probe(self) -> CanaryOutcome:
         """Write once now."""

@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.connection import Connection
@@ -59,9 +60,7 @@ class StreamWatch:
         task, self._task = self._task, None
         if task is not None:
             self._forget()
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)
 
     async def _run(self) -> None:
         while self._trouble is None:

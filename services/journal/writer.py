@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 from nats.aio.subscription import Subscription
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
@@ -129,9 +130,7 @@ class Writer:
             await self._idle.wait()
         self._forget_reconnects()
         if self._sweeper is not None:
-            self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
+            await end_task(self._sweeper)
         if self._atomic is not None:
             await self._atomic.close()
         if self._subscription is not None:

@@ -21,6 +21,7 @@ from typing import Final
 
 import structlog
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
 from crew_journal.schemas.events.control import MemoryReferenced, ReferencedEntry
 from crew_journal.schemas.ids import mint_entry_id
@@ -139,9 +140,7 @@ class ReferenceLog:
         """Publish what is pending and end; what the broker does not take now is lost."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self.flush()

@@ -7,7 +7,6 @@ queue; what does not fit, or cannot be published, is dropped and counted.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.events.control import MemorySearched
 from crew_journal.services.memory.recorder import Recorder
@@ -75,9 +75,7 @@ class SearchLog:
         """End; what is still queued is not worth waiting for."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)
 
     def figures(self) -> SearchLogFigures:
         """How it is doing."""

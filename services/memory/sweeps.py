@@ -21,6 +21,7 @@ from typing import Any, Final
 import orjson
 import structlog
 
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import ControlPayload, SweepFinished, SweepTicked
 from crew_journal.schemas.ids import derived_id
@@ -135,9 +136,7 @@ class Sweeps:
         """Keep time no longer; what becomes due is caught up after the next start."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)
 
     def figures(self, workspace_id: str | None, *, reasons: bool = True) -> dict[str, Any]:
         """What ``status`` shows: last tick and finish of each sweep, of a workspace or of all; blocking.

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
 from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import (
     CrewJournalError,
     EmbedderBadAnswer,
@@ -192,9 +193,7 @@ class Embedding:
 
 async def cancel(task: asyncio.Task[None]) -> None:
     """End a task and wait for its end."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await end_task(task)
 
 
 async def _probe(embedder: Embedder) -> None:

@@ -6,7 +6,6 @@ Invariant: a node is ready without it; recall uses it from the moment it is ther
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import structlog
 
 from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, find_static_table
+from crew_journal.schemas.endings import end_task
 from crew_journal.services.query.token_store import Words
 
 _log = structlog.get_logger(__name__)
@@ -57,6 +57,4 @@ class StaticTable:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await end_task(task)

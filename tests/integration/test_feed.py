@@ -215,13 +215,11 @@ async def test_deliveries_that_somebody_else_pulled_are_read_from_the_stream(bro
             await fill(rig, 10)
             await eventually(lambda: views.checkpoint == 10, "the first are folded")
             thief = await rig.client.jetstream().pull_subscribe_bind(consumer="views", stream="JOURNAL")
-            stolen: list[int] = []
-            while not stolen:
-                await fill(rig, 20)
-                try:
-                    stolen = [m.metadata.sequence.stream for m in await thief.fetch(5, timeout=0.2)]
-                except TimeoutError:
-                    continue
+            stealing = asyncio.create_task(thief.fetch(5, timeout=30))
+            while not stealing.done():  # the feed's standing request, which comes first, expires after some seconds
+                await fill(rig, 1)
+                await asyncio.wait({stealing}, timeout=0.1)
+            assert stealing.result()
             total = await rig.count()
             await eventually(lambda: views.checkpoint == total, "what was stolen came, too")
             assert views.folded == list(range(1, total + 1))

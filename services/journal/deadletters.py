@@ -237,7 +237,8 @@ class DeadLetters:
                 f"the event would be parked again: {error.message}",
                 hint="discard it, and have its publisher send it right",
             ) from None
-        fresh = derived_id(PURPOSE, 1, f"retry/{letter.letter_seq}/{letter.seq}")
+        derived = derived_id(PURPOSE, 1, f"retry/{letter.letter_seq}/{letter.seq}")
+        fresh = "r_" + derived.removeprefix("d_")  # it is an agent's entry, not one of the service
         new_headers = {**original, h.MSG_ID: message_id(letter.workspace_id, fresh)}
         if not isinstance(event, EntryRecorded):
             return body, new_headers

@@ -63,7 +63,7 @@ async def test_who_takes_the_id_of_a_parking_beforehand_stops_nothing(broker: Ma
         assert [letter.seq for letter in await letters.list()] == [2]
         parked = await entry_at(rig, 3)
         assert (parked.control, parked.entry.payload["projection"], parked.entry.payload["seq"]) == (True, "decode", 2)
-        assert parked.entry.id != taken
+        assert parked.entry.id == taken, "an entry of an agent that bears it is none"
 
 
 async def test_the_same_event_parked_by_two_projections_is_two_letters(broker: ManagedBroker) -> None:

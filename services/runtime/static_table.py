@@ -44,7 +44,7 @@ class StaticTable:
             self._words = table.view(np.uint64)
         elif compute:
             task = asyncio.create_task(self._compute(), name="static-table")
-            stack.push_async_callback(_cancel, task)
+            stack.push_async_callback(end_task, task)
 
     async def _compute(self) -> None:
         try:
@@ -54,7 +54,3 @@ class StaticTable:
             return
         if table is not None:
             self._words = table.view(np.uint64)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    await end_task(task)

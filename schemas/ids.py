@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Final
 
 ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
@@ -92,3 +93,8 @@ def identity_key(workspace: str, entry_id: str) -> bytes:
 def hash64(text: str) -> int:
     """An unsigned 64-bit BLAKE2b of ``text``, the key of a term: no dictionary remembers erased words."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def name_key(parts: Iterable[str]) -> int:
+    """``hash64`` of a name in several parts, joined by NUL: the ``key`` of its row in a view."""
+    return hash64("\x00".join(parts))

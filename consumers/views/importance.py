@@ -18,7 +18,7 @@ from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import MemoryReferenced, PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, name_key
 from crew_journal.schemas.rules import importance as rules
 from crew_journal.schemas.rules.importance import (
     BOOST_DIVISOR,
@@ -139,10 +139,6 @@ class _Change:
         return True
 
 
-def _key(name: Name) -> int:
-    return hash64("\x00".join(name))
-
-
 class ImportanceProjection:
     """Folds vectors, priorities, references and decay ticks."""
 
@@ -222,14 +218,14 @@ def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
             continue
         row = made.get(change.name)
         if row is None:
-            row = made[change.name] = _Row(_key(change.name), *change.name)
+            row = made[change.name] = _Row(name_key(change.name), *change.name)
         change.apply(row)
     _insert(list(made.values()), tx)
     _update(list(changed.values()), tx)
 
 
 def _load(names: set[Name], tx: FoldTransaction) -> dict[Name, _Row]:
-    found = (_Row(*values) for values in tx.rows(_FIND, [list({_key(name) for name in names})]))
+    found = (_Row(*values) for values in tx.rows(_FIND, [list({name_key(name) for name in names})]))
     return {name: row for row in found if (name := (row.workspace_id, row.entry_id)) in names}
 
 

@@ -6,7 +6,6 @@ is ``rules/relations``. Ids are believed as the events name them: a fold looks n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -19,7 +18,7 @@ from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived
-from crew_journal.schemas.ids import is_id
+from crew_journal.schemas.ids import is_id, name_key
 from crew_journal.schemas.rules import relations as rules
 from crew_journal.schemas.rules.relations import (
     EVIDENCE_REF,
@@ -96,10 +95,6 @@ _TYPES: Final = {
 }
 
 
-def _key(name: Name) -> int:
-    return int.from_bytes(hashlib.blake2b("\x00".join(name).encode(), digest_size=8).digest(), "little")
-
-
 class RelationsProjection:
     """Folds link facts, assertions, retractions and consolidated rules."""
 
@@ -114,13 +109,13 @@ class RelationsProjection:
         said = [edge.turned() for edge in _edges(batch)]
         if not said:
             return
-        keys = {edge.name: _key(edge.name) for edge in said}
+        keys = {edge.name: name_key(edge.name) for edge in said}
         stored = tx.rows(
             f"SELECT {', '.join(_COLUMNS)} FROM {RELATIONS} WHERE key IN (SELECT unnest(?))", [list(keys.values())]
         )
         known = {edge.name: edge for edge in map(_stored, stored)}
         for name in known:  # one whose hash is that of another edge is written back with the rest
-            keys.setdefault(name, _key(name))
+            keys.setdefault(name, name_key(name))
         if known:
             tx.execute(f"DELETE FROM {RELATIONS} WHERE key IN (SELECT unnest(?))", [list(keys.values())])
         for edge in said:

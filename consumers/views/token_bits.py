@@ -6,7 +6,6 @@ still arrive of it count for nothing until it is added or activated again, as wi
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
@@ -17,7 +16,7 @@ from crew_journal.consumers.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, name_key
 from crew_journal.schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {TOKEN_BITS} (
@@ -34,10 +33,6 @@ Name = tuple[str, str, str]
 
 def _name(fact: TokenBitsDerived) -> Name:
     return fact.workspace_id, fact.entry_id, fact.model
-
-
-def _key(name: Name) -> int:
-    return int.from_bytes(hashlib.blake2b("\x00".join(name).encode(), digest_size=8).digest(), "little")
 
 
 class TokenBitsProjection:
@@ -76,7 +71,7 @@ class TokenBitsProjection:
 
     def _upsert(self, facts: Sequence[TokenBitsDerived], tx: FoldTransaction) -> None:
         last = {_name(fact): fact for fact in facts}
-        keys = {name: _key(name) for name in last}
+        keys = {name: name_key(name) for name in last}
         known = tx.rows(
             f"SELECT workspace_id, entry_id, model FROM {TOKEN_BITS} WHERE key IN (SELECT unnest(?))",
             [list(keys.values())],

@@ -8,7 +8,6 @@ reindex forgets the tombstones of its workspace: what was refused before it may 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
@@ -24,7 +23,7 @@ from crew_journal.schemas.events.control import (
     ReindexRequested,
 )
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, name_key
 from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
@@ -45,10 +44,6 @@ Name = tuple[str, str, str]
 
 def _name(fact: VectorDerived) -> Name:
     return fact.workspace_id, fact.entry_id, fact.model
-
-
-def _key(name: Name) -> int:
-    return int.from_bytes(hashlib.blake2b("\x00".join(name).encode(), digest_size=8).digest(), "little")
 
 
 class VectorsProjection:
@@ -89,7 +84,7 @@ class VectorsProjection:
             return
         last = {_name(fact): fact for fact in facts}
         indexed_at = {_name(fact): fact.published_ms for fact in reversed(facts)}
-        keys = {name: _key(name) for name in last}
+        keys = {name: name_key(name) for name in last}
         known = tx.rows(
             f"SELECT workspace_id, entry_id, model, indexed_at FROM {EMBEDDINGS} WHERE key IN (SELECT unnest(?))",
             [list(keys.values())],

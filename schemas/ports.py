@@ -76,6 +76,11 @@ class TokenBits:
 class TokenEmbedder(Protocol):
     """An embedder that also gives the bits of a text's tokens, from the same pass; None where it has none to give."""
 
+    @property
+    def token_quantiser(self) -> int | None:
+        """The quantiser of its token bits; None if it gives none at all."""
+        ...
+
     async def embed_documents_tokens(self, texts: Sequence[str]) -> Sequence[tuple[bytes, TokenBits | None]]:
         """Vector and token bits of each text, in order; errors as in ``Embedder.embed_documents``."""
         ...

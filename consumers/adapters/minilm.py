@@ -21,7 +21,7 @@ import numpy as np
 
 from crew_journal.consumers.adapters.minilm_encoder import DIM, MiniLmEncoder, batches, pooled
 from crew_journal.consumers.adapters.minilm_math import FLOAT32_LE, Floats
-from crew_journal.consumers.adapters.minilm_tokens import NO_TOKENS, token_bits
+from crew_journal.consumers.adapters.minilm_tokens import NO_TOKENS, QUANTISER, token_bits
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, find_minilm
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderModelMissing, EmbedderUnavailable
 from crew_journal.schemas.ports import TokenBits
@@ -80,6 +80,11 @@ class MiniLmEmbedder:
     def dim(self) -> int:
         """384."""
         return DIM
+
+    @property
+    def token_quantiser(self) -> int:
+        """As ``minilm_tokens`` has it."""
+        return QUANTISER
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """One vector per text, in order: 1,536 bytes, little-endian float32, L2-normalised.

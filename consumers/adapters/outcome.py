@@ -76,6 +76,11 @@ class ObservedEmbedder:
         return self._inner.dim
 
     @property
+    def token_quantiser(self) -> int | None:
+        """The inner embedder's; None if that one gives no bits."""
+        return self._inner.token_quantiser if isinstance(self._inner, TokenEmbedder) else None
+
+    @property
     def outcome(self) -> EmbedderOutcome:
         """How the last call ended."""
         return replace(self._outcome, dim=self._inner.dim)

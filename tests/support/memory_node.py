@@ -28,7 +28,7 @@ from crew_journal.consumers.sweeping import SweepLimits
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.control import EmbeddingsActivated, SweepTicked
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
-from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
@@ -90,6 +90,33 @@ class Themes:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+class TokenThemes(Themes):
+    """The same with bits of tokens: one for each word of a theme; ``quantiser`` None gives none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quantiser: int | None = None
+
+    @property
+    def token_quantiser(self) -> int | None:
+        return self.quantiser
+
+    async def embed_documents_tokens(self, texts: Sequence[str]) -> list[tuple[bytes, TokenBits | None]]:
+        return [
+            (vector, self._tokens(text)) for vector, text in zip(await self.embed_documents(texts), texts, strict=True)
+        ]
+
+    async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
+        return await self.embed_query(text), self._tokens(text)
+
+    def _tokens(self, text: str) -> TokenBits | None:
+        if self.quantiser is None:
+            return None
+        said = [word for word in text.split() if word in self.WORDS]
+        bits = b"".join(bytes([self.WORDS.index(word) + 1]) * 8 for word in said)
+        return TokenBits(self.quantiser, bits, 64, len(said))
 
 
 @dataclass

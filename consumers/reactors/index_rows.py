@@ -1,0 +1,101 @@
+"""What an index sweep finds in the views: entries without a vector, and turns with a vector but without token bits.
+
+Why the second: turns that were embedded before there were bits, or with bits of an older quantiser, which the newer never
+meet, would stay without them for ever. Invariant: pure reading, and only of what came before the sweep's tick. A vector's
+fact follows its bits in the journal, so where the vector was folded the bits were too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from crew_journal.consumers.reactors.embed_batch import Embeddable, text_of
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.settings import EMBED_BATCH
+from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ENTRIES, TOKEN_BITS, TURNS
+
+_FIELDS: Final = ("id", "crew_id", "agent_id", "entry_type", "severity", "priority", "actor_type", "summary")
+_COLUMNS: Final = f"e.seq, e.ts_ms, e.payload, {', '.join(f'e.{name}' for name in _FIELDS)}"
+_WITHOUT_VECTOR: Final = f"""e.workspace_id = $workspace AND e.embeddable AND e.seq < $until
+  AND NOT EXISTS (SELECT 1 FROM {EMBEDDINGS} v
+                  WHERE v.workspace_id = $workspace AND v.model = $model AND v.entry_seq = e.seq)"""
+_MISSING: Final = f"""
+SELECT {_COLUMNS} FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR}
+  AND (e.ts_ms > $after_ts OR (e.ts_ms = $after_ts AND e.id > $after_id))
+ORDER BY e.ts_ms, e.id LIMIT {EMBED_BATCH}
+"""
+_MISSING_COUNT: Final = f"SELECT count(*), count(*) FILTER (e.seq >= $mine) FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR}"
+_KNOWN: Final = f"""SELECT (SELECT max(dropped_seq) FROM {EMBEDDING_MODELS} WHERE model = $1),
+    (SELECT max(dim) FROM {EMBEDDINGS} WHERE model = $1 AND dim > 0)"""
+_WITHOUT_BITS: Final = f"""
+SELECT e.seq FROM {ENTRIES} e
+  JOIN {EMBEDDINGS} v ON v.workspace_id = e.workspace_id AND v.entry_seq = e.seq
+  JOIN {TURNS} t ON t.doc = e.seq
+WHERE e.workspace_id = $workspace AND e.embeddable AND e.seq < $until AND t.ws = $ws AND octet_length(t.pieces) > 0
+  AND v.model = $model AND v.dim > 0 AND v.seq < $until
+  AND NOT EXISTS (SELECT 1 FROM {TOKEN_BITS} b WHERE b.workspace_id = $workspace AND b.model = $model
+                  AND b.entry_seq = e.seq AND b.quantiser >= $quantiser)
+ORDER BY e.ts_ms, e.id
+"""
+"""A turn without a word piece that counts has no bits to get ("and you?")."""
+_THESE: Final = f"""SELECT {_COLUMNS} FROM {ENTRIES} e
+WHERE e.workspace_id = $workspace AND e.seq IN (SELECT unnest($seqs)) ORDER BY e.ts_ms, e.id"""
+
+
+def count_missing(views: ViewReader, workspace_id: str, until: int, mine: int, model: str) -> tuple[int, int]:
+    """Entries before ``until`` without a vector of ``model``, and how many of them lie at or behind ``mine``."""
+    params = {"workspace": workspace_id, "until": until, "mine": mine, "model": model}
+    [(missing, behind)] = views.rows(_MISSING_COUNT, params)
+    return int(missing), int(behind)
+
+
+def known(views: ViewReader, model: str) -> tuple[int, int | None]:
+    """A model's generation and, if the journal has vectors of it, its dimensions."""
+    [(dropped, dim)] = views.rows(_KNOWN, [model])
+    return int(dropped or 0), None if dim is None else int(dim)
+
+
+def missing_after(
+    views: ViewReader, workspace_id: str, until: int, model: str, after: tuple[int, str]
+) -> list[Embeddable]:
+    """The next entries without a vector behind the time and id ``after``, oldest first, at most ``EMBED_BATCH``."""
+    params = {
+        "workspace": workspace_id,
+        "until": until,
+        "model": model,
+        "after_ts": after[0],
+        "after_id": after[1],
+    }
+    return [_embeddable(workspace_id, row) for row in views.rows(_MISSING, params)]
+
+
+def without_bits(views: ViewReader, workspace_id: str, until: int, model: str, quantiser: int) -> list[int]:
+    """Sequences of the turns that have a vector of ``model`` and no bits of this quantiser or a newer, oldest first."""
+    params = {
+        "workspace": workspace_id,
+        "ws": hash64(workspace_id),
+        "until": until,
+        "model": model,
+        "quantiser": quantiser,
+    }
+    return [int(seq) for (seq,) in views.rows(_WITHOUT_BITS, params)]
+
+
+def entries_at(views: ViewReader, workspace_id: str, seqs: Sequence[int]) -> list[Embeddable]:
+    """The entries at these sequences, oldest first."""
+    rows = views.rows(_THESE, {"workspace": workspace_id, "seqs": list(seqs)})
+    return [_embeddable(workspace_id, row) for row in rows]
+
+
+def _embeddable(workspace_id: str, row: Sequence[Any]) -> Embeddable:
+    seq, ts_ms, payload, *values = row
+    record: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
+    record |= {"workspace_id": workspace_id, "ts": format_ms(ts_ms), "payload": orjson.loads(payload)}
+    entry = JournalEntry.model_validate({name: value for name, value in record.items() if value is not None})
+    return Embeddable(int(seq), entry, int(ts_ms), text_of(entry))

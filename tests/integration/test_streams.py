@@ -70,8 +70,8 @@ async def test_a_broker_that_is_not_there_is_unavailable_within_the_bound() -> N
 
 
 async def test_a_wrong_password_is_told(broker: ManagedBroker) -> None:
-    with pytest.raises(BrokerUnavailable, match=r"(?i)authorization|user and password right"):
-        await connect(broker.url, broker.user, "wrong", "test", deadline_s=0.5)
+    with pytest.raises(BrokerUnavailable, match=r"(?i)authorization"):
+        await connect(broker.url, broker.user, "wrong", "test", deadline_s=60.0)
 
 
 async def test_the_connection_tells_since_when_it_is_down_and_that_it_came_back(broker: ManagedBroker) -> None:

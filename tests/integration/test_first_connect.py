@@ -1,0 +1,93 @@
+"""The first connect to a broker: what is told when it comes to nothing, and that it always ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from nats.errors import Error as NatsError
+
+from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.services.journal.connection import Connection, connect
+
+INFO = b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576,"auth_required":true}\r\n'
+REFUSAL = b"-ERR 'Authorization Violation'\r\n"
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes a close a reset."""
+
+
+@asynccontextmanager
+async def scripted(*says: bytes) -> AsyncIterator[str]:
+    """A broker that greets, and answers the n-th CONNECT with the n-th of ``says``; later and empty ones are reset."""
+    answers = iter(says)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(INFO)
+        await reader.readline()
+        said = next(answers, b"")
+        writer.write(said)
+        await writer.drain()
+        if not said:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"nats://{host}:{port}"
+
+
+async def test_a_refusal_is_told_though_other_attempts_were_only_cut_off() -> None:
+    async with scripted(b"", b"", REFUSAL) as url:
+        with pytest.raises(BrokerUnavailable, match=r"(?i)authorization"):
+            await connect(url, "service", "wrong", "test", deadline_s=60.0)
+
+
+async def test_a_refusal_is_preferred_over_a_reset_that_came_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut_off(client: Connection, *_: Any, **__: Any) -> None:
+        await client.was_faulted(NatsError("nats: 'Authorization Violation'"))
+        await client.was_faulted(ConnectionResetError("reset by peer"))
+        raise ConnectionResetError("reset by peer")
+
+    monkeypatch.setattr(Connection, "connect", cut_off)
+    with pytest.raises(BrokerUnavailable, match="Authorization Violation") as caught:
+        await connect("nats://127.0.0.1:1", "service", "wrong", "test", deadline_s=60.0)
+    assert "reset" not in str(caught.value)
+
+
+async def test_a_first_connect_ends_in_time_though_the_client_swallows_a_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """nats-py does: it went on for ever, long past the deadline."""
+    swallowed = 0
+
+    async def deaf(*_: Any, **__: Any) -> None:
+        nonlocal swallowed
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if swallowed == 2:
+                    raise
+                swallowed += 1
+
+    monkeypatch.setattr(Connection, "connect", deaf)
+    with pytest.raises(BrokerUnavailable, match="no answer in time"):
+        await connect("nats://127.0.0.1:1", None, None, "test", deadline_s=0.01)
+    assert swallowed == 2
+
+
+async def test_a_first_connect_that_is_cancelled_leaves_nothing_running() -> None:
+    async with scripted() as url:
+        asked = asyncio.create_task(connect(url, None, None, "test", deadline_s=60.0))
+        before = asyncio.all_tasks()
+        await asyncio.wait({asked}, timeout=0.01)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert not {task for task in asyncio.all_tasks() - before if "Client.connect" in repr(task.get_coro())}

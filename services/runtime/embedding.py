@@ -117,7 +117,7 @@ class Embedding:
     async def release(self, model: str) -> None:
         """Let a model go that is not wanted any more."""
         if (probing := self._probing.pop(model, None)) is not None:
-            await cancel(probing)
+            await end_task(probing)
         if (observed := self._running.pop(model, None)) is not None:
             await observed.close()
 
@@ -189,11 +189,6 @@ class Embedding:
         """What runs the default model; what was chosen at start where nothing does."""
         model = self.active.of(SYSTEM_WORKSPACE)
         return (self._running.get(model) if model is not None else None) or self.chosen
-
-
-async def cancel(task: asyncio.Task[None]) -> None:
-    """End a task and wait for its end."""
-    await end_task(task)
 
 
 async def _probe(embedder: Embedder) -> None:

@@ -22,11 +22,12 @@ from nats.js.errors import NotFoundError
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor, create
 from crew_journal.consumers.reactors.embed_limits import durable_name
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.schemas.views import EMBEDDING_MODELS, ModelState
 from crew_journal.services.query.active_models import decides_models
-from crew_journal.services.runtime.embedding import Embedding, cancel
+from crew_journal.services.runtime.embedding import Embedding
 
 API_TIMEOUT_S: Final = 5.0
 """Seconds for a request to the JetStream API; it takes about a millisecond."""
@@ -74,7 +75,7 @@ class Filling:
         """Stop all of them; the durables stay."""
         self._unsubscribe()
         if self._following is not None:
-            await cancel(self._following)
+            await end_task(self._following)
         await asyncio.gather(*(reactor.stop() for reactor in self.reactors.values()))
 
     def _heed(self, batch: CommittedBatch) -> None:

@@ -35,6 +35,7 @@ from crew_journal.consumers.rebuild import rebuild, verify
 from crew_journal.consumers.replay import replay
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES, Settings
@@ -65,7 +66,7 @@ from crew_journal.services.query.model_search import ModelSearch
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.similar import SimilarEntries
-from crew_journal.services.runtime.embedding import Embedding, cancel
+from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling
 from crew_journal.services.runtime.memory import start_memory
@@ -188,7 +189,7 @@ class Runtime:
             self._say(f"views: folding {streams.last_seq - host.checkpoint} messages")
         await fold_range(host, source, streams.last_seq)
         keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
-        stack.push_async_callback(cancel, keeping_up)
+        stack.push_async_callback(end_task, keeping_up)
 
         feed = LiveFeed(
             *self._nats,
@@ -200,7 +201,7 @@ class Runtime:
         await feed.start()
         stack.push_async_callback(feed.stop)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
-        stack.push_async_callback(cancel, watching)
+        stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client)
         await stream_watch.start()
         stack.push_async_callback(stream_watch.stop)

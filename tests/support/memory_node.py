@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,12 +12,10 @@ from typing import Any
 
 from Stemmer import Stemmer
 from support.embedding import QUICK, until
-from support.stack import HOT_INDEX_BYTES, _feed, end_feed
-from support.views import MEMORY_MB
+from support.stack import HOT_INDEX_BYTES, folded_journal
 
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
-from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host import Host, Parked
+from crew_journal.consumers.host import Host
 from crew_journal.consumers.reactor import Reactor
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.health import HealthReactor
@@ -35,8 +32,6 @@ from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.connection import connect
-from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.requests import parse_recall
@@ -226,36 +221,25 @@ class MemoryNode:
 @asynccontextmanager
 async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -> AsyncIterator[MemoryNode]:
     """A node whose embedder is the active model, without reactors as yet."""
-
-    async def park(parked: Parked) -> None:
-        raise AssertionError(f"{parked.projection} cannot fold {parked.message.seq}: {parked.reason}")
-
     async with contextlib.AsyncExitStack() as ends:
-        client = await connect(broker.url, broker.user, broker.password, "memory node")
-        ends.push_async_callback(client.close)
-        streams = await declare_streams(client)
-        writer = Writer(client, atomic=streams.atomic)
-        await writer.open()
-        ends.push_async_callback(writer.close)
-        store = ViewStore.open(folder / "views.duckdb", memory_mb=MEMORY_MB)
-        ends.callback(store.close)
-        host = Host(store, discover_projections(), park=park, housekeeping=False)
-        await host.open()
-        ends.push_async_callback(host.close)
+        base = await ends.enter_async_context(folded_journal(broker, folder, "memory node"))
         started = datetime.now(UTC)
         made: list[MemoryNode] = []
         observed = ObservedEmbedder(embedder, lambda: made[0].now)
-        journal = Journal(writer, host.identities, clock=lambda: made[0].now)
+        journal = Journal(base.writer, base.host.identities, clock=lambda: made[0].now)
         recall = RecallService(
-            store,
+            base.store,
             lambda _model: observed,
             analyzer=Analyzer(Stemmer(STEMMER).stemWords),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: made[0].now,
         )
         ends.callback(recall.close)
-        made.append(MemoryNode(broker, journal, writer, client, store, host, embedder, observed, started, recall))
-        feed = asyncio.create_task(_feed(client, host))
+        made.append(
+            MemoryNode(
+                broker, journal, base.writer, base.client, base.store, base.host, embedder, observed, started, recall
+            )
+        )
         try:
             payload = EmbeddingsActivated(model=embedder.model_id, embedder="minilm", dim=embedder.dim)
             done = await journal.record(SYSTEM_WORKSPACE, payload, summary="themes is used")
@@ -264,4 +248,3 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
         finally:
             for reactor in made[0].reactors:
                 await reactor.stop()
-            await end_feed(feed)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from Stemmer import Stemmer
 from support.nats import running_broker
@@ -25,6 +26,7 @@ from crew_journal.consumers.host import Host, Parked
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
@@ -34,6 +36,7 @@ from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
@@ -199,11 +202,41 @@ async def _feed(client: Connection, host: Host) -> None:
             await found.ack()
 
 
-async def end_feed(feed: asyncio.Task[None]) -> None:
-    """Cancel until it ends: ``wait_for`` of Python 3.11, inside ``fetch``, now and then swallows a cancellation."""
-    while not feed.done():
-        feed.cancel()
-        await asyncio.wait({feed}, timeout=10 * FETCH_WAIT_S)
+@dataclass(frozen=True)
+class FoldedJournal:
+    """What every node of a test stands on: a connection, the journal's writer, and views that follow the journal."""
+
+    client: Connection
+    writer: Writer
+    store: ViewStore
+    host: Host
+
+
+@asynccontextmanager
+async def folded_journal(broker: ManagedBroker, folder: Path, name: str) -> AsyncIterator[FoldedJournal]:
+    """Streams, a writer and views in ``folder`` that are fed while the block runs; a fold that failed fails the block."""
+
+    async def park(parked: Parked) -> None:
+        raise AssertionError(f"{parked.projection} cannot fold {parked.message.seq}: {parked.reason}")
+
+    async with contextlib.AsyncExitStack() as ends:
+        client = await connect(broker.url, broker.user, broker.password, name)
+        ends.push_async_callback(client.close)
+        streams = await declare_streams(client)
+        writer = Writer(client, atomic=streams.atomic)
+        await writer.open()
+        ends.push_async_callback(writer.close)
+        store = ViewStore.open(folder / "views.duckdb", memory_mb=MEMORY_MB)
+        ends.callback(store.close)
+        host = Host(store, discover_projections(), park=park, housekeeping=False)
+        await host.open()
+        ends.push_async_callback(host.close)
+        feed = asyncio.create_task(_feed(client, host))
+        try:
+            yield FoldedJournal(client, writer, store, host)
+        finally:
+            with contextlib.suppress(NatsError):  # the broker may be gone before the feed
+                await end_task(feed)
 
 
 @asynccontextmanager
@@ -211,24 +244,11 @@ async def running_stack(
     data_dir: Path, *, limits: HttpLimits | None = None, tail_queue: int | None = None
 ) -> AsyncIterator[Stack]:
     """A service below ``data_dir``, ended when the block is left."""
-
-    async def park(parked: Parked) -> None:
-        raise AssertionError(f"{parked.projection} cannot fold {parked.message.seq}: {parked.reason}")
-
     async with contextlib.AsyncExitStack() as ends:
         broker = await ends.enter_async_context(running_broker(data_dir))
-        client = await connect(broker.url, broker.user, broker.password, "test stack")
-        ends.push_async_callback(client.close)
-        streams = await declare_streams(client)
-        writer = Writer(client, atomic=streams.atomic)
-        await writer.open()
-        ends.push_async_callback(writer.close)
-        store = ViewStore.open(data_dir / "views.duckdb", memory_mb=MEMORY_MB)
-        ends.callback(store.close)
-        host = Host(store, discover_projections(), park=park, housekeeping=False)
-        await host.open()
-        ends.push_async_callback(host.close)
-        journal = Journal(writer, host.identities, clock=lambda: datetime.now(UTC))
+        base = await ends.enter_async_context(folded_journal(broker, data_dir, "test stack"))
+        store = base.store
+        journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC))
         owner = ensure_owner_token(data_dir)
         tokens = TokenRegistry(store, journal, owner)
         tokens.load()
@@ -279,11 +299,7 @@ async def running_stack(
             workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),
         )
-        feed = asyncio.create_task(_feed(client, host))
         server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
         await server.start()
-        try:
-            yield Stack(server.url, owner, services, tokens, store, node, server, client, writer)
-        finally:
-            await server.stop()
-            await end_feed(feed)
+        ends.push_async_callback(server.stop)
+        yield Stack(server.url, owner, services, tokens, store, node, server, base.client, base.writer)

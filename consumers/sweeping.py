@@ -11,15 +11,11 @@ unacked tick over all processes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-import traceback
-from abc import ABC, abstractmethod
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import ClassVar, Final
 
 import structlog
@@ -28,20 +24,16 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
-from crew_journal.consumers.backoff import Backoff
 from crew_journal.consumers.control_facts import encode_control
-from crew_journal.consumers.facts import publish_fact
-from crew_journal.consumers.pull import Durable, PullConsumer
-from crew_journal.consumers.reactor import ReactorStatus
+from crew_journal.consumers.pull import Durable
+from crew_journal.consumers.pull_reactor import PullLimits, PullReactor, places
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.entry import Severity
 from crew_journal.schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
 from crew_journal.schemas.events.control import SweepFinished, SweepTicked
-from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.ports import Published, Publisher, ViewReader
+from crew_journal.schemas.ports import Publisher, ViewReader
 from crew_journal.schemas.subjects import Family
 from crew_journal.schemas.timestamps import parse_ts, to_ms
 from crew_journal.schemas.views import ENTRIES
@@ -52,29 +44,22 @@ _ERROR_CHARS: Final = 500
 _FINISHED: Final = (
     f"""SELECT 1 FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND id = ? LIMIT 1"""
 )
+_AWAY: Final = (BrokerError, NatsError, ViewsBehind)
+"""Broker or views are away: no sweep is at fault."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SweepLimits:
-    """Times of a sweeping reactor.
+class SweepLimits(PullLimits):
+    """Times of a sweeping reactor; a sweep that ``stop`` breaks off comes again.
 
     Attributes:
-        wait_s: Seconds a request for the next tick stands at the broker; a lost connection is noticed after it.
-        window_s: Seconds to let a request fill.
-        ack_wait_s: Seconds until a tick of a killed process comes to another; renewed three times in it.
         views_wait_s: Seconds to wait for the views to pass a tick before it is given back.
-        backoff_first_s: Seconds of the first pause when the broker or the views are away.
-        backoff_last_s: Seconds of the longest such pause.
-        stop_s: Seconds ``stop`` waits for the sweep in hand before it breaks it off; it comes again.
     """
 
-    wait_s: float = 2.0
     window_s: float = 0.01
-    ack_wait_s: float = 60.0
     views_wait_s: float = 30.0
     backoff_first_s: float = 0.5
-    backoff_last_s: float = 60.0
     stop_s: float = 5.0
 
 
@@ -105,7 +90,7 @@ class Swept:
     error: str | None = None
 
 
-class SweepReactor(ABC):
+class SweepReactor(PullReactor):
     """A reactor for one kind of sweep.
 
     Args:
@@ -117,8 +102,7 @@ class SweepReactor(ABC):
         draw: Uniform in [0, 1), spreads the pauses of several processes.
     """
 
-    name: ClassVar[str]
-    version: ClassVar[int]
+    waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
     sweep: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     """Projections that must have passed the tick."""
@@ -133,29 +117,18 @@ class SweepReactor(ABC):
         limits: SweepLimits | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._limits = limits or SweepLimits()
-        self._publisher = publisher
-        self._views = views
-        self._clock = clock
-        self._source = PullConsumer(
-            client,
-            Durable(
-                name=f"sweep-{self.name}-v{self.version}",
-                filter_subjects=FILTER_SUBJECTS,
-                ack_wait_s=self._limits.ack_wait_s,
-                max_ack_pending=1,
-                description=f"ticks of the {self.sweep} sweep",
-                sparse=True,
-            ),
+        self._limits = limits = limits or SweepLimits()
+        durable = Durable(
+            name=f"sweep-{self.name}-v{self.version}",
+            filter_subjects=FILTER_SUBJECTS,
+            ack_wait_s=limits.ack_wait_s,
+            max_ack_pending=1,
+            description=f"ticks of the {self.sweep} sweep",
+            sparse=True,
         )
-        self._backoff = Backoff(self._limits.backoff_first_s, self._limits.backoff_last_s, draw)
-        self._counts: Counter[str] = Counter(swept=0, failed=0, repeated=0)
-        self._state = "stopped"
-        self._last_error: str | None = None
-        self._since: datetime | None = None
-        self._pending = 0
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        counted = ("swept", "failed", "repeated")
+        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
+        self._views = views
 
     @abstractmethod
     async def work(self, tick: Tick) -> Swept:
@@ -165,79 +138,19 @@ class SweepReactor(ABC):
             BrokerError, ViewsBehind: It is tried again; anything else ends the sweep with its error.
         """
 
-    @property
-    def identity(self) -> str:
-        """``name@version``, written into every fact."""
-        return f"{self.name}@{self.version}"
-
-    async def publish(self, fact: OutgoingMessage) -> Published:
-        """Publish a fact of this sweep."""
-        return await publish_fact(self._publisher, self._source, fact)
-
-    async def start(self) -> None:
-        """Begin; returns at once, whether or not the broker is there."""
-        if self._task is None:
-            self._stopping.clear()
-            self._state = "waiting"
-            self._task = asyncio.create_task(self._run(), name=f"sweep-{self.name}")
-
-    async def stop(self) -> None:
-        """Finish the sweep in hand, at most ``stop_s`` seconds, else give its tick back, and stop."""
-        task, self._task = self._task, None
-        if task is None:
-            return
-        self._stopping.set()
-        self._source.interrupt()
-        done, _ = await asyncio.wait({task}, timeout=self._limits.stop_s)
-        if not done:
-            await end_task(task)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        self._state = "stopped"
-
-    async def status(self) -> ReactorStatus:
-        """How it is doing; ``pending`` counts the ticks of every kind of sweep that are still to be looked at."""
-        if self._state != "stopped":
-            with contextlib.suppress(BrokerError):
-                self._pending = await self._source.pending()
-        return ReactorStatus(
-            self.identity, self._state, self._pending, dict(self._counts), self._last_error, self._since
-        )
-
-    async def _run(self) -> None:
+    async def turn(self) -> None:
+        """Work off the next tick; ticks of other sweeps are passed over."""
         limits = self._limits
-        try:
-            while not self._stopping.is_set():
-                try:
-                    await self._source.open()
-                    while not self._stopping.is_set():
-                        for message in await self._source.take(1, wait_s=limits.wait_s, window_s=limits.window_s):
-                            await self._take_up(message)
-                        self._recovered()
-                except (BrokerError, NatsError, ViewsBehind) as error:
-                    await self._fall_back(error, str(error))
-                except Exception as error:  # a fault of ours: said aloud (no locals, they may hold memory text)
-                    _log.error("sweep.fault", sweep=self.sweep, error=type(error).__name__, at=_places(error))
-                    await self._fall_back(error, f"{type(error).__name__}, see the log")
-        finally:
-            await self._source.close()
-
-    async def _take_up(self, message: Msg) -> None:
-        tick = tick_of(message, self.sweep)
-        if tick is None:
-            await message.ack()
-            return
-        renewing = asyncio.create_task(self._renew(message), name=f"sweep-{self.name} renewing")
-        try:
-            await self._views.wait_for(tick.seq, self._limits.views_wait_s, *self.needs)
-            await self._sweep_once(tick)
-        except BaseException:
-            with contextlib.suppress(NatsError):
-                await message.nak()
-            raise
-        finally:
-            await end_task(renewing)
-        await message.ack()
+        for message in await self._source.take(1, wait_s=limits.wait_s, window_s=limits.window_s):
+            tick = tick_of(message, self.sweep)
+            if tick is None:
+                await message.ack()
+                continue
+            self._leases.hold(message)
+            async with self._leases.renewed():
+                await self._views.wait_for(tick.seq, limits.views_wait_s, *self.needs)
+                await self._sweep_once(tick)
+            await self._leases.ack(message)
 
     async def _sweep_once(self, tick: Tick) -> None:
         fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
@@ -265,38 +178,15 @@ class SweepReactor(ABC):
     async def _attempt(self, tick: Tick) -> Swept:
         try:
             return await self.work(tick)
-        except (BrokerError, NatsError, ViewsBehind):
+        except _AWAY:
             raise
         except CrewJournalError as error:
             failure = str(error)
         except Exception as error:
             failure = f"{type(error).__name__}, see the log"
-            _log.error("sweep.fault", sweep=self.sweep, error=type(error).__name__, at=_places(error))
+            _log.error("sweep.fault", sweep=self.sweep, error=type(error).__name__, at=places(error))
         _log.warning("sweep.failed", sweep=self.sweep, workspace=tick.workspace_id, seq=tick.seq, due=tick.due)
         return Swept(error=failure[:_ERROR_CHARS])
-
-    async def _renew(self, message: Msg) -> None:
-        while True:
-            await asyncio.sleep(self._limits.ack_wait_s / 3)
-            with contextlib.suppress(NatsError):
-                await message.in_progress()
-
-    async def _fall_back(self, error: Exception, said: str) -> None:
-        if self._since is None:
-            self._since = self._clock()
-        self._state = "waiting"
-        self._last_error = said
-        pause_s = self._backoff.next()
-        _log.warning("sweep.waiting", sweep=self.sweep, error=type(error).__name__, retry_in_s=round(pause_s, 3))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-
-    def _recovered(self) -> None:
-        self._backoff.reset()
-        self._state = "running"
-        self._last_error = None
-        self._since = None
 
 
 def tick_of(message: Msg, sweep: str) -> Tick | None:
@@ -316,7 +206,3 @@ def tick_of(message: Msg, sweep: str) -> Tick | None:
         return Tick(seq, event.entry.id, event.workspace_id, ticked.due, to_ms(parse_ts(ticked.due)))
     except (FoldError, ValidationError, ValueError):
         return None
-
-
-def _places(error: Exception) -> list[str]:
-    return [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]

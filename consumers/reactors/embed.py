@@ -12,14 +12,10 @@ at most ``max_ack_pending`` unacked; in order of age but for what was put off.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import ClassVar, Final
 
 import structlog
@@ -27,9 +23,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from crew_journal.consumers.backoff import Backoff, doubled
-from crew_journal.consumers.facts import publish_fact
-from crew_journal.consumers.pull import Durable, PullConsumer
+from crew_journal.consumers.backoff import doubled
+from crew_journal.consumers.pull import Durable
+from crew_journal.consumers.pull_reactor import PullReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.embed_batch import (
     FILTER_SUBJECTS,
@@ -40,16 +36,14 @@ from crew_journal.consumers.reactors.embed_batch import (
     embed_in_pieces,
 )
 from crew_journal.consumers.reactors.embed_limits import EmbedLimits, durable_name
-from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import (
     BrokerError,
-    CrewJournalError,
     EmbedderError,
     EmbedderInputRejected,
     EmbedderUnavailable,
     FoldError,
 )
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.ports import Embedder, Published, Publisher, TokenBits
 
@@ -64,7 +58,7 @@ class _Trouble:
     since_s: float
 
 
-class EmbedReactor:
+class EmbedReactor(PullReactor):
     """The reactor; several with the same model share the load.
 
     Args:
@@ -80,6 +74,7 @@ class EmbedReactor:
 
     name: ClassVar[str] = "embed"
     version: ClassVar[int] = 1
+    waits_for: ClassVar[tuple[type[Exception], ...]] = (EmbedderError, BrokerError, NatsError)
 
     def __init__(
         self,
@@ -93,111 +88,46 @@ class EmbedReactor:
         limits: EmbedLimits | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._limits = limits or EmbedLimits()
-        self._publisher = publisher
+        self._limits = limits = limits or EmbedLimits()
+        durable = Durable(
+            name=durable_name(self.version, embedder.model_id, generation),
+            filter_subjects=FILTER_SUBJECTS,
+            ack_wait_s=limits.ack_wait_s,
+            max_ack_pending=limits.max_ack_pending,
+            description=f"entries to embed with {embedder.model_id}",
+        )
+        counted = ("proposed", "written", "refused", "failed", "skipped", "unreadable")
+        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
         self._embedder = embedder
-        self._clock = clock
         self._dim = dim
         self._generation = generation
-        self._durable = durable_name(self.version, embedder.model_id, generation)
-        self._source = PullConsumer(
-            client,
-            Durable(
-                name=self._durable,
-                filter_subjects=FILTER_SUBJECTS,
-                ack_wait_s=self._limits.ack_wait_s,
-                max_ack_pending=self._limits.max_ack_pending,
-                description=f"entries to embed with {embedder.model_id}",
-            ),
-        )
-        self._backoff = Backoff(self._limits.backoff_first_s, self._limits.backoff_last_s, draw)
-        self._batch = self._limits.batch
-        self._counts: Counter[str] = Counter(proposed=0, written=0, refused=0, failed=0, skipped=0, unreadable=0)
-        self._in_hand: dict[int, Msg] = {}
+        self._batch = limits.batch
         self._troubles: dict[int, _Trouble] = {}
-        self._state = "stopped"
-        self._last_error: str | None = None
-        self._since: datetime | None = None
-        self._pending = 0
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def identity(self) -> str:
-        """``embed@<version>``, written into every fact."""
-        return f"{self.name}@{self.version}"
-
-    @property
-    def durable(self) -> str:
-        """The name of its durable."""
-        return self._durable
 
     @property
     def model(self) -> str:
         """The model it fills."""
         return self._embedder.model_id
 
-    async def start(self) -> None:
-        """Begin; returns at once, whether or not broker and model are there."""
-        if self._task is None:
-            self._stopping.clear()
-            self._state = "waiting"
-            self._task = asyncio.create_task(self._run(), name=self._durable)
-
-    async def stop(self) -> None:
-        """Finish the batch in hand, at most ``stop_s`` seconds, give back the rest, and stop."""
-        task, self._task = self._task, None
-        if task is None:
-            return
-        self._stopping.set()
-        self._source.interrupt()
-        done, _ = await asyncio.wait({task}, timeout=self._limits.stop_s)
-        if not done:
-            await end_task(task)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        self._state = "stopped"
-
     async def status(self) -> ReactorStatus:
-        """How it is doing; ``pending`` is the last known where the broker does not answer."""
-        if self._state != "stopped":
-            with contextlib.suppress(BrokerError):
-                self._pending = await self._source.pending()
-        counts = {**self._counts, "put_off": len(self._troubles)}
-        return ReactorStatus(self.identity, self._state, self._pending, counts, self._last_error, self._since)
+        """How it is doing, with the texts that are put off; a model may be away as well as the broker."""
+        status = await super().status()
+        return replace(status, counts={**status.counts, "put_off": len(self._troubles)})
 
-    async def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    await self._source.open()
-                    await self._embedder.probe()
-                    while not self._stopping.is_set():
-                        await self._turn()
-                        self._recovered()
-                except (EmbedderError, BrokerError, NatsError) as error:
-                    await self._fall_back(error)
-                except (
-                    Exception
-                ) as error:  # a fault of ours: said aloud (no locals, they hold memory text) and tried again
-                    places = [f"{Path(f.filename).name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)]
-                    _log.error("embed.fault", durable=self._durable, error=type(error).__name__, at=places)
-                    await self._fall_back(error)
-        finally:
-            await self._give_back()
-            await self._source.close()
+    async def open(self) -> None:
+        """The durable is as wanted, and the model answers."""
+        await super().open()
+        await self._embedder.probe()
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Embed a batch of fresh entries, then the few that failed before, one by one."""
         fresh, suspects = await self._gather()
-        renewing = asyncio.create_task(self._renew(), name=f"{self._durable} renewing")
-        try:
+        async with self._leases.renewed():
             while fresh:
                 now, fresh = fresh[: self._batch], fresh[self._batch :]
                 await self._embed(now)
             for suspect in suspects:
                 await self._embed([suspect])
-        finally:
-            await end_task(renewing)
 
     async def _gather(self) -> tuple[list[Candidate], list[Candidate]]:
         """A batch of fresh entries, and the few suspects that are tried this time.
@@ -241,7 +171,7 @@ class EmbedReactor:
                 continue
             if candidate.deliveries == 1:
                 self._counts["proposed"] += 1
-            self._in_hand[candidate.seq] = message
+            self._leases.hold(message)
             candidates.append(candidate)
         return candidates
 
@@ -272,8 +202,7 @@ class EmbedReactor:
                 failure = failure or result
                 continue
             self._counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
-            await candidate.message.ack()
-            self._in_hand.pop(candidate.seq, None)
+            await self._leases.ack(candidate.message)
             self._troubles.pop(candidate.seq, None)
         if failure is not None:
             raise failure
@@ -283,12 +212,9 @@ class EmbedReactor:
         model = self._embedder.model_id
         bits = candidate.token_bits(model, tokens, self.identity)
         if bits is not None:
-            await self._publish(encode_token_bits(bits, self.version, self._generation))
+            await self.publish(encode_token_bits(bits, self.version, self._generation))
         fact = candidate.vector(model, vector, self.identity)
-        return await self._publish(encode_vector(fact, self.version, self._generation))
-
-    async def _publish(self, fact: OutgoingMessage) -> Published:
-        return await publish_fact(self._publisher, self._source, fact)
+        return await self.publish(encode_vector(fact, self.version, self._generation))
 
     async def _put_off(self, piece: Failed[Candidate]) -> None:
         candidate, limits = piece.candidate, self._limits
@@ -316,50 +242,7 @@ class EmbedReactor:
 
     async def _delay(self, candidate: Candidate) -> None:
         delay_s = doubled(self._limits.retry_first_s, self._limits.retry_last_s, candidate.deliveries - 1)
-        await candidate.message.nak(delay=delay_s)
-        self._in_hand.pop(candidate.seq, None)
-
-    async def _renew(self) -> None:
-        """Keep what is in hand from being delivered to another while the model works."""
-        while True:
-            await asyncio.sleep(self._limits.ack_wait_s / 3)
-            for message in list(self._in_hand.values()):
-                with contextlib.suppress(NatsError):
-                    await message.in_progress()
-
-    async def _give_back(self) -> None:
-        """Let others, or a later attempt, have what is in hand, oldest first."""
-        for seq in sorted(self._in_hand):
-            with contextlib.suppress(NatsError):
-                await self._in_hand[seq].nak()
-        self._in_hand.clear()
-
-    async def _fall_back(self, error: Exception) -> None:
-        await self._give_back()
-        if self._since is None:
-            self._since = self._clock()
-        self._state = "waiting"
-        known = isinstance(error, CrewJournalError | NatsError)
-        self._last_error = str(error) if known else f"{type(error).__name__}, see the log"
-        pause_s = self._backoff.next()
-        _log.warning(
-            "embed.waiting",
-            durable=self._durable,
-            error=type(error).__name__,
-            failures=self._backoff.failures,
-            retry_in_s=round(pause_s, 3),
-        )
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-
-    def _recovered(self) -> None:
-        if self._since is not None:
-            _log.info("embed.recovered", durable=self._durable)
-        self._backoff.reset()
-        self._state = "running"
-        self._last_error = None
-        self._since = None
+        await self._leases.put_off(candidate.message, delay_s)
 
 
 def create(context: ReactorContext) -> Reactor | None:

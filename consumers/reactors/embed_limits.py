@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from crew_journal.consumers.pull_reactor import PullLimits
 from crew_journal.schemas.settings import EMBED_BATCH
 
 MODEL_SLUG_CHARS: Final = 40
@@ -18,18 +19,13 @@ _NOT_SLUG: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedLimits:
-    """Sizes and times of the embed reactor.
+class EmbedLimits(PullLimits):
+    """Sizes and times of the embed reactor; one call for several texts costs little more than for one.
 
     Attributes:
         batch: Texts of one call to the model.
-        wait_s: Seconds a request for the next entry stands at the broker; a lost connection is noticed after it.
-        window_s: Seconds to let a batch fill: one call for several texts costs little more than for one.
-        ack_wait_s: Seconds until entries of a killed process come to another; renewed three times in it.
         max_ack_pending: Unacked entries over all processes, those put off included: more texts than this failing at
             once hold up the rest until the first are given up.
-        backoff_first_s: Seconds of the first pause when the model or the broker is away.
-        backoff_last_s: Seconds of the longest such pause.
         retry_first_s: Seconds until a text that failed alone comes again; doubled with each delivery.
         retry_last_s: Seconds of the longest such delay.
         suspect_deliveries: Deliveries from which a text is asked for alone. A text without fault comes again only when
@@ -39,16 +35,10 @@ class EmbedLimits:
         give_up_after: Failures of one text alone, seen by this process, before it is given up.
         give_up_refused_s: Seconds since the first of them, where the model refuses the text.
         give_up_broken_s: The same where the model breaks on it or gives no vector: that may be mended with the server.
-        stop_s: Seconds ``stop`` waits for the batch in hand before it gives it back.
     """
 
     batch: int = EMBED_BATCH
-    wait_s: float = 2.0
-    window_s: float = 0.05
-    ack_wait_s: float = 60.0
     max_ack_pending: int = 4_096
-    backoff_first_s: float = 1.0
-    backoff_last_s: float = 60.0
     retry_first_s: float = 5.0
     retry_last_s: float = 600.0
     suspect_deliveries: int = 4
@@ -57,7 +47,6 @@ class EmbedLimits:
     give_up_after: int = 5
     give_up_refused_s: float = 600.0
     give_up_broken_s: float = 86_400.0
-    stop_s: float = 10.0
 
 
 def durable_name(version: int, model: str, generation: int = 0) -> str:

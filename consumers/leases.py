@@ -1,0 +1,72 @@
+"""The messages a reactor has in hand: kept from other processes while it works, and given back unless it settles them.
+
+Invariants: what is held is settled (acked or put off) by whoever took it, or given back, oldest first, at the latest when
+its reactor falls back or stops; a message counts as settled only once the broker was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from crew_journal.schemas.endings import end_task
+
+RENEWALS: Final = 3
+"""Renewals within one ack wait: two may be lost before the broker delivers a message to another process."""
+
+
+class Leases:
+    """What one reactor has in hand, by stream sequence.
+
+    Args:
+        ack_wait_s: Seconds until the broker delivers to another process what was not renewed.
+        name: Of the reactor's durable; names the task that renews.
+    """
+
+    def __init__(self, ack_wait_s: float, name: str) -> None:
+        self._ack_wait_s = ack_wait_s
+        self._name = name
+        self._held: dict[int, Msg] = {}
+
+    def hold(self, message: Msg) -> None:
+        """Have a message in hand from now on."""
+        self._held[message.metadata.sequence.stream] = message
+
+    async def ack(self, message: Msg) -> None:
+        """Be done with a message."""
+        await message.ack()
+        self._held.pop(message.metadata.sequence.stream, None)
+
+    async def put_off(self, message: Msg, delay_s: float) -> None:
+        """Let a message come again, to this process or another, in ``delay_s`` seconds."""
+        await message.nak(delay=delay_s)
+        self._held.pop(message.metadata.sequence.stream, None)
+
+    @asynccontextmanager
+    async def renewed(self) -> AsyncIterator[None]:
+        """Keep what is in hand from being delivered to another while the block runs."""
+        renewing = asyncio.create_task(self._renew(), name=f"{self._name} renewing")
+        try:
+            yield
+        finally:
+            await end_task(renewing)
+
+    async def give_back(self) -> None:
+        """Let others, or a later attempt, have what is in hand, oldest first."""
+        for seq in sorted(self._held):
+            with contextlib.suppress(NatsError):
+                await self._held[seq].nak()
+        self._held.clear()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._ack_wait_s / RENEWALS)
+            for message in list(self._held.values()):
+                with contextlib.suppress(NatsError):
+                    await message.in_progress()

@@ -16,18 +16,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from crew_journal.services.cli import exam
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Model, Token, Url, Workspace
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 EVAL_RECIPES: Final = ("robust", "dense")
 """What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
 
-Name = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
-
 
 def compare(
-    one: Name,
-    other: Name,
+    one: Model,
+    other: Model,
     eval_dir: Annotated[
         Path | None,
         typer.Option(

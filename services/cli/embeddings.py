@@ -11,12 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from crew_journal.services.cli.compare_models import compare
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Model, Reason, Token, Url
 
 app = typer.Typer(help="Embedding models: fill a second one, compare, switch, switch back.", no_args_is_help=True)
-
-Model = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.")]
 
 
 @app.command("list")

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Reason, Token, Url, Workspace
 
 
 def priority(
     entry_id: Annotated[str, typer.Argument(help="The entry.")],
     wanted: Annotated[str, typer.Argument(metavar="PRIORITY", help="normal, high, pin or permanent.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
+    reason: Reason,
     workspace: Workspace = None,
     data_dir: DataDir = FALLBACK_DATA_DIR,
     url: Url = None,

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.options import (
+    FALLBACK_DATA_DIR,
+    DataDir,
+    DeadLetterSeqs,
+    Json,
+    Reason,
+    Token,
+    Url,
+    Workspace,
+)
 
 dlq = typer.Typer(help="Events that no view could take: look at them, try again, or give up.", no_args_is_help=True)
 
@@ -127,7 +136,7 @@ def dlq_list(
 
 @dlq.command("retry")
 def dlq_retry(
-    seqs: Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")],
+    seqs: DeadLetterSeqs,
     workspace: Workspace = None,
     data_dir: DataDir = FALLBACK_DATA_DIR,
     url: Url = None,
@@ -144,8 +153,8 @@ def dlq_retry(
 
 @dlq.command("discard")
 def dlq_discard(
-    seqs: Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
+    seqs: DeadLetterSeqs,
+    reason: Reason,
     workspace: Workspace = None,
     data_dir: DataDir = FALLBACK_DATA_DIR,
     url: Url = None,

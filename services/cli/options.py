@@ -58,3 +58,6 @@ MinSeq = Annotated[
     int | None,
     typer.Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes."),
 ]
+Model = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.")]
+DeadLetterSeqs = Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")]

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Reason, Token, Url, Workspace
 
 
 def reindex(
     model: Annotated[
         str | None, typer.Option("--model", help="Only texts this model refused; every model's if left out.")
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")] = "",
+    reason: Reason = "",
     workspace: Workspace = None,
     data_dir: DataDir = FALLBACK_DATA_DIR,
     url: Url = None,

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Token, Url, Workspace
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Reason, Token, Url, Workspace
 
 Src = Annotated[str, typer.Argument(metavar="SRC", help="Id of the entry.")]
 Dst = Annotated[str, typer.Argument(metavar="DST", help="Id of the other one.")]
 As = Annotated[str, typer.Option("--as", help="similar, supports or contradicts (also: refutes).")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.")]
 
 
 def relate(

@@ -8,7 +8,8 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.events import Cut, at, entry
+from support.deliveries import Cut
+from support.events import at, entry
 from support.projection_contract import broken_law, check, outcome
 
 from crew_journal.consumers import folding

@@ -7,9 +7,10 @@ import asyncio
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.events import EPOCH_MS, control, entry, journals, vector
+from support.events import EPOCH_MS, control, entry, vector
 from support.recall import ANALYZER, MODEL, ChosenEmbedder
 from support.recalling import AGENT, LEAD, MINI, OWNER, recalling
+from support.strategies import journals
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import duckdb
 from hypothesis import strategies as st
-from support.events import Cut, deliveries, journals
+from support.deliveries import Cut, deliveries
+from support.strategies import journals
 from support.views import DeadLetters, node
 
 from crew_journal.consumers.host import Host

@@ -8,7 +8,8 @@ from typing import Any
 import Stemmer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.events import at, entries, entry
+from support.events import at, entry
+from support.strategies import entries
 
 from crew_journal.consumers.projection import Batch
 from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens

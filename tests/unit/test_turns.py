@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.events import entries
 from support.minilm import minilm_cache
 from support.recall import recorded
+from support.strategies import entries
 from tokenizers import Tokenizer
 
 from crew_journal.consumers import turn_words

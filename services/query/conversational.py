@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from crew_journal.schemas.rules.dates import DAY_MS, Days
 from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
-from crew_journal.services.query.documents import SPOKEN_BY_USER
+from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER
 from crew_journal.services.query.features import features_of
 from crew_journal.services.query.fusion import weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
@@ -75,27 +75,46 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The turns before and behind some turns, each (m,) int32 by ascending ``docs``; -1 where there is none."""
+    """The turns around some turns, each (m,) int32 by ascending ``docs``; -1 where there is none.
+
+    Attributes:
+        docs: The turns.
+        previous: The turn before each.
+        before_that: The turn before that one.
+        following: The turn behind each.
+    """
 
     docs: Docs
     previous: Docs
+    before_that: Docs
     following: Docs
 
 
 def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> tuple[Docs, Beside]:
     """The candidates, and of each turn among them the next one of its session: an answer stands behind its question."""
     turns = docs[scoped.turns[docs]]
-    previous, following = neighbours(index.turn_order, index.documents, scoped.count, turns, _turn_mask(scoped))
-    every = union(turns, following[following >= 0])
-    if len(every) == len(turns):
-        return docs, Beside(turns, previous, following)
-    known = np.zeros(len(every), bool)
-    known[every.searchsorted(turns)] = True
-    beside = Beside(every, *np.full((2, len(every)), -1, np.int32))
-    beside.previous[known], beside.following[known] = previous, following
-    further = neighbours(index.turn_order, index.documents, scoped.count, every[~known], _turn_mask(scoped))
-    beside.previous[~known], beside.following[~known] = further
-    return union(docs, every[~known]), beside
+    previous, following = _turns_beside(index, scoped, turns)
+    behind = following[following >= 0]
+    beside = union(behind, previous[previous >= 0])
+    around = _turns_beside(index, scoped, beside)
+    every = union(turns, behind)
+    known = np.concatenate((turns, beside))  # a turn that stands twice has the same neighbours both times
+    order = np.argsort(known, kind="stable")
+    known = known[order]
+    before = np.concatenate((previous, around[0]))[order]
+    after = np.concatenate((following, around[1]))[order]
+    place = known.searchsorted(every)
+    previous = before[place]
+    before_that = before.take(known.searchsorted(previous), mode="clip")
+    before_that[previous < 0] = ABSENT
+    joined = docs if len(every) == len(turns) else union(docs, behind)
+    return joined, Beside(every, previous, before_that, after[place])
+
+
+def _turns_beside(index: HotIndex, scoped: ScopedDocuments, turns: Docs) -> tuple[Docs, Docs]:
+    mask = None if scoped.turn_count == scoped.count else scoped.turns
+    whole = scoped.mask is None
+    return neighbours(index.turn_order, index.documents, scoped.count, turns, mask, all_in_scope=whole)
 
 
 def conversation_shares(
@@ -173,7 +192,7 @@ def _turn_shares(
     documents, docs = index.documents, seen.docs
     flags = index.turns.flags[docs]
     short = documents.words[docs] <= weights.max_words
-    around = _around(index, scoped, beside, short, weights.max_words)
+    around = _around(index, beside, short, weights.max_words)
     lexical = _lexical_z(seen)
     dense, late = _arms(index, asked, seen, lexical, around, weights)
     base = weights.base_lexical * lexical + weights.base_dense * dense + weights.base_late * late
@@ -287,25 +306,20 @@ def _filled(values: Floats) -> Floats:
     return np.where(unknown, values[~unknown].min(), values) if unknown.any() else values
 
 
-def _around(index: HotIndex, scoped: ScopedDocuments, beside: Beside, short: Mask, max_words: int) -> Around:
-    documents, mask = index.documents, _turn_mask(scoped)
-    docs, previous, following = beside.docs, beside.previous, beside.following
-    helpers = np.full(len(docs), -1, np.int32)
-    helpers_before = np.full(len(docs), -1, np.int32)
-    leaning = (short & (previous >= 0)).nonzero()[0]
-    leaning = leaning[documents.words[previous[leaning]] <= max_words]
-    helpers[leaning] = previous[leaning]
-    if len(leaning):
-        before_that, _ = neighbours(index.turn_order, documents, scoped.count, helpers[leaning], mask)
-        kept = (before_that >= 0) & (documents.words[before_that] <= max_words)
-        helpers_before[leaning[kept]] = before_that[kept]
+def _around(index: HotIndex, beside: Beside, short: Mask, max_words: int) -> Around:
+    words, docs, previous = index.documents.words, beside.docs, beside.previous
+    leans = short & (previous >= 0)
+    leans &= words[previous] <= max_words
+    leans_far = leans & (beside.before_that >= 0)
+    leans_far &= words[beside.before_that] <= max_words
     return Around(
-        previous, _at(docs, previous), _at(docs, following), helpers, helpers_before, documents.words[docs] > max_words
+        previous,
+        _at(docs, previous),
+        _at(docs, beside.following),
+        np.where(leans, previous, ABSENT),
+        np.where(leans_far, beside.before_that, ABSENT),
+        ~short,
     )
-
-
-def _turn_mask(scoped: ScopedDocuments) -> Mask | None:
-    return None if scoped.turn_count == scoped.count else scoped.turns
 
 
 def _at(docs: Docs, wanted: Docs) -> npt.NDArray[np.int64]:

@@ -61,6 +61,9 @@ _COUNTED: Final = (
     "bits_failed",
     "bits_put_off",
 )
+_TRIED: Final = ("written", "repeated", "refused", "failed", "put_off")
+"""How an entry that a sweep comes to may fare: each in one of these; in a sweep that is not broken off they add up to
+``proposed``, which until then says how many were missing."""
 _FIRST_MS: Final = -(2**62)
 _log = structlog.get_logger(__name__)
 
@@ -156,6 +159,7 @@ class IndexReactor(SweepReactor):
         try:
             await embedder.probe()
             await self._embed_all(part, model, counts)
+            counts["proposed"] = sum(counts[name] for name in _TRIED)  # the embed reactor may have come first with some
             await self._fill_bits(part, model, bare, counts)
         except EmbedderError as error:
             return Swept(counts, f"{embedder.model_id}: {error.message}")

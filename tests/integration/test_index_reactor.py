@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from support.embedding import until
 from support.memory_node import WORKSPACE, MemoryNode, Themes, memory_node
 
+from crew_journal.consumers.reactors.index_rows import entries_at
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.events.control import ReindexRequested
+from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
+from crew_journal.schemas.settings import EMBED_BATCH
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.query.requests import parse_recall
@@ -73,8 +76,35 @@ async def test_the_sweep_and_the_embed_reactor_write_each_vector_once(live: Memo
     counts = await sweep(live)
     await live.until_vectors(30)
     assert await facts(live) == 30
-    assert counts["written"] + counts["repeated"] <= counts["proposed"], "some came from the embed reactor meanwhile"
-    assert counts["proposed"] + counts["pending"] <= 30
+    assert counts["written"] + counts["repeated"] == counts["proposed"], (
+        "what it came to, not what was missing at first"
+    )
+    assert counts["proposed"] + counts["pending"] <= 30, "the others came from the embed reactor"
+
+
+async def test_proposed_counts_what_a_sweep_came_to_and_not_what_others_wrote_meanwhile(
+    broker: ManagedBroker, tmp_path: Path
+) -> None:
+    class Overtaken(Themes):
+        """Its first call takes until somebody else has written the vector of the youngest entry."""
+
+        async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+            if not self.asked:
+                vector = self._vector(youngest.text)
+                fact = encode_vector(youngest.vector("themes", vector, "embed@1"), 1, 0)
+                await live.writer.publish(fact.subject, fact.body, fact.headers)
+                await live.until_vectors(1)
+            return await super().embed_documents(texts)
+
+    async with memory_node(broker, Overtaken(), tmp_path) as live:
+        for n in range(EMBED_BATCH):
+            await live.append(f"e{n:03}", f"queue {n}")
+        seq = await live.append("youngest", "the disk is full")
+        await live.caught_up(seq)
+        [youngest] = entries_at(live.store, WORKSPACE, [seq])
+        await live.start_index()
+        counts = await sweep(live)
+        assert (counts["proposed"], counts["written"], counts["repeated"]) == (EMBED_BATCH, EMBED_BATCH, 0)
 
 
 async def test_what_the_embed_reactor_has_still_to_come_to_is_left_to_it(live: MemoryNode, themes: Themes) -> None:

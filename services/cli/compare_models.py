@@ -124,7 +124,7 @@ def _print_measured(report: Mapping[str, Any], k: int) -> None:
     for model, found in report["models"].items():
         for recipe, measured in found["recipes"].items():
             overall = measured["overall"]
-            figures = [f"{overall[name] or 0.0:.3f}" for name in ("recall", "ndcg", "mrr", "session_recall")]
+            figures = [exam.figure(overall[name]) for name in ("recall", "ndcg", "mrr", "session_recall")]
             rows.append((model, recipe, f"{found['vectors']}/{found['embeddable']}", *figures))
     print_table("", columns, rows, right=columns[2:])
 

@@ -189,7 +189,10 @@ def _print_report(report: Mapping[str, Any], k: int) -> None:
                     recipe,
                     category,
                     figures["questions"],
-                    *(_figure(figures[name]) for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")),
+                    *(
+                        exam.figure(figures[name])
+                        for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")
+                    ),
                     _interval(found.get("interval")) if category == "all" else "",
                     _interval(found.get("gain"), signed=True) if category == "all" else "",
                 )
@@ -202,7 +205,3 @@ def _interval(found: Mapping[str, float] | None, *, signed: bool = False) -> str
         return ""
     sign = "+" if signed else ""
     return f"{found['mean']:+.3f} " * signed + f"[{found['low']:{sign}.3f}, {found['high']:{sign}.3f}]"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

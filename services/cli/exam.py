@@ -71,7 +71,7 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
     """The questions of a folder; each in the workspace of its agent's entries.
 
     Raises:
-        typer.BadParameter: At a line that is no question.
+        typer.BadParameter: At a line that is no question, and if there is none.
     """
     home = _workspaces(directory / ENTRIES_FILE)
     questions = []
@@ -97,6 +97,12 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 why = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
                 raise typer.BadParameter(f"line {number} is no question: {why}", param_hint=QUERIES_FILE) from None
+    if not questions:
+        raise typer.BadParameter(
+            f'{directory / QUERIES_FILE} holds no question: write one a line, as {{"agent_id": "a", "query": "…", '
+            '"relevant_ids": ["…"]}',
+            param_hint=QUERIES_FILE,
+        )
     return questions
 
 
@@ -190,7 +196,9 @@ def with_share_embedded(directory: Path, target: Path, share: float, seed: int) 
 
 
 def scores(answered: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
-    """Means over all questions and over those of each category.
+    """Means over all questions and over those of each category; None where there is nothing to take the mean of.
+
+    Session recall is the mean over the questions that a session answers.
 
     Args:
         answered: Questions with what was recalled.
@@ -222,16 +230,22 @@ def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _means(group: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
     from crew_journal.services.query.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
 
-    sums = dict.fromkeys(("recall", "recall_at_5", "ndcg", "mrr", "session_recall"), 0.0)
+    found: dict[str, list[float]] = {name: [] for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")}
     for one in group:
         relevant = frozenset(one.question.relevant_ids)
-        sums["recall"] += recall_at(one.ranked, relevant, k)
-        sums["recall_at_5"] += recall_at(one.ranked, relevant, SHALLOW_K)
-        sums["ndcg"] += ndcg_at(one.ranked, relevant, k)
-        sums["mrr"] += reciprocal_rank(one.ranked, relevant)
-        sums["session_recall"] += session_recall_at(one.deep, relevant, sessions, SESSION_K)
-    means = {name: round(total / len(group), 4) if group else None for name, total in sums.items()}
+        found["recall"].append(recall_at(one.ranked, relevant, k))
+        found["recall_at_5"].append(recall_at(one.ranked, relevant, SHALLOW_K))
+        found["ndcg"].append(ndcg_at(one.ranked, relevant, k))
+        found["mrr"].append(reciprocal_rank(one.ranked, relevant))
+        if not relevant.isdisjoint(sessions):
+            found["session_recall"].append(session_recall_at(one.deep, relevant, sessions, SESSION_K))
+    means = {name: round(sum(values) / len(values), 4) if values else None for name, values in found.items()}
     return {"questions": len(group), **means}
+
+
+def figure(value: float | None) -> str:
+    """A mean as it is shown; a dash where there is none."""
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _workspaces(path: Path) -> dict[str, str | None]:

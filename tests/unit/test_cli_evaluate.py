@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from crew_journal.services.cli.compare_models import _print_measured
 from crew_journal.services.cli.evaluate import averaged_reports
-from crew_journal.services.cli.exam import Answered, Question, read_questions, scores
+from crew_journal.services.cli.exam import Answered, Question, figure, read_questions, scores
 
 ENTRY = {"id": "a1", "workspace_id": "w", "agent_id": "ada", "entry_type": "x", "summary": "s"}
 ASKED = {"qid": "q", "agent_id": "ada", "category": "single", "query": "what?", "relevant_ids": ["a1"]}
@@ -51,6 +52,15 @@ def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
         read_questions(folder(tmp_path, line))
 
 
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_a_file_without_questions_is_wrong_usage_and_named(tmp_path: Path, text: str) -> None:
+    """It measured nothing and exited 0."""
+    folder(tmp_path)
+    (tmp_path / "queries.jsonl").write_text(text)
+    with pytest.raises(typer.BadParameter, match=r"queries\.jsonl holds no question: write one a line"):
+        read_questions(tmp_path)
+
+
 def test_of_several_draws_vectors_and_what_could_have_one_are_both_means() -> None:
     """Each draw flags other entries: the vectors of one beside the entries of another came to 139 of 133."""
     draws = [{"model": "m", "embeddable": n, "vectors": n, "recipes": {}} for n in (133, 140, 144)]
@@ -74,3 +84,20 @@ def test_figures_are_means_over_questions_by_category_and_overall() -> None:
 
 def test_no_question_gives_no_figure_instead_of_a_zero() -> None:
     assert scores([], 10, {})["overall"]["recall"] is None
+
+
+def test_session_recall_is_the_mean_over_questions_that_a_session_answers_and_a_dash_without_any() -> None:
+    """A set without sessions was shown as session@5 0.000."""
+    answered = [Answered(question("one", "a"), ["a"], ["a"]), Answered(question("two", "b"), ["b"], ["b"])]
+    found = scores(answered, 2, {"a": "s1"})
+    assert found["overall"]["session_recall"] == 1.0
+    assert found["categories"]["two"]["session_recall"] is None
+    assert (figure(None), figure(0.0)) == ("-", "0.000")
+
+
+def test_a_comparison_of_models_on_a_set_without_sessions_shows_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = scores([Answered(question("one", "a"), ["a"], ["a"])], 10, {})
+    models = {"m": {"vectors": 1, "embeddable": 1, "recipes": {"robust": measured}}}
+    _print_measured({"questions": 1, "models": models}, 10)
+    shown = capsys.readouterr().out.split()
+    assert shown[-5:] == ["1/1", "1.000", "1.000", "1.000", "-"]

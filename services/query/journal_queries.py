@@ -145,6 +145,8 @@ class JournalQueries:
             selection = selection.also(older_than(cursor))
         entries = await self._in_thread(lambda: self._first(selection, _BY_TIME, limit))
         following = entries[-1].cursor if len(entries) == limit else None
+        if filters.phrase is None:  # else the page may come of several reads, and only the first is as old as it was
+            view_seq = _passed_by(entries, view_seq)
         return EntryPage(entries, following, view_seq)
 
     async def count(
@@ -173,7 +175,7 @@ class JournalQueries:
             found = await self._in_thread(lambda: self._first(selection, _BY_ARRIVAL, 1))
         if not found:
             raise NotFound(f"no entry {entry_id[:64]}", hint="check the id and the token's workspace, crew and agent")
-        return EntryFound(found[0], view_seq)
+        return EntryFound(found[0], _passed_by(found, view_seq))
 
     async def replay(
         self,
@@ -244,3 +246,8 @@ class JournalQueries:
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _passed_by(entries: Sequence[StoredEntry], view_seq: int) -> int:
+    """How far the views were that held these entries: a batch may have been folded after ``view_seq`` was read."""
+    return max(view_seq, max((entry.seq for entry in entries), default=0))

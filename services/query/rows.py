@@ -97,7 +97,7 @@ class EntryPage:
     Attributes:
         entries: Newest first: ts, then id.
         next_cursor: Where the next page begins; None unless this page is full.
-        view_seq: The views had passed this sequence before they were read.
+        view_seq: The views had passed this sequence when they were read; without a phrase at least that of each entry.
     """
 
     entries: tuple[StoredEntry, ...]
@@ -115,7 +115,7 @@ class EntryCount:
 
 @dataclass(frozen=True, slots=True)
 class EntryFound:
-    """One entry, and how far the views were."""
+    """One entry, and how far the views were when it was read: at least as far as it."""
 
     entry: StoredEntry
     view_seq: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 from support.events import EPOCH_MS, at, entry
@@ -160,6 +161,31 @@ async def test_an_unknown_id_and_a_foreign_one_are_the_same_error(world: World) 
     assert messages[0] == messages[1]
     found = await world.queries.get(TOKENS["owner"], foreign, workspace="w2")
     assert found.entry.id == foreign
+
+
+class Behind:
+    """Views that fold a batch between the look at their sequence and the read of their rows."""
+
+    def __init__(self, views: Any) -> None:
+        self._views = views
+
+    def view_seq(self, *_: str) -> int:
+        return 1
+
+    def rows(self, *asked: Any) -> Any:
+        return self._views.rows(*asked)
+
+
+async def test_view_seq_is_never_below_an_entry_that_is_shown(world: World) -> None:
+    """Else who asks next for ``min_seq = view_seq`` may be told that the entry he has seen is not there."""
+    newest = max(world.events, key=lambda event: event.seq)
+    queries = JournalQueries(cast(Any, Behind(world.node.store)))
+    owner, workspace = TOKENS["owner"], newest.workspace_id
+    found = await queries.get(owner, newest.entry.id, workspace=workspace)
+    assert found.view_seq == found.entry.seq == newest.seq
+    page = await queries.list(owner, EntryFilters(), workspace=workspace, limit=500)
+    assert page.view_seq == max(entry.seq for entry in page.entries)
+    queries.close()
 
 
 @pytest.mark.parametrize("limit", [0, -1, 501])

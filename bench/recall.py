@@ -225,6 +225,7 @@ async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> Non
         with Stack(folder, options, {"OLLAMA_HOST": ollama}) as stack:
             await asyncio.to_thread(stack.up)
             await asyncio.to_thread(_wait_vectors, stack, corpus)
+            await asyncio.to_thread(wait_idle, stack)  # the link reactor has compared every vector with the others
             async with async_client_of(stack) as client:
                 queries = corpus.queries(asked, seed=6)
                 for query in queries[:20]:

@@ -12,7 +12,7 @@ from support.recall import MODEL, index_of, recorded, vector_fact
 
 from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.similar import nearest
+from crew_journal.services.query.similar import sought
 
 Row = tuple[list[float], dict[str, Any]]
 
@@ -24,7 +24,9 @@ def journal(*rows: Row, model: str = MODEL) -> tuple[HotIndex, list[VectorDerive
 
 
 def found(index: HotIndex, fact: VectorDerived, k: int = 3, threshold: float = 0.8) -> list[tuple[str, float]]:
-    return [(one.entry_id, round(one.cosine, 6)) for one in nearest(index, fact, k, threshold)]
+    asked = sought(index, fact)
+    near = asked.nearest(asked.cosines(), k, threshold) if asked is not None else []
+    return [(one.entry_id, round(one.cosine, 6)) for one in near]
 
 
 def at_cosine(value: float, **fields: Any) -> Row:
@@ -119,3 +121,15 @@ def test_it_finds_what_a_plain_search_finds(rows: list[tuple[list[int], str | No
     assert all(abs(cosines[name] - cosine) < 1e-5 for name, cosine in result)
     rest = [cosine for name, cosine in cosines.items() if name not in dict(result)]
     assert not rest or max(rest) <= min(cosine for _, cosine in result) + 1e-5
+
+
+def test_vectors_replaced_or_taken_back_while_the_products_run_are_left_out() -> None:
+    """The products run in a thread; what the matrix says afterwards decides, as if it had been asked a moment later."""
+    index, facts = journal(SELF, SELF, SELF, SELF)
+    before = sought(index, facts[3])
+    assert before is not None
+    cosines = before.cosines()
+    assert index.vectors is not None
+    index.vectors.put(0, b"", facts[3].seq + 1)
+    index.vectors.put(1, facts[1].vector, facts[3].seq + 2)
+    assert [one.entry_id for one in before.nearest(cosines, 3, 0.8)] == ["e3"]

@@ -110,8 +110,8 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
         every, cosines = None, _cosines(matrix, rows, query)
     else:
         every = _cosines(matrix, None, query)
-        cosines = every[rows]
-    docs = doc[rows]
+        cosines = every[rows] if len(rows) < len(doc) else every
+    docs = doc[rows] if len(rows) < len(doc) else doc
     scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
     return DenseResult(Lane(docs[best], scores[best]), matrix, index.importances, query, every)

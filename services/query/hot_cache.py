@@ -129,6 +129,13 @@ class HotCache:
             slot.loading.add_done_callback(lambda task: self._loaded(slot, task))
         return await asyncio.shield(slot.loading)
 
+    def at_hand(self, workspace_id: str) -> bool:
+        """Whether ``get`` without a sequence would answer at once."""
+        slot = self._slots.get(workspace_id)
+        if slot is None or slot.index is None or slot.index.importances.stale:
+            return False
+        return self._usable(slot, slot.index, 0)
+
     def model_of(self, workspace_id: str) -> str | None:
         """The model whose vectors a query meets at the moment; None if it meets none."""
         slot = self._slots.get(workspace_id)

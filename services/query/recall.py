@@ -155,12 +155,17 @@ class RecallService:
         named = recipe_named(request.recipe)
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
+        min_seq = request.min_seq or 0
         embedding = None
-        if model is not None and embedded is None:  # it works while the views catch up and the index is loaded
-            embedding = asyncio.create_task(self._queries.embed(request.query, model))
         await self._take_turns()
+        if model is not None and embedded is None:
+            if min_seq or not self._cache.at_hand(
+                workspace_id
+            ):  # it works while the views catch up and the index is loaded
+                embedding = asyncio.create_task(self._queries.embed(request.query, model))
+            else:
+                embedded = await self._queries.embed(request.query, model)
         try:
-            min_seq = request.min_seq or 0
             if min_seq:
                 await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS)
             await self._cache.get(workspace_id, min_seq)

@@ -27,6 +27,7 @@ class SpeakerNames:
         self._actors = actors
         self._by_first_word: dict[str, list[tuple[tuple[str, ...], int]]] = {}
         self._seen = 0
+        self._last: tuple[str, Collection[int], int | None] | None = None
 
     def named(self, query: str, speakers: Collection[int]) -> int | None:
         """The one speaker that a query names, None if it names none or several.
@@ -38,6 +39,8 @@ class SpeakerNames:
             speakers: Codes of the actors who speak in scope.
         """
         self._learn()
+        if self._last is not None and self._last[0] == query and self._last[1] is speakers:
+            return self._last[2]  # the rules of both rankings of one query ask
         words = tokens_of(query)
         whole: set[int] = set()
         first: set[int] = set()
@@ -46,11 +49,14 @@ class SpeakerNames:
                 if code in speakers:
                     (whole if tuple(words[at : at + len(name)]) == name else first).add(code)
         found = whole or first
-        return next(iter(found)) if len(found) == 1 else None
+        named = next(iter(found)) if len(found) == 1 else None
+        self._last = query, speakers, named
+        return named
 
     def _learn(self) -> None:
         if self._seen == len(self._actors):
             return
+        self._last = None
         for code, name in enumerate(self._actors.names()[self._seen :], self._seen):
             words = tuple(tokens_of(name))
             if words and words[0] not in NO_NAMES:

@@ -147,8 +147,9 @@ class RecallHit(BaseModel):
     """One entry that was recalled.
 
     ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
-    fused score otherwise; of a neighbour (``via`` is not null) the edge's weight. ``priority`` is the one it was
-    emitted with, for entries never change; ``live_priority`` the one that operators gave it since, the same if none.
+    fused score otherwise, which says how a hit stands among the candidates (0 for a single one); of a neighbour (``via``
+    is not null) the edge's weight. ``priority`` is the one it was emitted with, for entries never change;
+    ``live_priority`` the one that operators gave it since, the same if none.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -200,7 +200,8 @@ class ReferenceLog:
         if known is None or not _is_for(known, principal):
             raise NotFound(
                 f"no receipt {receipt[:64]}",
-                hint=f"use it with the token that recalled, within {RECEIPT_TTL_S / 60:g} minutes, at the same node",
+                hint=f"the node that answered keeps a receipt for {RECEIPT_TTL_S / 60:g} minutes, in memory, so not over a "
+                "restart, and for the token that recalled: use it in time, or recall again",
             )
         if known.used:
             return Used(receipt, 0, already=True)

@@ -90,6 +90,13 @@ class ModelInUse(CrewJournalError):
     status = 409
 
 
+class ModelNotFilled(CrewJournalError):
+    """An embedding model lacks vectors of entries; recall would not find those by meaning."""
+
+    title = "The model is not filled"
+    status = 409
+
+
 class NotAuthenticated(CrewJournalError):
     """No token, or one that is unknown or revoked."""
 

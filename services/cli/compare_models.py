@@ -105,7 +105,7 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
         journal.count(min_seq=done.after.last_seq)
         for name in names:
             filled = wait_for_model(journal, name)
-            journal.activate_model(name)
+            journal.activate_model(name, force=True)  # the report says how far it is filled
             asked = {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k, sessions)) for recipe in recipes}
             report["models"][name] = {
                 "vectors": filled["vectors"],

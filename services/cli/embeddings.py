@@ -88,17 +88,21 @@ def activate(
     workspace: Annotated[
         str | None, typer.Option("--workspace", "-w", help="Only there; the default of all if left out.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also if entries have no vector of it yet.")] = False,
     data_dir: DataDir = FALLBACK_DATA_DIR,
     url: Url = None,
     token: Token = None,
     json_output: Json = False,
 ) -> None:
-    """Let recall use another model, at once. The former one stays filled: activate it again to switch back."""
+    """Let recall use another model, at once. The former one stays filled: activate it again to switch back.
+
+    It is refused while entries have no vector of the model, which recall would not find by meaning.
+    """
     from crew_journal.services.cli.connection import Where, client
     from crew_journal.services.cli.output import emit, plain, safe, say
 
     with client(Where(data_dir, url, token), embedder="auto") as journal:
-        result = plain(journal.activate_model(model, workspace_id=workspace, reason=reason))
+        result = plain(journal.activate_model(model, workspace_id=workspace, reason=reason, force=force))
     if json_output:
         emit(result)
         return

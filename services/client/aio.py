@@ -306,9 +306,11 @@ class AsyncCrewJournal(AsyncRelationCalls):
         """The embedder and its last outcome."""
         return await self._run(core.embedder_status())
 
-    async def activate_model(self, model: str, *, workspace_id: str | None = None, reason: str = "") -> dict[str, Any]:
-        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default."""
-        given = {"model": model, "workspace_id": workspace_id, "reason": reason}
+    async def activate_model(
+        self, model: str, *, workspace_id: str | None = None, reason: str = "", force: bool = False
+    ) -> dict[str, Any]:
+        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default; it must be filled."""
+        given = {"model": model, "workspace_id": workspace_id, "reason": reason, "force": force or None}
         return await self._run(core.activate_model(given))
 
     async def embedding_models(self, *, workspace_id: str | None = None) -> dict[str, Any]:

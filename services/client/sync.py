@@ -291,9 +291,11 @@ class CrewJournal(RelationCalls):
         """The embedder and its last outcome."""
         return self._run(core.embedder_status())
 
-    def activate_model(self, model: str, *, workspace_id: str | None = None, reason: str = "") -> dict[str, Any]:
-        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default."""
-        given = {"model": model, "workspace_id": workspace_id, "reason": reason}
+    def activate_model(
+        self, model: str, *, workspace_id: str | None = None, reason: str = "", force: bool = False
+    ) -> dict[str, Any]:
+        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default; it must be filled."""
+        given = {"model": model, "workspace_id": workspace_id, "reason": reason, "force": force or None}
         return self._run(core.activate_model(given))
 
     def embedding_models(self, *, workspace_id: str | None = None) -> dict[str, Any]:

@@ -120,11 +120,14 @@ class ModelAdministration(Protocol):
         """
         ...
 
-    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
+    async def activate(
+        self, workspace_id: str | None, model: str, reason: str, *, force: bool = False
+    ) -> Mapping[str, Any]:
         """Let recall use a model in a workspace, or (None) by default.
 
         Raises:
             NotFound: If nothing can make vectors of it.
+            ModelNotFilled: If entries have no vector of it, unless forced.
         """
         ...
 

@@ -7,7 +7,7 @@ its own workspace.
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from crew_journal.schemas.entry import WorkspaceId
 from crew_journal.schemas.principal import Principal
@@ -35,6 +35,7 @@ class ActivateRequest(BaseModel):
     model: str = Field(min_length=1, max_length=96)
     workspace_id: WorkspaceId | None = None
     reason: str = Field(default="", max_length=500)
+    force: StrictBool = Field(default=False, description="Also if entries have no vector of it yet.")
 
 
 class DropRequest(BaseModel):
@@ -63,7 +64,8 @@ async def activated(request: Request, principal: Principal) -> Response:
     asked = await read_model(request, ActivateRequest, services.limits.body_bytes)
     whole_node = principal.workspace_id is None and asked.workspace_id is None
     workspace = None if whole_node else principal.workspace(asked.workspace_id)
-    return answer(dict(await services.models.activate(workspace, asked.model, asked.reason)))
+    done = await services.models.activate(workspace, asked.model, asked.reason, force=asked.force)
+    return answer(dict(done))
 
 
 def embedding_routes() -> APIRouter:
@@ -100,12 +102,12 @@ def embedding_routes() -> APIRouter:
     @router.post(
         "/activate",
         summary="Let recall use a model",
-        responses=problems(404, 413, 422),
+        responses=problems(404, 409, 413, 422),
         openapi_extra=body(inlined(ActivateRequest.model_json_schema())),
         response_class=Response,
     )
     async def activate(request: Request, principal: Administrator) -> Response:
-        """At once, and recorded; the vectors of the former model stay and go on being filled."""
+        """At once, and recorded; the former model stays filled. 409 if entries lack a vector of the new, unless forced."""
         return await activated(request, principal)
 
     @router.post(

@@ -23,6 +23,7 @@ from crew_journal.schemas.errors import (
     EmbedderUnavailable,
     InvalidQuery,
     ModelInUse,
+    ModelNotFilled,
     NotFound,
     Unavailable,
 )
@@ -181,10 +182,18 @@ class EmbeddingModels:
             seq = await self._record(added, f"Vectors of {name} are filled beside the others")
             return {"model": name, "changed": True, "dim": dim, "seq": seq}
 
-    async def activate(self, workspace_id: str | None, model: str, reason: str) -> dict[str, Any]:
+    async def activate(
+        self, workspace_id: str | None, model: str, reason: str, *, force: bool = False
+    ) -> dict[str, Any]:
         """Let recall use a model in one workspace, or (None) wherever none was activated by name; at once.
 
         The model used before stays filled. Returns when recalls meet the new vectors, after SETTLE_TIMEOUT_S at the latest.
+
+        Args:
+            workspace_id: Where.
+            model: What recall is to use.
+            reason: Recorded.
+            force: Also if entries have no vector of it yet.
 
         Returns:
             ``workspace_id``, ``model``, ``changed``, how far it is filled (``vectors``, ``missing``, ``embeddable``)
@@ -192,6 +201,7 @@ class EmbeddingModels:
 
         Raises:
             NotFound: If nothing can make vectors of it and there are none, or it was dropped.
+            ModelNotFilled: If it is another than before and entries have no vector of it, unless forced.
         """
         name = self.name_of(model)
         where = workspace_id or SYSTEM_WORKSPACE
@@ -202,6 +212,8 @@ class EmbeddingModels:
             runnable = {*wanted, *(self._parts.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
+            if former != name and not force:
+                await self._check_filled(name, workspace_id)
             if former is not None and former != name and await self._state(former) == ModelState.ACTIVATED:
                 kept = EmbeddingsAdded(model=former, embedder=self._parts.kind_of(former))
                 await self._record(kept, f"Vectors of {former} go on being filled, to switch back to")
@@ -220,6 +232,16 @@ class EmbeddingModels:
                 await self._settled()
         filled = await self.coverage(name, workspace_id)
         return {**result, "vectors": filled.vectors, "missing": filled.missing, "embeddable": filled.embeddable}
+
+    async def _check_filled(self, name: str, workspace_id: str | None) -> None:
+        filled = await self.coverage(name, workspace_id)
+        if filled.missing:
+            raise ModelNotFilled(
+                f"{filled.missing} of {filled.embeddable} entries have no vector of {name}: recall would not find them by "
+                "meaning",
+                hint=f'`embeddings add {name} --wait` fills it, or force it: --force, over HTTP "force": true',
+                field="model",
+            )
 
     async def drop(self, model: str, reason: str) -> dict[str, Any]:
         """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.

@@ -13,6 +13,7 @@ from support.two_models import BLUE, RED, running
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.schemas.errors import (
     ModelInUse,
+    ModelNotFilled,
     NotAllowed,
     NotFound,
 )
@@ -64,6 +65,23 @@ async def test_a_model_is_added_filled_switched_to_and_back_dropped_and_filled_a
         assert await journal.verified()
 
 
+async def test_a_model_that_lacks_vectors_is_refused_unless_it_is_forced(tmp_path: Path, server: OllamaServer) -> None:
+    async with running(tmp_path, server) as journal:
+        await journal.client.add_model(BLUE)
+        await journal.escalate(0, 3)
+        await journal.until_vectors(RED, 3)
+        await journal.until_vectors(BLUE, 3)
+        server.stop()  # nothing is filled from here on
+        await journal.escalate(3, 2)
+        with pytest.raises(ModelNotFilled, match=f"2 of 5 entries have no vector of {BLUE}") as refused:
+            await journal.client.activate_model(BLUE)
+        assert "--force" in refused.value.hint
+        assert (await journal.client.activate_model(RED))["changed"] is False, "it is in use already"
+        assert (await journal.model(RED))["active"] is True
+        forced = await journal.client.activate_model(BLUE, force=True)
+        assert (forced["changed"], forced["former"], forced["missing"]) == (True, RED, 2)
+
+
 async def test_a_restart_in_the_middle_of_filling_goes_on_where_it_was(tmp_path: Path, server: OllamaServer) -> None:
     async with running(tmp_path, server) as journal:
         await journal.escalate(0, 150)
@@ -110,6 +128,7 @@ async def test_the_embedded_model_is_filled_beside_one_of_ollamas(tmp_path: Path
     server.start()
     async with running(tmp_path, server) as journal:
         assert await journal.top("which valve is stuck?") == (MODEL_ID, None)
+        await journal.until_vectors(RED, 5)
         await journal.client.activate_model(RED)
         assert await journal.top("which valve is stuck?") == (RED, None)
 

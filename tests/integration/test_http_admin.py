@@ -169,12 +169,12 @@ async def test_activating_a_model_is_bound_to_the_tokens_workspace(stack: Stack)
     admin = await stack.token(Role.ADMIN, "acme")
     async with stack.client(admin.plaintext) as client:
         await client.activate_model("mini")
-        assert stack.node.asked[-1] == ("activate", ("acme", "mini", ""))
+        assert stack.node.asked[-1] == ("activate", ("acme", "mini", "", False))
         with pytest.raises(NotAllowed):
             await client.activate_model("mini", workspace_id="globex")
     async with stack.client() as client:
-        await client.activate_model("mini", reason="faster")
-        assert stack.node.asked[-1] == ("activate", (None, "mini", "faster"))
+        await client.activate_model("mini", reason="faster", force=True)
+        assert stack.node.asked[-1] == ("activate", (None, "mini", "faster", True))
 
 
 def test_the_owners_token_is_minted_once_and_is_private(tmp_path: Path) -> None:

@@ -126,8 +126,10 @@ class FakeNode:
         self.asked.append(("add", model))
         return {"model": model, "changed": True}
 
-    async def activate(self, workspace_id: str | None, model: str, reason: str) -> Mapping[str, Any]:
-        self.asked.append(("activate", (workspace_id, model, reason)))
+    async def activate(
+        self, workspace_id: str | None, model: str, reason: str, *, force: bool = False
+    ) -> Mapping[str, Any]:
+        self.asked.append(("activate", (workspace_id, model, reason, force)))
         return {"model": model, "workspace_id": workspace_id}
 
     async def compare(

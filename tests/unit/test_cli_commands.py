@@ -53,7 +53,7 @@ JSON_COMMANDS = {
     "embeddings add": ["embeddings", "add", "minilm"],
     "embeddings add --wait": ["embeddings", "add", "minilm", "--wait"],
     "embeddings compare": ["embeddings", "compare", "minilm", "nomic-embed-text", "--queries", "5"],
-    "embeddings activate": ["embeddings", "activate", "minilm", "--reason", "faster"],
+    "embeddings activate": ["embeddings", "activate", "minilm", "--reason", "faster", "--force"],
     "embeddings drop": ["embeddings", "drop", "minilm", "--reason", "slower"],
     "token create": ["token", "create", "--agent", "ada"],
     "token list": ["token", "list"],

@@ -291,11 +291,21 @@ def _arms(
     else:
         dense = np.where(missing, lexical, dense)
     if context is not None and not np.isnan(context).all():
-        in_context = z_scores(context)
-        late = np.where(np.isnan(in_context), 0.0 if late is None else late, in_context)
+        late = _both_ways(late, z_scores(context), weights.late_static)
     if late is None:  # no table and no tokens: the other two arms, .4 and .6
         late = 0.4 * lexical + 0.6 * dense
     return dense, late
+
+
+def _both_ways(static: Floats | None, in_context: Floats, share: float) -> Floats:
+    """Late interaction by pieces and in context as one: their errors differ, so together they are surer than either.
+
+    A turn without tokens in context goes by its pieces alone, at full weight.
+    """
+    missing = np.isnan(in_context)
+    if static is None:
+        return np.where(missing, 0.0, in_context)
+    return np.where(missing, static, (1.0 - share) * in_context + share * static)
 
 
 def _filled(values: Floats) -> Floats:

@@ -84,6 +84,8 @@ def late_values(
     if query is None:
         return None, None
     needed, turns = _needed(docs, around)
+    unheard = idf_of(0, size)  # a word that nobody in scope has said
+    of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
     static = context = None
     if query.table is not None and len(query.pieces):
         pieces = index.turns.pieces.gather(needed)
@@ -94,8 +96,6 @@ def late_values(
             pieces.counts,
             index.turns.first_passage[needed].astype(np.int64),
         )
-        unheard = idf_of(0, size)  # a word that nobody in scope has said
-        of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
         dim = query.table.shape[1] * 64
         static = interact(query.table[query.pieces], of_piece, tokens, turns, weights.static, dim)
     store = index.vectors.tokens if index.vectors is not None else None
@@ -107,7 +107,9 @@ def late_values(
         first[known] = store.first_passage[needed[known]]
         asked = words_of(said.bits, said.dim)
         tokens = Tokens(np.take(store.runs.values, runs.at, axis=0), None, runs.counts, first)
-        context = interact(asked, np.ones(len(asked)), tokens, turns, weights.context, said.dim)
+        # the model's tokenizer cuts words as we do, so its tokens are our pieces; where it does not, all weigh the same
+        of_token = of_piece if len(of_piece) == len(asked) else np.ones(len(asked))
+        context = interact(asked, of_token, tokens, turns, weights.context, said.dim)
     return static, context
 
 

@@ -4,6 +4,10 @@
 ``C[t, i] = max(D[t, i], D[t, i-1] - near, D[t, i-2] - far)``, and counts ``m = weighted mean over t``; a long one counts by
 its best passage. Then ``m -= length * ln(tokens + 8)`` (facts/conversational-recall.md).
 
+With ``even > 0`` the mean is a soft minimum, ``-ln(weighted mean of exp(-even * C)) / even``: about the mean less
+``even / 2`` of the variance, so an entry that answers each of the query's words somewhat stands before one that answers a
+single word perfectly and the others not at all (docs/conversational.md).
+
 Invariant: pure functions of bits; a candidate's value depends on the query, on itself and on its two turns before alone.
 """
 
@@ -36,11 +40,13 @@ class Interaction:
         near: Taken off what the turn before says.
         far: Taken off what the turn before that says.
         length: Taken off per natural logarithm of the entry's tokens.
+        even: How much an entry loses that answers some of the query's words and not others; 0 is the plain mean.
     """
 
     near: float
     far: float
     length: float
+    even: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +125,22 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
         helped = ((helper != NO_TURN) & ~turns.long[own]).nonzero()[0]
         helped = helped[tokens.counts[helper[helped]] > 0]
         answered[:, helped] = np.maximum(answered[:, helped], best[:, helper[helped]] - offset)
-    values: Floats = weights @ answered
+    values = _together(weights, answered, constants.even)
     cut = (turns.long & (tokens.first > 0) & (tokens.first < tokens.counts)).nonzero()[0]
     if len(cut):  # two passages: the better one counts
         passages = _passages(found, np.cumsum(tokens.counts) - tokens.counts, tokens, cut, dim)
         of_document = np.zeros(len(tokens.counts))
-        of_document[cut] = np.max([weights @ passage for passage in passages], axis=0)
+        of_document[cut] = np.max([_together(weights, passage, constants.even) for passage in passages], axis=0)
         is_cut = np.isin(own, cut)
         values[is_cut] = of_document[own[is_cut]]
     values -= constants.length * np.log(tokens.counts[own] + LENGTH_OFFSET)
     return np.where(tokens.counts[own] > 0, values, np.nan)
+
+
+def _together(weights: Floats, answered: Floats, even: float) -> Floats:
+    """(c,) float64: how well a query is answered whose tokens are answered so well, (t, c); ``weights`` sum up to 1."""
+    values: Floats = weights @ answered if not even else np.log(weights @ np.exp(-even * answered)) / -even
+    return values
 
 
 def _similarity(hamming: Distances, dim: int) -> Floats:

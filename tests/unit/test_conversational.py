@@ -1,5 +1,7 @@
 """What the conversational recipes do with a handful of turns, and what they leave alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,6 +106,35 @@ def test_tokens_in_context_count_where_there_are_any_and_pieces_elsewhere():
         for name, hit in ask(index, "violin", [1, 0, 0], "conversational-static", tokens=tokens).items()
     }
     assert static["e1"]["late"] != shares["e1"]["late"]
+
+
+def test_a_word_that_is_rare_in_scope_counts_more_in_context_as_well():
+    events = [said(seq, "the violin" if seq == 8 else "the harbour") for seq in range(1, 9)]
+    rare, frequent = (np.random.default_rng(seed).bytes(48) for seed in (1, 2))
+    facts = [vector_fact(event, [1, 0, 0]) for event in events]
+    facts += [  # no turn before either of them has tokens to lean on
+        replace(token_fact(events[at], 0), bits=bits, first_passage=1) for at, bits in ((0, frequent), (7, rare))
+    ]
+    tokens = TokenBits(1, rare + frequent, 384, 2)
+    hits = ask(index_of(events, facts), "violin harbour", [1, 0, 0], table=None, tokens=tokens)
+    late = {name: hit.explanation.shares["late"] for name, hit in hits.items()}
+    assert late["e8"] > late["e1"]  # each answers one of the two words exactly
+
+
+def test_late_interaction_in_context_and_by_pieces_count_together_where_a_turn_has_both():
+    events = [said(seq, text) for seq, text in enumerate(("violin one", "harbour two", "violin three"), 1)]
+    facts = [fact for event in events for fact in (vector_fact(event, [1, 0, 0]), token_fact(event, event.seq))]
+    index = index_of(events, facts)
+    tokens = TokenBits(1, np.random.default_rng(2).bytes(48), 384, 1)
+
+    def late(recipe, table):
+        hits = ask(index, "violin", [1, 0, 0], recipe, table=table, tokens=tokens)
+        return np.array([hits[f"e{seq}"].explanation.shares["late"] for seq in (1, 2, 3)])
+
+    weights, static = RECIPES["conversational"].turns, RECIPES["conversational-static"].turns
+    in_context = late("conversational", None) / weights.late
+    by_pieces = late("conversational-static", TABLE) / static.late
+    assert late("conversational", TABLE) / weights.late == pytest.approx(0.6 * in_context + 0.4 * by_pieces)
 
 
 ROWS = st.lists(

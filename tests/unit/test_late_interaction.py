@@ -12,7 +12,7 @@ from crew_journal.services.query.ragged import Ragged
 from crew_journal.services.query.token_store import TokenStore
 
 DIM = 128
-CONSTANTS = Interaction(near=0.06, far=0.11, length=0.015)
+EVEN = 2.0
 
 
 def bits(seed: int, tokens: int) -> np.ndarray:
@@ -24,13 +24,18 @@ def plain_similarity(one: np.ndarray, other: np.ndarray) -> float:
     return 1 - 2 * differing / DIM
 
 
-def plainly(query, weights, documents, firsts, candidates, before, before_that, long) -> list[float]:
+def plainly(query, weights, documents, firsts, candidates, before, before_that, long, even) -> list[float]:
     """The docstring's formula, token by token."""
 
     def best(t: int, doc: int, start: int = 0, end: int | None = None) -> float:
         return max((plain_similarity(query[t], token) for token in documents[doc][start:end]), default=0.0)
 
     def mean(values: list[float]) -> float:
+        if even:
+            return -math.log(average([math.exp(-even * value) for value in values])) / even
+        return average(values)
+
+    def average(values: list[float]) -> float:
         return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
     found = []
@@ -71,16 +76,33 @@ def test_it_is_the_formula_whatever_the_lengths_passages_and_helpers(data: st.Da
     if data.draw(st.booleans()):
         at, words = np.arange(len(words))[::-1].copy(), words[::-1].copy()
     tokens = Tokens(words, at, np.array(lengths), np.array(firsts))
+    even = data.draw(st.sampled_from([0.0, EVEN]))
     found = interact(
         query,
         np.array(weights),
         tokens,
         Turns(np.array(candidates), np.array(before), np.array(before_that), np.array(long)),
-        CONSTANTS,
+        Interaction(near=0.06, far=0.11, length=0.015, even=even),
         DIM,
     )
-    expected = plainly(query, weights, documents, firsts, candidates, before, before_that, long)
+    expected = plainly(query, weights, documents, firsts, candidates, before, before_that, long, even)
     assert found == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_an_entry_that_answers_every_word_somewhat_stands_before_one_that_answers_a_single_word_perfectly() -> None:
+    query = bits(1, 2)
+    half = query.copy()
+    half[:, 0] ^= np.uint64((1 << 32) - 1)  # 32 of 128 bits differ: each word is answered at .5
+    single = np.stack((query[0], ~query[1]))  # 1 and about 0, where the other word does not help
+    tokens = Tokens(np.concatenate((half, single)), None, np.array([2, 2]), np.array([2, 2]))
+    turns = Turns(np.arange(2), np.full(2, NO_TURN), np.full(2, NO_TURN), np.zeros(2, bool))
+    plain, even = (
+        interact(query, np.ones(2), tokens, turns, Interaction(near=0.0, far=0.0, length=0.0, even=even), DIM)
+        for even in (0.0, EVEN)
+    )
+    assert plain[0] == pytest.approx(0.5)
+    assert even[0] == pytest.approx(0.5)
+    assert plain[1] - even[1] > 0.1
 
 
 def test_a_token_is_most_like_itself_and_least_like_its_opposite() -> None:

@@ -1,6 +1,6 @@
 """The client for asyncio.
 
-Invariant: no logic here: steps come from ``core``, streams from ``streams``; this file only carries them out, awaiting.
+Invariant: no logic here: requests are those of ``*Calls``, streams of ``streams``; this file only awaits them.
 """
 
 from __future__ import annotations
@@ -15,31 +15,18 @@ from typing import Any, Final, Self, TypeVar
 import httpx
 
 from crew_journal.schemas.api import (
-    BrokerAnswer,
-    CountAnswer,
-    DeadLetter,
-    DeadLetterAnswer,
-    EntriesAnswer,
     EntryRecord,
-    HealthAnswer,
-    Nudge,
-    PriorityAnswer,
-    RecallAnswer,
     Receipt,
-    ReindexAnswer,
-    RenderAnswer,
-    SweepAnswer,
     TailGap,
-    TokenCreatedAnswer,
-    TokenRecord,
-    UsedAnswer,
-    WorkspaceSettingsAnswer,
 )
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
 from crew_journal.services.client import core
+from crew_journal.services.client.administering import AdminCalls
 from crew_journal.services.client.find import find
-from crew_journal.services.client.relating import AsyncRelationCalls
+from crew_journal.services.client.flavours import Awaiting
+from crew_journal.services.client.journalling import JournalCalls
+from crew_journal.services.client.relating import RelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
 from crew_journal.services.client.wire import Broken, Outcome, Pause, Reply, Request, Steps
 
@@ -49,7 +36,7 @@ TIMEOUT_S: Final = 40.0
 _T = TypeVar("_T")
 
 
-class AsyncCrewJournal(AsyncRelationCalls):
+class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
     """A Crew Journal over HTTP, for asyncio.
 
     Args:
@@ -89,15 +76,7 @@ class AsyncCrewJournal(AsyncRelationCalls):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # the journal
-
-    async def append(self, entry: core.Entry) -> Receipt:
-        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent."""
-        return await self._run(core.append(entry))
-
-    async def append_batch(self, entries: Iterable[core.Entry]) -> tuple[Receipt, ...]:
-        """Append up to 1,000 entries, all or nothing."""
-        return await self._run(core.append_batch(entries))
+    # streams
 
     async def append_many(self, entries: Iterable[core.Entry], *, batch: int = ATOMIC_BATCH) -> AsyncIterator[Receipt]:
         """Append any number of entries, batch by batch, handing out receipts in order."""
@@ -105,19 +84,6 @@ class AsyncCrewJournal(AsyncRelationCalls):
         while records := list(islice(waiting, batch)):
             for receipt in await self.append_batch(records):
                 yield receipt
-
-    async def list(
-        self,
-        *,
-        limit: int | None = None,
-        cursor: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        **filters: object,
-    ) -> EntriesAnswer:
-        """One page, newest first; ``filters`` are the query parameters of GET /v1/journal."""
-        given = {**filters, "limit": limit, "cursor": cursor, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(core.list_page(given))
 
     async def entries(
         self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
@@ -132,20 +98,6 @@ class AsyncCrewJournal(AsyncRelationCalls):
                 yield entry
             if (cursor := page.next_cursor) is None:
                 return
-
-    async def count(
-        self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
-    ) -> CountAnswer:
-        """How many entries pass the filters."""
-        return await self._run(core.count({**filters, "min_seq": min_seq, "workspace_id": workspace_id}))
-
-    async def get(self, entry_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> EntryRecord:
-        """One entry.
-
-        Raises:
-            NotFound: If there is none that the token may see.
-        """
-        return await self._run(core.get(entry_id, {"min_seq": min_seq, "workspace_id": workspace_id}))
 
     async def tail(
         self,
@@ -174,160 +126,6 @@ class AsyncCrewJournal(AsyncRelationCalls):
             except (httpx.TransportError, Unavailable) as error:
                 pause = tail.pause(type(error).__name__)
             await asyncio.sleep(pause)
-
-    async def recall(self, query: str, **given: object) -> RecallAnswer:
-        """What is remembered of ``query``; ``given`` are the fields of POST /v1/recall (k, scope, recipe …)."""
-        return await self._run(core.recall(query, given))
-
-    async def render(self, query: str, **given: object) -> RenderAnswer:
-        """What is remembered as a block of text for a prompt; ``given`` as for ``recall``, and ``max_chars``."""
-        return await self._run(core.render(query, given))
-
-    async def set_priority(
-        self, entry_id: str, priority: str, reason: str, *, workspace_id: str | None = None
-    ) -> PriorityAnswer:
-        """Give an entry another live priority (OWNER, ADMIN); it counts in its importance from the next decay on."""
-        body = {"priority": priority, "reason": reason}
-        return await self._run(core.set_priority(entry_id, body, {"workspace_id": workspace_id}))
-
-    async def sweep(self, sweep: str, *, workspace_id: str | None = None) -> SweepAnswer:
-        """Run a sweep now (OWNER, ADMIN): decay, health or index; returns when its tick is folded."""
-        return await self._run(core.sweep({"sweep": sweep, "workspace_id": workspace_id}))
-
-    async def nudges(self, session_id: str, **given: object) -> tuple[Nudge, ...]:
-        """Nudges for the user turn of a session, each kind once; ``given`` are the fields of POST /v1/nudges."""
-        return await self._run(core.nudges(session_id, given))
-
-    async def workspace_settings(
-        self, *, workspace_id: str | None = None, min_seq: int | None = None
-    ) -> WorkspaceSettingsAnswer:
-        """The settings of a workspace."""
-        return await self._run(core.workspace_settings({"workspace_id": workspace_id, "min_seq": min_seq}))
-
-    async def configure_workspace(
-        self, *, cost_nudge_usd: float, workspace_id: str | None = None
-    ) -> WorkspaceSettingsAnswer:
-        """Change them; ``view_seq`` of the answer is the sequence of the change."""
-        return await self._run(
-            core.configure_workspace({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
-        )
-
-    async def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
-        """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""
-        return await self._run(core.used(receipt, entry_ids))
-
-    async def health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: str | None = None,
-        history: int | None = None,
-        workspace_id: str | None = None,
-    ) -> HealthAnswer:
-        """The latest health snapshot of the workspace or a crew, ``history`` days of them beside it."""
-        given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
-        return await self._run(core.health(given))
-
-    async def measure_health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: str | None = None,
-        history: int | None = None,
-        workspace_id: str | None = None,
-    ) -> HealthAnswer:
-        """Have health measured now, and its snapshot (OWNER, ADMIN)."""
-        given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
-        return await self._run(core.measure_health(given))
-
-    async def sweep_embeddings(self, *, workspace_id: str | None = None) -> SweepAnswer:
-        """Embed what was missed, and how many that were (OWNER, ADMIN)."""
-        return await self._run(core.sweep_embeddings({"workspace_id": workspace_id}))
-
-    async def reindex(
-        self, *, model: str | None = None, reason: str | None = None, workspace_id: str | None = None
-    ) -> ReindexAnswer:
-        """Judge entries by the current embed policy and try refused texts again (OWNER, ADMIN)."""
-        return await self._run(core.reindex({"model": model, "reason": reason, "workspace_id": workspace_id}))
-
-    async def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
-        """How the node and the workspace are doing."""
-        return await self._run(core.status({"workspace_id": workspace_id}))
-
-    # administration
-
-    async def create_token(
-        self,
-        *,
-        role: str,
-        workspace_id: str | None = None,
-        all_workspaces: bool = False,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
-        label: str = "",
-    ) -> TokenCreatedAnswer:
-        """Make a token; the answer's ``token`` is its secret, shown this once."""
-        given = {
-            "role": role,
-            "workspace_id": workspace_id,
-            "all_workspaces": all_workspaces,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "label": label,
-        }
-        return await self._run(core.create_token(given))
-
-    async def tokens(self, *, workspace_id: str | None = None) -> tuple[TokenRecord, ...]:
-        """Every token, revoked ones too."""
-        return await self._run(core.tokens({"workspace_id": workspace_id}))
-
-    async def revoke_token(self, token_id: str) -> None:
-        """End a token."""
-        await self._run(core.revoke_token(token_id))
-
-    async def dead_letters(
-        self, *, state: str | None = None, workspace_id: str | None = None
-    ) -> tuple[DeadLetter, ...]:
-        """Events that could not be folded."""
-        return await self._run(core.dead_letters({"state": state, "workspace_id": workspace_id}))
-
-    async def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None) -> DeadLetterAnswer:
-        """Publish a parked event again as a new one."""
-        return await self._run(core.decide_dead_letter(seq, "retry", {}, {"workspace_id": workspace_id}))
-
-    async def discard_dead_letter(
-        self, seq: int, reason: str = "", *, workspace_id: str | None = None
-    ) -> DeadLetterAnswer:
-        """Decide that a parked event needs nothing more."""
-        body = {"reason": reason}
-        return await self._run(core.decide_dead_letter(seq, "discard", body, {"workspace_id": workspace_id}))
-
-    async def embedder_status(self) -> dict[str, Any]:
-        """The embedder and its last outcome."""
-        return await self._run(core.embedder_status())
-
-    async def activate_model(
-        self, model: str, *, workspace_id: str | None = None, reason: str = "", force: bool = False
-    ) -> dict[str, Any]:
-        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default; it must be filled."""
-        given = {"model": model, "workspace_id": workspace_id, "reason": reason, "force": force or None}
-        return await self._run(core.activate_model(given))
-
-    async def embedding_models(self, *, workspace_id: str | None = None) -> dict[str, Any]:
-        """The embedding models, and how far each is filled."""
-        return await self._run(core.embedding_models({"workspace_id": workspace_id}))
-
-    async def add_model(self, model: str) -> dict[str, Any]:
-        """Fill a further model in the background."""
-        return await self._run(core.add_model(model))
-
-    async def drop_model(self, model: str, reason: str = "") -> dict[str, Any]:
-        """Forget a model's vectors; the active one cannot be dropped."""
-        return await self._run(core.drop_model(model, reason))
-
-    async def broker(self) -> BrokerAnswer:
-        """How a reactor in another process reaches the broker."""
-        return await self._run(core.broker())
 
     def compare_models(self, one: str, other: str, **given: object) -> AsyncIterator[dict[str, Any]]:
         """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""

@@ -1,4 +1,4 @@
-"""What both flavours of the client can do about relations and agents; the classes are parts of theirs.
+"""What both flavours of the client can do about relations and agents.
 
 Invariant: no logic here: the steps are in ``core``, the flavour carries them out.
 """
@@ -6,21 +6,18 @@ Invariant: no logic here: the steps are in ``core``, the flavour carries them ou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from crew_journal.schemas.api_relations import AgentAnswer, GraphAnswer, RelationAnswer
 from crew_journal.services.client import core
+from crew_journal.services.client.flavours import Call
 from crew_journal.services.client.wire import Steps
-
-_T = TypeVar("_T")
 
 
 class RelationCalls:
-    """For code without an event loop."""
+    """Relations between entries, and agents."""
 
-    def _run(self, steps: Steps[_T]) -> _T:
-        raise NotImplementedError
-
+    @Call
     def relate(
         self,
         src: str,
@@ -31,7 +28,7 @@ class RelationCalls:
         reason: str = "",
         min_seq: int | None = None,
         workspace_id: str | None = None,
-    ) -> RelationAnswer:
+    ) -> Steps[RelationAnswer]:
         """Say that ``src`` is similar to, supports or contradicts ``dst``; outweighs what reactors find.
 
         Raises:
@@ -39,8 +36,9 @@ class RelationCalls:
         """
         said = {"dst_entry_id": dst, "relation": relation, "weight": weight, "reason": reason}
         said |= {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._run(core.relate(src, said))
+        return core.relate(src, said)
 
+    @Call
     def unrelate(
         self,
         src: str,
@@ -50,15 +48,16 @@ class RelationCalls:
         reason: str = "",
         min_seq: int | None = None,
         workspace_id: str | None = None,
-    ) -> RelationAnswer:
+    ) -> Steps[RelationAnswer]:
         """Say that a relation does not hold any more; for administrators and whoever asserted it.
 
         Raises:
             NotFound: If there is no such relation.
         """
         said = {"dst_entry_id": dst, "relation": relation, "reason": reason}
-        return self._run(core.unrelate(src, {**said, "min_seq": min_seq, "workspace_id": workspace_id}))
+        return core.unrelate(src, {**said, "min_seq": min_seq, "workspace_id": workspace_id})
 
+    @Call
     def graph(
         self,
         entry_id: str,
@@ -68,11 +67,12 @@ class RelationCalls:
         limit: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
-    ) -> GraphAnswer:
+    ) -> Steps[GraphAnswer]:
         """The entries within ``depth`` hops of one that the token may read, and the edges between them."""
         given = {"depth": depth, "relation": relation, "limit": limit, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._run(core.graph(entry_id, given))
+        return core.graph(entry_id, given)
 
+    @Call
     def register_agent(
         self,
         agent_id: str,
@@ -81,95 +81,18 @@ class RelationCalls:
         memory_walk_depth: int = 0,
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
-    ) -> AgentAnswer:
+    ) -> Steps[AgentAnswer]:
         """Register an agent's settings, whole: what is left out has its default."""
         given = {"crew_id": crew_id, "memory_walk_depth": memory_walk_depth, "settings": settings}
-        return self._run(core.register_agent(agent_id, {**given, "workspace_id": workspace_id}))
+        return core.register_agent(agent_id, {**given, "workspace_id": workspace_id})
 
-    def agent(self, agent_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> AgentAnswer:
+    @Call
+    def agent(
+        self, agent_id: str, *, min_seq: int | None = None, workspace_id: str | None = None
+    ) -> Steps[AgentAnswer]:
         """An agent's settings.
 
         Raises:
             NotFound: If none is registered, or it is another's than the token's.
         """
-        return self._run(core.agent(agent_id, {"min_seq": min_seq, "workspace_id": workspace_id}))
-
-
-class AsyncRelationCalls:
-    """For asyncio."""
-
-    async def _run(self, steps: Steps[_T]) -> _T:
-        raise NotImplementedError
-
-    async def relate(
-        self,
-        src: str,
-        dst: str,
-        relation: str,
-        *,
-        weight: float | None = None,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RelationAnswer:
-        """Say that ``src`` is similar to, supports or contradicts ``dst``; outweighs what reactors find.
-
-        Raises:
-            NotFound: If there is no such entry, or none that the token may see.
-        """
-        said = {"dst_entry_id": dst, "relation": relation, "weight": weight, "reason": reason}
-        said |= {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(core.relate(src, said))
-
-    async def unrelate(
-        self,
-        src: str,
-        dst: str,
-        relation: str,
-        *,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RelationAnswer:
-        """Say that a relation does not hold any more; for administrators and whoever asserted it.
-
-        Raises:
-            NotFound: If there is no such relation.
-        """
-        said = {"dst_entry_id": dst, "relation": relation, "reason": reason}
-        return await self._run(core.unrelate(src, {**said, "min_seq": min_seq, "workspace_id": workspace_id}))
-
-    async def graph(
-        self,
-        entry_id: str,
-        *,
-        depth: int | None = None,
-        relation: str | None = None,
-        limit: int | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> GraphAnswer:
-        """The entries within ``depth`` hops of one that the token may read, and the edges between them."""
-        given = {"depth": depth, "relation": relation, "limit": limit, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(core.graph(entry_id, given))
-
-    async def register_agent(
-        self,
-        agent_id: str,
-        *,
-        crew_id: str | None = None,
-        memory_walk_depth: int = 0,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Register an agent's settings, whole: what is left out has its default."""
-        given = {"crew_id": crew_id, "memory_walk_depth": memory_walk_depth, "settings": settings}
-        return await self._run(core.register_agent(agent_id, {**given, "workspace_id": workspace_id}))
-
-    async def agent(self, agent_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> AgentAnswer:
-        """An agent's settings.
-
-        Raises:
-            NotFound: If none is registered, or it is another's than the token's.
-        """
-        return await self._run(core.agent(agent_id, {"min_seq": min_seq, "workspace_id": workspace_id}))
+        return core.agent(agent_id, {"min_seq": min_seq, "workspace_id": workspace_id})

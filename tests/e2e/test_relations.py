@@ -10,10 +10,9 @@ import pytest
 from support.cli import Cli
 from support.embedding import until
 from support.minilm import minilm_cache
-from support.nats import nats_binary
+from support.running import running_node
 
 from crew_journal.schemas.api_relations import GraphAnswer
-from crew_journal.schemas.settings import Settings
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime import Runtime
 
@@ -28,20 +27,8 @@ NOTES = {
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Runtime]:
-    settings = Settings(
-        data_dir=tmp_path / "data",
-        http="127.0.0.1:0",
-        embedder="minilm",
-        cache_dir=minilm_cache().parent,
-        durability="interval",
-        nats_server=nats_binary().path,
-    )
-    runtime = Runtime(settings)
-    await runtime.start()
-    try:
+    async with running_node(tmp_path / "data", embedder="minilm", cache_dir=minilm_cache().parent) as runtime:
         yield runtime
-    finally:
-        await runtime.stop()
 
 
 async def told(client: AsyncCrewJournal, crew: str, agent: str, prefix: str = "") -> None:

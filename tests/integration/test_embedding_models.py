@@ -11,12 +11,7 @@ from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, running
 
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.schemas.errors import (
-    ModelInUse,
-    ModelNotFilled,
-    NotAllowed,
-    NotFound,
-)
+from crew_journal.schemas.errors import ModelInUse, ModelNotFilled, NotAllowed, NotFound
 from crew_journal.services.client import AsyncCrewJournal
 
 

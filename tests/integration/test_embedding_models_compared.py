@@ -12,10 +12,7 @@ from support.embedding import until
 from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, Journal, running
 
-from crew_journal.schemas.errors import (
-    CrewJournalError,
-    NotFound,
-)
+from crew_journal.schemas.errors import CrewJournalError, NotFound
 from crew_journal.services.memory import models
 from crew_journal.services.query.hot_cache import HotCache
 

@@ -9,13 +9,7 @@ import pytest
 from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, running
 
-from crew_journal.schemas.errors import (
-    CrewJournalError,
-    EmbedderError,
-    InvalidQuery,
-    NotFound,
-    Unavailable,
-)
+from crew_journal.schemas.errors import CrewJournalError, EmbedderError, InvalidQuery, NotFound, Unavailable
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.embedding import until
-from support.nats import nats_binary
 from support.ollama_server import OllamaServer
+from support.running import running_node
 
-from crew_journal.schemas.settings import Settings
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime import Runtime
 
@@ -25,18 +24,8 @@ def ollama() -> Iterator[OllamaServer]:
 
 @pytest.fixture
 async def node(tmp_path: Path, ollama: OllamaServer) -> AsyncIterator[Runtime]:
-    settings = Settings(
-        data_dir=tmp_path / "node",
-        http="127.0.0.1:0",
-        embedder="ollama",
-        ollama_host=ollama.url,
-        durability="interval",
-        nats_server=nats_binary().path,
-    )
-    runtime = Runtime(settings)
-    await runtime.start()
-    yield runtime
-    await runtime.stop()
+    async with running_node(tmp_path / "node", embedder="ollama", ollama_host=ollama.url) as runtime:
+        yield runtime
 
 
 async def missing(journal: AsyncCrewJournal) -> int:

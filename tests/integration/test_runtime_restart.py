@@ -7,31 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from support.nats import nats_binary
+from support.running import running_node
 
-from crew_journal.schemas.settings import Settings
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import VIEWS_FILE, Runtime
+from crew_journal.services.runtime import VIEWS_FILE
 
 ENTRY = {"entry_type": "run.completed", "workspace_id": "acme"}
 
 
 @asynccontextmanager
 async def node(data_dir: Path) -> AsyncIterator[AsyncCrewJournal]:
-    settings = Settings(
-        data_dir=data_dir,
-        http="127.0.0.1:0",
-        embedder="none",
-        durability="interval",
-        nats_server=nats_binary().path,
-    )
-    runtime = Runtime(settings)
-    await runtime.start()
-    try:
-        async with AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
-            yield client
-    finally:
-        await runtime.stop()
+    async with running_node(data_dir) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
+        yield client
 
 
 def _files(data_dir: Path, pattern: str) -> list[str]:

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 from support.embedding import until
-from support.nats import nats_binary, running_broker
+from support.nats import running_broker
+from support.running import running_node
 
-from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal import stream_watch
 from crew_journal.services.journal.connection import connect
 from crew_journal.services.journal.stream_watch import StreamWatch
 from crew_journal.services.journal.streams import declare_streams
-from crew_journal.services.runtime import Runtime
 
 
 async def test_a_stream_made_anew_is_noticed_after_a_reconnect_and_one_that_stays_is_not(tmp_path: Path) -> None:
@@ -48,38 +47,27 @@ async def test_a_node_whose_stream_was_replaced_is_not_ready_and_is_again_after_
 ) -> None:
     monkeypatch.setattr(stream_watch.StreamWatch.__init__, "__kwdefaults__", {"every_s": 0.05})
     async with running_broker(tmp_path / "broker") as broker:
-        settings = Settings(
-            data_dir=tmp_path / "data",
-            http="127.0.0.1:0",
-            embedder="none",
-            nats=broker.url,
-            nats_user=broker.user,
-            nats_password=broker.password,
-            nats_server=nats_binary().path,
-        )
-        runtime = Runtime(settings)
-        await runtime.start()
-        try:
-            async with AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
-                await client.append({"entry_type": "run.completed", "summary": "before"})
-                other = await connect(broker.url, broker.user, broker.password, "operator")
-                await other.jetstream().delete_stream(JOURNAL_STREAM)
-                await declare_streams(other)
-                await other.close()
+        data_dir = tmp_path / "data"
+        reach = {"nats": broker.url, "nats_user": broker.user, "nats_password": broker.password}
+        async with (
+            running_node(data_dir, **reach) as runtime,
+            AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client,
+        ):
+            await client.append({"entry_type": "run.completed", "summary": "before"})
+            other = await connect(broker.url, broker.user, broker.password, "operator")
+            await other.jetstream().delete_stream(JOURNAL_STREAM)
+            await declare_streams(other)
+            await other.close()
 
-                async def named() -> bool:
-                    return any("is another one" in one for one in (await client.status())["problems"])
+            async def named() -> bool:
+                return any("is another one" in one for one in (await client.status())["problems"])
 
-                await until(named, "the reason in the status")
-                assert (await client.status())["ready"] is False
-        finally:
-            await runtime.stop()
-        again = Runtime(settings)
-        await again.start()
-        try:
-            async with AsyncCrewJournal(again.http_url, again.owner_token) as client:
-                seq = (await client.append({"entry_type": "run.completed", "summary": "after"})).seq
-                assert [entry.summary for entry in (await client.list(min_seq=seq)).entries] == ["after"]
-                assert not (await client.status())["problems"]
-        finally:
-            await again.stop()
+            await until(named, "the reason in the status")
+            assert (await client.status())["ready"] is False
+        async with (
+            running_node(data_dir, **reach) as runtime,
+            AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client,
+        ):
+            seq = (await client.append({"entry_type": "run.completed", "summary": "after"})).seq
+            assert [entry.summary for entry in (await client.list(min_seq=seq)).entries] == ["after"]
+            assert not (await client.status())["problems"]

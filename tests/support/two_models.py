@@ -10,11 +10,11 @@ from typing import Any
 
 from support.embedding import until
 from support.minilm import minilm_cache
-from support.nats import nats_binary
 from support.ollama_server import OllamaServer
+from support.running import running_node
 
 from crew_journal.schemas.events.control import MemorySearched
-from crew_journal.schemas.settings import EmbedderKind, Settings
+from crew_journal.schemas.settings import EmbedderKind
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.connection import connect
@@ -100,20 +100,8 @@ class Journal:
 
 @asynccontextmanager
 async def running(data_dir: Path, server: OllamaServer, embedder: EmbedderKind = "ollama") -> AsyncIterator[Journal]:
-    settings = Settings(
-        data_dir=data_dir,
-        http="127.0.0.1:0",
-        embedder=embedder,
-        ollama_host=server.url,
-        ollama_model=RED,
-        cache_dir=minilm_cache().parent,
-        durability="interval",
-        nats_server=nats_binary().path,
+    node = running_node(
+        data_dir, embedder=embedder, ollama_host=server.url, ollama_model=RED, cache_dir=minilm_cache().parent
     )
-    runtime = Runtime(settings)
-    await runtime.start()
-    try:
-        async with AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
-            yield Journal(runtime, client)
-    finally:
-        await runtime.stop()
+    async with node as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
+        yield Journal(runtime, client)

@@ -1,0 +1,25 @@
+"""A whole node in this process: the real composition root on a free port, over a broker of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from support.nats import nats_binary
+
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.runtime import Runtime
+
+
+@asynccontextmanager
+async def running_node(data_dir: Path, **given: Any) -> AsyncIterator[Runtime]:
+    """A node below ``data_dir``, stopped when the block is left; without an embedder unless the settings say so."""
+    named: dict[str, Any] = {"http": "127.0.0.1:0", "embedder": "none", "durability": "interval"}
+    runtime = Runtime(Settings(data_dir=data_dir, nats_server=nats_binary().path, **{**named, **given}))
+    await runtime.start()
+    try:
+        yield runtime
+    finally:
+        await runtime.stop()

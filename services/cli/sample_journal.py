@@ -41,7 +41,9 @@ def load_sample(there: Target) -> int | None:
     with resources.as_file(resources.files("crew_journal.services.cli") / "sample" / "journal.jsonl") as path:
         where = Where(there.data_dir, there.url, there.token)
         state = import_file(str(path), there, where, ImportOptions(restart=True)).after
-    mark.write_text(json.dumps({"entries": state.imported + state.repeated, "last_seq": state.last_seq}))
+    draft = mark.with_suffix(".tmp")  # whoever finds the mark finds it whole
+    draft.write_text(json.dumps({"entries": state.imported + state.repeated, "last_seq": state.last_seq}))
+    draft.replace(mark)
     say(f"sample       {state.imported + state.repeated} entries loaded")
     return state.last_seq
 

@@ -12,9 +12,7 @@ server that outlives a killed owner loses nothing, and the next start finds and 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,23 +22,10 @@ import structlog
 
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
-from crew_journal.services.journal.broker_config import (
-    LOOPBACK,
-    AgentUser,
-    Durability,
-    ServerConfig,
-    render_config,
-)
-from crew_journal.services.journal.broker_files import BrokerFiles, BrokerIdentity, write_private
-from crew_journal.services.journal.broker_process import (
-    POLL_S,
-    check_config,
-    end_child,
-    free_port,
-    port_is_free,
-    read_info,
-    reap_orphan,
-)
+from crew_journal.services.journal.broker_config import LOOPBACK, AgentUser, Durability
+from crew_journal.services.journal.broker_files import BrokerFiles, BrokerIdentity
+from crew_journal.services.journal.broker_launch import ServerLauncher
+from crew_journal.services.journal.broker_process import end_child, free_port, port_is_free, reap_orphan
 from crew_journal.services.journal.broker_status import BrokerStatus
 from crew_journal.services.journal.nats_binary import NatsBinary, version_text
 
@@ -53,8 +38,6 @@ STOP_TIMEOUT_S: Final = 10.0
 RELOADS: Final = 2
 """The first reload creates an agent's account but not the route to its imported subject, the second does
 (seen on 2.10.27 and 2.15.1: after one, a new agent's publishes find no responder)."""
-RELOAD_TIMEOUT_S: Final = 5.0
-"""Seconds until the server has taken a changed configuration; measured under 30 ms."""
 BACKOFF_FIRST_S: Final = 0.05
 """Seconds before the first restart; doubled up to BACKOFF_LAST_S while it keeps dying."""
 BACKOFF_LAST_S: Final = 5.0
@@ -93,13 +76,18 @@ class ManagedBroker:
         stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         self._files = BrokerFiles.below(data_dir)
-        self._binary = binary
         self._durability: Durability = durability
-        self._max_store_bytes = max_store_bytes
-        self._monitor_port = monitor_port
-        self._ready_timeout_s = ready_timeout_s
-        self._recovery_timeout_s = recovery_timeout_s
         self._stop_timeout_s = stop_timeout_s
+        self._launcher = ServerLauncher(
+            self._files,
+            binary,
+            durability,
+            max_store_bytes=max_store_bytes,
+            monitor_port=monitor_port,
+            ready_timeout_s=ready_timeout_s,
+            recovery_timeout_s=recovery_timeout_s,
+            stop_timeout_s=stop_timeout_s,
+        )
         self._identity: BrokerIdentity | None = None
         self._agents: tuple[AgentUser, ...] = ()
         self._process: asyncio.subprocess.Process | None = None
@@ -233,12 +221,12 @@ class ManagedBroker:
                 self._agents = wanted
                 return
             before = self._agents
-            await self._write_config(wanted)
+            await self._configure(wanted)
             try:
                 for _ in range(RELOADS):
                     await self._reload()
             except BrokerError:
-                await self._write_config(before)
+                await self._configure(before)
                 raise
             self._files.save_agents(wanted)
             self._agents = wanted
@@ -281,7 +269,7 @@ class ManagedBroker:
         async with self._configuring:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 self._choose_port()
-                await self._write_config(self._agents)
+                await self._configure(self._agents)
                 try:
                     return await self._spawn()
                 except BrokerError as error:
@@ -300,95 +288,18 @@ class ManagedBroker:
             self._moved_from_port = kept
             _log.warning("broker.port_taken", port=kept, new_port=self._identity.port)
 
-    async def _write_config(self, agents: Sequence[AgentUser]) -> None:
-        identity = self._known()
-        config = ServerConfig(
-            server_name=identity.server_name,
-            port=identity.port,
-            user=identity.user,
-            password=identity.password,
-            durability=self._durability,
-            store_dir=self._files.store,
-            pid_file=self._files.pid,
-            log_file=self._files.log,
-            max_store_bytes=self._max_store_bytes,
-            monitor_port=self._monitor_port,
-        )
-        try:
-            text = render_config(config, agents)
-        except ValueError as error:
-            raise BrokerError(f"the agents' NATS users are not valid: {error}") from None
-        candidate = self._files.config.with_suffix(".candidate")
-        write_private(candidate, text)
-        try:
-            await check_config(self._binary.path, candidate)
-            candidate.replace(self._files.config)
-        finally:
-            candidate.unlink(missing_ok=True)
+    async def _configure(self, agents: Sequence[AgentUser]) -> None:
+        await self._launcher.configure(self._known(), agents)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        offset = self._files.log_size()
-        self._files.pid.unlink(missing_ok=True)
-        console = os.open(self._files.console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            process = await asyncio.create_subprocess_exec(
-                str(self._binary.path),
-                "-c",
-                str(self._files.config),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=console,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise BrokerError(f"cannot run {self._binary.path}: {error.strerror}") from error
-        finally:
-            os.close(console)
-        try:
-            await self._await_ready(process, offset)
-        except BaseException:
-            await asyncio.shield(end_child(process, patience_s=self._stop_timeout_s))
-            raise
-        self._process = process
+        launched = await self._launcher.launch(self._known())
+        self._process = launched.process
+        self._version = launched.version
         self._since = datetime.now(UTC)
         self._last_error = ""
         self._ready.set()
-        return process
-
-    async def _await_ready(self, process: asyncio.subprocess.Process, log_offset: int) -> None:
-        loop = asyncio.get_running_loop()
-        fresh = not any(self._files.store.iterdir())
-        bound = self._ready_timeout_s if fresh else self._recovery_timeout_s
-        identity = self._known()
-        deadline = loop.time() + bound
-        while process.returncode is None and loop.time() < deadline:
-            info = await read_info(identity.port)
-            if info is not None and info.server_name == identity.server_name:
-                self._version = version_text(info.version)
-                return
-            await asyncio.sleep(POLL_S)
-        what = (
-            f"was not ready after {bound:g} s"
-            if process.returncode is None
-            else f"ended with exit code {process.returncode} while starting"
-        )
-        raise BrokerError(f"nats-server {what}; it said:\n{self._files.tail(log_offset)}")
+        return launched.process
 
     async def _reload(self) -> None:
-        process = self._process
-        if process is None or not self._ready.is_set():
-            return  # it is being restarted and will read the new file
-        loop = asyncio.get_running_loop()
-        offset = self._files.log_size()
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGHUP)
-        deadline = loop.time() + RELOAD_TIMEOUT_S
-        while loop.time() < deadline and process.returncode is None:
-            said = self._files.log_since(offset)
-            if "Reloaded server configuration" in said:
-                return
-            if "Failed to reload" in said:
-                raise BrokerError(f"nats-server refuses the agents' users: {said.strip()}")
-            await asyncio.sleep(POLL_S)
-        if process.returncode is None:
-            raise BrokerUnavailable(f"nats-server has not reloaded after {RELOAD_TIMEOUT_S:g} s")
+        if self._process is not None and self._ready.is_set():  # else it is being restarted and will read the new file
+            await self._launcher.reload(self._process)

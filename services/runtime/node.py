@@ -8,46 +8,33 @@ order: lock, broker, streams, views (caught up from the stream), writer, tokens,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import Stemmer
 import structlog
 
 from crew_journal.consumers.adapters.choose import kind_of
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.consumers.bulk import ReplaySource, fold_range
-from crew_journal.consumers.catchup import keep_up
-from crew_journal.consumers.discovery import discover_projections, discover_reactors
-from crew_journal.consumers.feed import LiveFeed
-from crew_journal.consumers.host import Host
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.opening import open_views
-from crew_journal.consumers.prepare import Parked
+from crew_journal.consumers.discovery import discover_reactors
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.consumers.rebuild import rebuild, verify
-from crew_journal.consumers.replay import replay
-from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
-from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES, Settings
-from crew_journal.services.data_dir import announce, lock, node_id
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.data_dir import announce, lock
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
-from crew_journal.services.journal.deadletters import DeadLetters
 from crew_journal.services.journal.nats_binary import find_nats_server
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stream_watch import StreamWatch
@@ -58,7 +45,7 @@ from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.node_status import Node, NodeParts
-from crew_journal.services.operations import OperationParts, Operations, Progress
+from crew_journal.services.operations import OperationParts, Operations
 from crew_journal.services.query.graph import GraphQueries
 from crew_journal.services.query.journal_queries import JournalQueries
 from crew_journal.services.query.live_tail import LiveTail
@@ -71,8 +58,8 @@ from crew_journal.services.runtime.figures import broker_figures, fillings, mapp
 from crew_journal.services.runtime.filling import Filling
 from crew_journal.services.runtime.memory import start_memory
 from crew_journal.services.runtime.static_table import StaticTable
+from crew_journal.services.runtime.views import NodeViews
 
-VIEWS_FILE: Final = "views.duckdb"
 _PRIVATE: Final = 0o700
 
 log = structlog.get_logger(__name__)
@@ -168,38 +155,18 @@ class Runtime:
         await writer.open()
         stack.push_async_callback(writer.close)
 
-        store, aside = await asyncio.to_thread(
-            open_views, data_dir / VIEWS_FILE, memory_mb=settings.duckdb_memory_mb, last_seq=streams.last_seq
+        views = await NodeViews.start(
+            stack,
+            data_dir,
+            client,
+            writer,
+            last_seq=streams.last_seq,
+            memory_mb=settings.duckdb_memory_mb,
+            clock=utc_now,
+            say=self._say,
         )
-        if aside is not None:
-            self._say(f"views: of another stream, which went to {aside.seq}; built anew, kept as {aside.path.name}")
-        stack.callback(store.close)
-        desks: list[DeadLetters] = []
-
-        async def park(parked: Parked) -> None:
-            await desks[0].park(parked.projection, parked.version, parked.message, parked.reason)
-
-        host = Host(store, discover_projections(), park=park)
-        journal = Journal(writer, host.identities, clock=utc_now)
-        desks.append(DeadLetters(writer, journal, host.identities))
-        await host.open()
-        stack.push_async_callback(host.close)
-        source = self._source(client)
-        if streams.last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES:
-            self._say(f"views: folding {streams.last_seq - host.checkpoint} messages")
-        await fold_range(host, source, streams.last_seq)
-        keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
-        stack.push_async_callback(end_task, keeping_up)
-
-        feed = LiveFeed(
-            *self._nats,
-            handler=host.fold,
-            start_seq=host.checkpoint + 1,
-            durable=f"views-{node_id(data_dir)}",
-            catch_up=partial(fold_range, host, self._source(client, BATCH_MESSAGES)),
-        )
-        await feed.start()
-        stack.push_async_callback(feed.stop)
+        store, host, journal = views.store, views.host, views.journal
+        feed = await views.follow(stack, data_dir, client, self._nats)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client)
@@ -290,7 +257,7 @@ class Runtime:
             ),
             clock=utc_now,
         )
-        operations = Operations(self._operation_parts(host, source, store, embedding, desks[0]))
+        operations = Operations(self._operation_parts(views, embedding))
         app = create_app(
             AppServices(
                 journal=journal,
@@ -350,12 +317,6 @@ class Runtime:
         self._stack.push_async_callback(client.close)
         return client
 
-    def _source(self, client: Connection, batch: int = REPLAY_BATCH_MESSAGES) -> ReplaySource:
-        def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
-            return replay(client, first_seq, last_seq, batch=batch)
-
-        return read
-
     async def _start_reactors(self, context: ReactorContext) -> None:
         for name, create in discover_reactors().items():
             if name == EmbedReactor.name:
@@ -368,29 +329,13 @@ class Runtime:
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
 
-    def _operation_parts(
-        self,
-        host: Host,
-        source: ReplaySource,
-        store: ViewStore,
-        embedding: Embedding,
-        desk: DeadLetters,
-    ) -> OperationParts:
-        memory_mb = self._settings.duckdb_memory_mb
-
-        async def rebuild_views(names: Sequence[str] | None, progress: Progress) -> Mapping[str, Any]:
-            return mapping(await rebuild(host, source, memory_mb=memory_mb, names=names, progress=progress))
-
-        async def verify_views(progress: Progress) -> Mapping[str, Any]:
-            results = await verify(host, source, memory_mb=memory_mb, progress=progress)
-            return {"equal": all(result.equal for result in results), "projections": results}
-
+    def _operation_parts(self, views: NodeViews, embedding: Embedding) -> OperationParts:
         url, user, password = self._nats
         return OperationParts(
-            views=store,
-            rebuild=rebuild_views,
-            verify=verify_views,
-            desk=desk,
+            views=views.store,
+            rebuild=views.rebuild,
+            verify=views.verify,
+            desk=views.desk,
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )

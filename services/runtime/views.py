@@ -1,0 +1,140 @@
+"""A node's views: opened, brought up to the stream's end, kept there by the live feed, and rebuilt or verified on demand.
+
+Invariant: when ``start`` returns, everything that the stream held is folded; what follows is folded in order, and what
+cannot be folded is parked, not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+from crew_journal.consumers.bulk import ReplaySource, fold_range
+from crew_journal.consumers.catchup import keep_up
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.feed import LiveFeed
+from crew_journal.consumers.host import Host
+from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.opening import open_views
+from crew_journal.consumers.prepare import Parked
+from crew_journal.consumers.rebuild import rebuild, verify
+from crew_journal.consumers.replay import replay
+from crew_journal.consumers.store import ViewStore
+from crew_journal.schemas.endings import end_task
+from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
+from crew_journal.services.data_dir import node_id
+from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.connection import Connection
+from crew_journal.services.journal.deadletters import DeadLetters
+from crew_journal.services.journal.writer import Writer
+from crew_journal.services.operations import Progress
+from crew_journal.services.runtime.figures import mapping
+
+VIEWS_FILE: Final = "views.duckdb"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeViews:
+    """What ``start`` opened; closed by its stack.
+
+    Attributes:
+        store: The views, for reading.
+        host: Folds into them.
+        journal: Appends, knowing which ids were folded.
+        desk: Where what cannot be folded is kept.
+        source: Reads the stream for folds of many messages at once.
+        memory_mb: Memory of DuckDB, for rebuilds too.
+    """
+
+    store: ViewStore
+    host: Host
+    journal: Journal
+    desk: DeadLetters
+    source: ReplaySource
+    memory_mb: int
+
+    @classmethod
+    async def start(
+        cls,
+        stack: AsyncExitStack,
+        data_dir: Path,
+        client: Connection,
+        writer: Writer,
+        *,
+        last_seq: int,
+        memory_mb: int,
+        clock: Callable[[], datetime],
+        say: Callable[[str], None],
+    ) -> Self:
+        """Open the views and fold what they lack.
+
+        Args:
+            stack: Closes what is opened, in reverse order.
+            data_dir: Holds the views.
+            client: Reads the stream.
+            writer: Appends to it.
+            last_seq: Where the stream ends now.
+            memory_mb: Memory of DuckDB.
+            clock: The time now, UTC.
+            say: Told, in a line each, what takes long or is unusual.
+        """
+        store, aside = await asyncio.to_thread(
+            open_views, data_dir / VIEWS_FILE, memory_mb=memory_mb, last_seq=last_seq
+        )
+        if aside is not None:
+            say(f"views: of another stream, which went to {aside.seq}; built anew, kept as {aside.path.name}")
+        stack.callback(store.close)
+        desks: list[DeadLetters] = []
+
+        async def park(parked: Parked) -> None:
+            await desks[0].park(parked.projection, parked.version, parked.message, parked.reason)
+
+        host = Host(store, discover_projections(), park=park)
+        journal = Journal(writer, host.identities, clock=clock)
+        desks.append(DeadLetters(writer, journal, host.identities))
+        await host.open()
+        stack.push_async_callback(host.close)
+        source = _source(client, REPLAY_BATCH_MESSAGES)
+        if last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES:
+            say(f"views: folding {last_seq - host.checkpoint} messages")
+        await fold_range(host, source, last_seq)
+        keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
+        stack.push_async_callback(end_task, keeping_up)
+        return cls(store, host, journal, desks[0], source, memory_mb)
+
+    async def follow(
+        self, stack: AsyncExitStack, data_dir: Path, client: Connection, nats: tuple[str, str | None, str | None]
+    ) -> LiveFeed:
+        """Fold what comes from here on; the feed has a connection of its own to ``nats`` (URL, user, password)."""
+        feed = LiveFeed(
+            *nats,
+            handler=self.host.fold,
+            start_seq=self.host.checkpoint + 1,
+            durable=f"views-{node_id(data_dir)}",
+            catch_up=partial(fold_range, self.host, _source(client, BATCH_MESSAGES)),
+        )
+        await feed.start()
+        stack.push_async_callback(feed.stop)
+        return feed
+
+    async def rebuild(self, names: Sequence[str] | None, progress: Progress) -> Mapping[str, Any]:
+        """Build views anew from the stream, all if ``names`` is None, and put them in place of the old ones."""
+        return mapping(await rebuild(self.host, self.source, memory_mb=self.memory_mb, names=names, progress=progress))
+
+    async def verify(self, progress: Progress) -> Mapping[str, Any]:
+        """Build views anew beside the live ones and compare the two."""
+        results = await verify(self.host, self.source, memory_mb=self.memory_mb, progress=progress)
+        return {"equal": all(result.equal for result in results), "projections": results}
+
+
+def _source(client: Connection, batch: int) -> ReplaySource:
+    def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
+        return replay(client, first_seq, last_seq, batch=batch)
+
+    return read

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 from pydantic import ValidationError
 
-from crew_journal.schemas.entry import ActorType, Severity
+from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
-from crew_journal.schemas.events.control import ControlPayload, TokenCreated, TokenRevoked
+from crew_journal.schemas.events.control import TokenCreated, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
@@ -31,6 +31,7 @@ from crew_journal.services.journal.owner_token import (
     mint_token,
     token_hash,
 )
+from crew_journal.services.journal.recorder import Recorder
 
 __all__ = ["NewToken", "TokenInfo", "TokenRegistry", "ensure_owner_token"]
 
@@ -39,33 +40,6 @@ TOKENS_PROJECTION: Final = "tokens"
 _TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
 
 log = structlog.get_logger(__name__)
-
-
-class Recorder(Protocol):
-    """What is needed of the journal: to record a control entry."""
-
-    async def record(
-        self,
-        workspace_id: str,
-        payload: ControlPayload,
-        *,
-        summary: str,
-        entry_id: str | None = None,
-        actor_type: ActorType = ActorType.SYSTEM,
-        actor_id: str | None = None,
-        severity: Severity = Severity.INFO,
-    ) -> Recorded:
-        """Record it; returns after the ack."""
-        ...
-
-
-class Recorded(Protocol):
-    """A recorded entry."""
-
-    @property
-    def seq(self) -> int:
-        """Its stream sequence."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

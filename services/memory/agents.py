@@ -18,7 +18,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import AGENTS, AGENTS_PROJECTION
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 
 _AGENT: Final = (
     f"SELECT crew_id, memory_walk_depth, settings, seq FROM {AGENTS} WHERE workspace_id = ? AND agent_id = ?"

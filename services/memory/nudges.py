@@ -44,7 +44,7 @@ from crew_journal.schemas.views import (
     NUDGES_PROJECTION,
     WORKSPACE_SETTINGS,
 )
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 
 _ID_NAME: Final = "nudge"
 _ID_VERSION: Final = 1

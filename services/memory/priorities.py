@@ -20,7 +20,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 
 ATTEMPTS: Final = 5
 """Changes of one entry that another node may make between our look and our word before we give up."""

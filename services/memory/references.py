@@ -26,7 +26,7 @@ from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
 from crew_journal.schemas.events.control import MemoryReferenced, ReferencedEntry
 from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.schemas.principal import Principal
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.memory.shares import Asker, Shares
 from crew_journal.services.query.recall import Answered
 

@@ -23,7 +23,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.schemas.views import EMBEDDINGS, ENTRIES
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.memory.sweep_now import publish_tick
 
 _MODELS: Final = f"""SELECT model FROM embeddings_active WHERE workspace_id IN ($workspace, '{SYSTEM_WORKSPACE}')

@@ -7,7 +7,7 @@ relation is recorded as a control entry and becomes an edge by the fold alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from crew_journal.schemas.rules.relations import SIMILAR, Authority, RelationSta
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import ENTRIES, RELATIONS, RELATIONS_PROJECTION
 from crew_journal.services.journal.append import Appended
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.query.journal_queries import JournalQueries
 
 _EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}
@@ -46,6 +46,10 @@ class _Ends:
     dst_entry_id: str
     dst_seq: int
     crew_id: str | None
+
+    def edge(self, relation: str) -> list[str]:
+        """What names the edge between them."""
+        return [self.workspace_id, relation, self.src_entry_id, self.dst_entry_id]
 
 
 class Relations:
@@ -79,10 +83,7 @@ class Relations:
             )
         ends = await self._ends(principal, entry_id, asked)
         if not principal.role.administers:
-            key = [ends.workspace_id, asked.relation, ends.src_entry_id, ends.dst_entry_id]
-            if asked.min_seq:
-                await self._views.wait_for(asked.min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
-            known = await asyncio.to_thread(self._views.rows, _EDGE, key)
+            known = await self._known(ends.edge(asked.relation), asked.min_seq)
             if known and known[0][3] == Authority.OPERATOR:
                 raise NotAllowed(
                     "an OWNER or ADMIN has said how these two relate; that outweighs it",
@@ -109,17 +110,15 @@ class Relations:
             InvalidQuery: If both entries are one.
         """
         ends = await self._ends(principal, entry_id, asked)
-        key = [ends.workspace_id, asked.relation, ends.src_entry_id, ends.dst_entry_id]
-        if asked.min_seq:
-            await self._views.wait_for(asked.min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
-        rows = await asyncio.to_thread(self._views.rows, _EDGE, key)
+        edge = ends.edge(asked.relation)
+        rows = await self._known(edge, asked.min_seq)
         if not rows or rows[0][0] == RelationState.RETRACTED:
             raise NotFound(
                 f"no relation {asked.relation} between these two entries",
                 hint="see the graph of the entry; pass min_seq for one that was just asserted",
             )
         state, weight, created_ms, _ = rows[0]
-        own = state == RelationState.ASSERTED and await self._is_its_word(principal, key, created_ms)
+        own = state == RelationState.ASSERTED and await self._is_its_word(principal, edge, created_ms)
         if not principal.role.administers and not own:
             raise NotAllowed(
                 "only who asserted a relation, and nobody else, an ADMIN or an OWNER may retract it",
@@ -152,12 +151,18 @@ class Relations:
         crew_id = crews[0]["crew_id"] if crews[0]["crew_id"] == crews[1]["crew_id"] else None
         return _Ends(workspace_id, one.id, one.seq, other.id, other.seq, crew_id)
 
-    async def _is_its_word(self, principal: Principal, key: list[str], created_ms: int) -> bool:
+    async def _known(self, edge: list[str], min_seq: int | None) -> Sequence[tuple[Any, ...]]:
+        """The edge's row, if there is one, in views that have passed ``min_seq``."""
+        if min_seq:
+            await self._views.wait_for(min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
+        return await asyncio.to_thread(self._views.rows, _EDGE, edge)
+
+    async def _is_its_word(self, principal: Principal, edge: list[str], created_ms: int) -> bool:
         """Whether the relation rests on the asker's word alone.
 
         Saying again what another said, or what a reactor had found, must not give the right to take it back.
         """
-        rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, key)
+        rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, edge)
         return rows == [(_actor_type(principal).value, _actor(principal), created_ms)]
 
     async def _record(self, principal: Principal, ends: _Ends, said: ControlPayload, what: str) -> Appended:

@@ -17,7 +17,7 @@ import structlog
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.events.control import MemorySearched
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.query.recall import Answered
 
 EVERY_S: Final = 1.0

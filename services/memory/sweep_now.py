@@ -24,7 +24,7 @@ from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.schemas.views import ENTRIES
 from crew_journal.services.journal.append import Appended
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 
 WAIT_S: Final = 25.0
 """Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""

@@ -38,7 +38,7 @@ from crew_journal.schemas.views import (
     SWEEPS_PROJECTION,
 )
 from crew_journal.services.journal.append import Appended
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 
 POLL_S: Final = 30.0
 """Seconds between looks at the clock; a night's sweep need not start on the second."""

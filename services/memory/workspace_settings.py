@@ -18,7 +18,7 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.nudges import COST_DEFAULT_USD
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import NUDGES_PROJECTION, WORKSPACE_SETTINGS
-from crew_journal.services.memory.recorder import Recorder
+from crew_journal.services.journal.recorder import Recorder
 
 _SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 

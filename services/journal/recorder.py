@@ -1,4 +1,4 @@
-"""What the use-cases of memory need of the journal: to record a decision.
+"""What most use-cases need of the journal: to record a decision.
 
 Invariant: they publish control entries only, through this port, so each can be tested without a broker.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from crew_journal.schemas.entry import ActorType
+from crew_journal.schemas.entry import ActorType, Severity
 from crew_journal.schemas.events.control import ControlPayload
 from crew_journal.services.journal.append import Appended
 
 
 class Recorder(Protocol):
-    """``services.journal.append.Journal``, as far as decisions are recorded."""
+    """``append.Journal``, as far as decisions are recorded."""
 
     async def record(
         self,
@@ -24,6 +24,7 @@ class Recorder(Protocol):
         entry_id: str | None = None,
         actor_type: ActorType = ActorType.SYSTEM,
         actor_id: str | None = None,
+        severity: Severity = Severity.INFO,
         crew_id: str | None = None,
         agent_id: str | None = None,
     ) -> Appended:

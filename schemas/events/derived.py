@@ -13,7 +13,7 @@ from typing import Final
 
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.events.envelope import LinkDerived, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.ids import derived_id, is_id, message_id
 from crew_journal.schemas.subjects import DerivedKind, derived_subject
 from crew_journal.schemas.timestamps import format_ms, parse_ts, to_ms
@@ -33,23 +33,36 @@ class OutgoingMessage:
     headers: dict[str, str]
 
 
-def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
-    """The message of a vector fact; ``seq`` and ``published_ms`` are the broker's to give.
+def embedded_fact_id(event: VectorDerived | TokenBitsDerived, what: str, version: int, generation: int) -> str:
+    """The id of what a model made of an entry.
 
-    Its id follows from workspace, entry id, entry sequence and model. The sequence belongs to it because an id may
-    stand in the stream twice (a late repeat, with other content perhaps): within the dedupe window the fact of the
-    repeat would else suppress the fact of the first, which is the one that counts. A tombstone is another fact than
-    a vector.
+    It follows from workspace, entry id and entry sequence. The sequence belongs to it because an id may stand in the
+    stream twice (a late repeat, with other content perhaps): within the dedupe window the fact of the repeat would else
+    suppress the fact of the first, which is the one that counts.
 
     Args:
         event: The fact.
-        version: Version of the reactor, part of the deterministic id.
+        what: The model, and which of its facts.
+        version: Version of the reactor.
         generation: Sequence of the model's last drop, 0 if it was never dropped: what is filled anew are other facts, or
             the broker would take those that follow soon for repeats of the former ones.
     """
     cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
+    return derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
+
+
+def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
+    """The message of a vector fact; ``seq`` and ``published_ms`` are the broker's to give.
+
+    A tombstone is another fact than a vector.
+
+    Args:
+        event: The fact.
+        version: Version of the reactor, part of the deterministic id.
+        generation: As in ``embedded_fact_id``.
+    """
     what = event.model if event.dim else f"{event.model}/tombstone"
-    fact_id = derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
+    fact_id = embedded_fact_id(event, what, version, generation)
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,

@@ -11,9 +11,9 @@ from typing import Final
 
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.derived import OutgoingMessage, embedded_fact_id
 from crew_journal.schemas.events.envelope import TokenBitsDerived
-from crew_journal.schemas.ids import derived_id, is_id, message_id
+from crew_journal.schemas.ids import is_id, message_id
 from crew_journal.schemas.subjects import DerivedKind, derived_subject
 
 WORD_BITS: Final = 64
@@ -29,11 +29,9 @@ def encode_token_bits(event: TokenBitsDerived, version: int, generation: int = 0
     Args:
         event: The fact.
         version: Version of the reactor, part of the deterministic id.
-        generation: As in ``encode_vector``: facts filled anew after the model was dropped are others.
+        generation: As in ``embedded_fact_id``.
     """
-    cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
-    what = f"{event.model}/token_bits/{event.quantiser}"
-    fact_id = derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
+    fact_id = embedded_fact_id(event, f"{event.model}/token_bits/{event.quantiser}", version, generation)
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,

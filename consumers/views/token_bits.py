@@ -12,12 +12,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.model_decisions import MODEL_DECISIONS, model_decision
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, name_key
-from crew_journal.schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION
+from crew_journal.schemas.ids import name_key
+from crew_journal.schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION, ModelState
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {TOKEN_BITS} (
     key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,
@@ -46,7 +45,7 @@ class TokenBitsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's facts; forget those of models dropped in it."""
-        decisions = [event for kind in _DECISIONS for event in batch.control(kind)]
+        decisions = [event for kind in MODEL_DECISIONS for event in batch.control(kind)]
         if not batch.token_bits and not decisions:
             return
         dropped = {str(model) for (model,) in tx.rows(f"SELECT model FROM {_DROPPED}")}
@@ -57,8 +56,11 @@ class TokenBitsProjection:
                 if event.model not in dropped:
                     facts.append(event)
                 continue
-            model, drops = _decided(event)
-            if drops and model is not None and model not in dropped:
+            decision = model_decision(event)
+            if decision is None:
+                continue
+            model, drops = decision.model, decision.state is ModelState.DROPPED
+            if drops and model not in dropped:
                 tx.execute(f"INSERT INTO {_DROPPED} VALUES (?)", [model])
                 tx.execute(f"DELETE FROM {TOKEN_BITS} WHERE model = ?", [model])
                 facts = [fact for fact in facts if fact.model != model]
@@ -98,24 +100,6 @@ class TokenBitsProjection:
             columns[column] = np.fromiter((getattr(fact, column) for fact in kept), dtype, n)
         columns["key"] = np.fromiter(keys.values(), np.uint64, n)
         tx.insert(TOKEN_BITS, columns)
-
-
-_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
-
-
-def _decided(event: EntryRecorded) -> tuple[str | None, bool]:
-    """The model a control entry decides about, and whether it drops it; None where its word does not count.
-
-    Models are added and dropped by the system workspace alone, activated anywhere.
-    """
-    kind = event.entry.entry_type
-    if kind == EmbeddingsActivated.ENTRY_TYPE:
-        return payload_of(event, EmbeddingsActivated).model, False
-    if event.workspace_id != SYSTEM_WORKSPACE:
-        return None, False
-    if kind == EmbeddingsAdded.ENTRY_TYPE:
-        return payload_of(event, EmbeddingsAdded).model, False
-    return payload_of(event, EmbeddingsDropped).model, True
 
 
 PROJECTION = TokenBitsProjection

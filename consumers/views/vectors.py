@@ -14,16 +14,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from crew_journal.consumers.model_decisions import MODEL_DECISIONS, model_decision
 from crew_journal.consumers.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import (
-    EmbeddingsActivated,
-    EmbeddingsAdded,
-    EmbeddingsDropped,
-    ReindexRequested,
-)
+from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, name_key
+from crew_journal.schemas.ids import name_key
 from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
@@ -119,12 +115,7 @@ class VectorsProjection:
         tx.insert(EMBEDDINGS, columns)
 
 
-_DECISIONS: Final = (
-    EmbeddingsAdded.ENTRY_TYPE,
-    EmbeddingsActivated.ENTRY_TYPE,
-    EmbeddingsDropped.ENTRY_TYPE,
-    ReindexRequested.ENTRY_TYPE,
-)
+_DECISIONS: Final = (*MODEL_DECISIONS, ReindexRequested.ENTRY_TYPE)
 
 
 class _Models:
@@ -145,28 +136,18 @@ class _Models:
         return known is not None and known[1] == ModelState.DROPPED
 
     def decide(self, event: EntryRecorded) -> str | None:
-        """Take in one decision; returns the model whose vectors it takes away, if it does.
-
-        A model is added and dropped for all workspaces, so only the system workspace's word counts.
-        """
-        kind = event.entry.entry_type
-        if kind == EmbeddingsActivated.ENTRY_TYPE:
-            active = payload_of(event, EmbeddingsActivated)
-            known = self._rows.get(active.model)
-            if known is None or known[1] == ModelState.DROPPED:
-                self._put(active.model, active.embedder, ModelState.ACTIVATED, known[2] if known else 0, event.seq)
+        """Take in one decision; returns the model whose vectors it takes away, if it does."""
+        decision = model_decision(event)
+        if decision is None:
             return None
-        if event.workspace_id != SYSTEM_WORKSPACE:
-            return None
-        if kind == EmbeddingsAdded.ENTRY_TYPE:
-            added = payload_of(event, EmbeddingsAdded)
-            known = self._rows.get(added.model)
-            self._put(added.model, added.embedder, ModelState.ADDED, known[2] if known else 0, event.seq)
-            return None
-        dropped = payload_of(event, EmbeddingsDropped)
-        known = self._rows.get(dropped.model)
-        self._put(dropped.model, known[0] if known else "none", ModelState.DROPPED, event.seq, event.seq)
-        return dropped.model
+        model, state = decision.model, decision.state
+        embedder, former, dropped_seq = self._rows.get(model, ("none", ModelState.DROPPED, 0))
+        if state is ModelState.DROPPED:
+            self._put(model, embedder, state, event.seq, event.seq)
+            return model
+        if decision.embedder is not None and (state is ModelState.ADDED or former == ModelState.DROPPED):
+            self._put(model, decision.embedder, state, dropped_seq, event.seq)
+        return None
 
     def _put(self, model: str, embedder: str, state: ModelState, dropped_seq: int, seq: int) -> None:
         self._rows[model] = (embedder, state.value, dropped_seq)

@@ -81,7 +81,7 @@ class Question(NamedTuple):
         asks_number: For a number.
         first_person: It speaks in the first person.
         asks_assistant: For what the assistant said or did (and is no request to do something now).
-        days: The intervals it names with a year.
+        days: The intervals it names: those with a year, and if the day it was asked on is known, relative ones.
     """
 
     asks_when: bool
@@ -91,8 +91,14 @@ class Question(NamedTuple):
     days: tuple[Days, ...]
 
 
-def question_of(query: str) -> Question:
-    """What a query asks for, by the patterns of its language."""
+def question_of(query: str, own_day: int | None = None) -> Question:
+    """What a query asks for, by the patterns of its language.
+
+    Args:
+        query: The text.
+        own_day: The day it was asked on, days since 1970-01-01 (UTC), from which "last week" counts as it does in an
+            entry said that day; None if it is not known, and only dates with a year count.
+    """
     folded = fold(query)
     words = tokens_of(query)
     language = language_of(words)
@@ -102,5 +108,5 @@ def question_of(query: str) -> Question:
         asks_number=language.asks_number.search(folded) is not None,
         first_person=not language.first_person.isdisjoint(words),
         asks_assistant=said and language.asks_assistant_not.search(folded) is None,
-        days=tuple(explicit_days(folded, language)),
+        days=tuple(explicit_days(folded, language) if own_day is None else days_named(folded, own_day, language)),
     )

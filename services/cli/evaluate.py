@@ -59,7 +59,8 @@ def evaluate(
     --vectors 0.1 --seeds 3 only a share of the entries is embedded, drawn anew three times, and figures are means.
 
     Imports DIR/journal.jsonl into a scratch journal, waits for its vectors, and asks each question of
-    DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent.
+    DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent. Relative dates
+    in it ("last week") count from its "asked_at", and name no day without.
     """
     from crew_journal.services.cli.connection import Where, embedder_kind, target
     from crew_journal.services.cli.output import emit

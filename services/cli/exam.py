@@ -42,6 +42,8 @@ class Question:
         category: Its kind.
         query: The text.
         relevant_ids: Entries that answer it.
+        asked_at: When it is asked, for "last week" (RFC 3339); "unknown" if it does not say, so that figures are the
+            same whenever they are measured.
     """
 
     qid: str
@@ -50,6 +52,7 @@ class Question:
     category: str
     query: str
     relevant_ids: tuple[str, ...]
+    asked_at: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
     Raises:
         typer.BadParameter: At a line that is no question, and if there is none.
     """
+    from crew_journal.schemas.timestamps import format_ts, parse_ts
+
     home = _workspaces(directory / ENTRIES_FILE)
     questions = []
     with (directory / QUERIES_FILE).open(encoding="utf-8") as file:
@@ -92,6 +97,7 @@ def read_questions(directory: Path, workspace: str | None = None) -> list[Questi
                         str(said.get("category") or "all"),
                         str(said["query"]),
                         tuple(str(name) for name in said["relevant_ids"]),
+                        format_ts(parse_ts(said["asked_at"])) if said.get("asked_at") else "unknown",
                     )
                 )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -135,6 +141,7 @@ async def ask_all(
                         agent_id=question.agent_id,
                         recipe=recipe,
                         workspace_id=question.workspace_id,
+                        asked_at=question.asked_at,
                     )
                 )
                 return [str(hit["entry_id"]) for hit in answer["hits"]]

@@ -29,7 +29,13 @@ def no_table() -> Words | None:
 
 
 def query_of(
-    text: str, analyzer: Analyzer, vector: Vectors | None, tokens: TokenBits | None, table: Words | None
+    text: str,
+    analyzer: Analyzer,
+    vector: Vectors | None,
+    tokens: TokenBits | None,
+    table: Words | None,
+    *,
+    day: int | None = None,
 ) -> Query:
     """The query.
 
@@ -39,6 +45,7 @@ def query_of(
         vector: (d,) float32, L2-normalised; None if there is none.
         tokens: Its tokens in context, of the vector's model; None if there are none.
         table: The static table, None if it is not installed.
+        day: The day it is asked on, days since 1970-01-01 (UTC); None if relative dates are to name no day.
     """
     words = tokens_of(text)
     keys = analyzer.keys_of(words)
@@ -48,7 +55,7 @@ def query_of(
     late = LateQuery(
         np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)
     )
-    return Query(text, terms, vector, late)
+    return Query(text, terms, vector, late, day)
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

@@ -40,12 +40,16 @@ OUTSIDE: float = -1.0
 
 @dataclass(frozen=True, slots=True)
 class AskedOf:
-    """The query: its text, what late interaction compares (None if nothing), the idf of its terms, the rows in scope."""
+    """The query: its text, what late interaction compares (None if nothing), the idf of its terms, the rows in scope.
+
+    ``day``: the day it was asked on, days since 1970-01-01; None if it is not known.
+    """
 
     text: str
     late: LateQuery | None
     idf: Mapping[int, float]
     size: int
+    day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,23 +217,23 @@ def _turn_shares(
         "first_person": np.where(flags & FIRST_PERSON, weights.first_person, 0.0),
         "question": np.where((flags & QUESTION).astype(bool) & short, weights.question, 0.0),
     }
-    return shares | _asked_shares(index, scoped, asked.text, docs, flags, weights)
+    return shares | _asked_shares(index, scoped, asked, docs, flags, weights)
 
 
 def _asked_shares(
     index: HotIndex,
     scoped: ScopedDocuments,
-    text: str,
+    asked: AskedOf,
     docs: Docs,
     flags: npt.NDArray[np.uint8],
     weights: ConversationWeights,
 ) -> dict[str, Floats]:
     """What a turn gets for being what the query asks for; only what the query asks at all."""
     documents = index.documents
-    question = question_of(text)
+    question = question_of(asked.text, asked.day)
     by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
     shares: dict[str, Floats] = {}
-    speaker = index.names.named(text, scoped.speakers)
+    speaker = index.names.named(asked.text, scoped.speakers)
     if speaker is not None:
         shares["speaker"] = np.where((documents.actor[docs] == speaker) & by_user, weights.speaker, 0.0)
     if question.asks_assistant:

@@ -85,7 +85,7 @@ class RecallService:
         embedder: What runs a model here, None if nothing does.
         analyzer: Turns the query into terms, as the full-text fold does.
         budget_bytes: Memory for the hot indexes.
-        clock: The time now, for ages.
+        clock: The time now, for ages and for relative dates in a query.
         embed_timeout_s: Seconds to wait for a query's vector.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         observers: Told of every answer.
@@ -182,14 +182,16 @@ class RecallService:
         recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         vector = _vector_for(index, embedded)
         tokens = embedded.tokens if embedded is not None and vector is not None else None
-        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table())
+        now = self._clock()
+        day = request.asked_day(now)
+        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
         found = search(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
         walked = _neighbours(index, scope, request, found)
         view_seq = index.seq
         every: list[Found | Walked] = [*found, *walked]
         live = _live_priorities(index, every)
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
-        now_ms = to_ms(self._clock())
+        now_ms = to_ms(now)
         ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
         hits = [
             _hit(seq, ts_ms, record, hit, now_ms, via, priority)

@@ -6,6 +6,7 @@ Invariant: frozen models; a request says nothing of itself about what may be see
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
@@ -21,10 +22,14 @@ from pydantic import (
 
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.rules.dates import DAY_MS
 from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+from crew_journal.schemas.timestamps import parse_ts, to_ms
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"
+ASKED_UNKNOWN: Final = "unknown"
+"""``asked_at`` of a query whose time nobody knows: today's date would be a wrong one."""
 Degraded = Literal["lexical-only", "no-vectors"]
 
 
@@ -60,6 +65,11 @@ class RecallRequest(BaseModel):
     )
     min_seq: StrictInt | None = Field(default=None, ge=0, description="Wait until this sequence is folded.")
     explain: StrictBool = Field(default=False, description="Show each arm's rank and score and each rule's share.")
+    asked_at: str | None = Field(
+        default=None,
+        description='The time from which "yesterday" or "last week" in the query count, RFC 3339, by its day in UTC; now '
+        'if absent. "unknown": they name no day.',
+    )
     workspace_id: WorkspaceId | None = Field(default=None, description="For tokens of all workspaces.")
 
     @model_validator(mode="before")
@@ -77,6 +87,13 @@ class RecallRequest(BaseModel):
             raise ValueError("must not be blank")
         return query
 
+    @field_validator("asked_at")
+    @classmethod
+    def _is_a_time(cls, asked_at: str | None) -> str | None:
+        if asked_at is not None and asked_at != ASKED_UNKNOWN:
+            parse_ts(asked_at)
+        return asked_at
+
     @field_validator("scope", "agent_id", "crew_id", "recipe", "workspace_id", mode="before")
     @classmethod
     def _empty_is_absent(cls, value: Any) -> Any:
@@ -86,6 +103,12 @@ class RecallRequest(BaseModel):
     def hits_wanted(self) -> int:
         """``k``, or 5 if it is outside 1 to 50."""
         return self.k if 1 <= self.k <= RECALL_K_MAX else RECALL_K_DEFAULT
+
+    def asked_day(self, now: datetime) -> int | None:
+        """The day it is asked on, days since 1970-01-01 (UTC); None if that is not known."""
+        if self.asked_at == ASKED_UNKNOWN:
+            return None
+        return to_ms(now if self.asked_at is None else parse_ts(self.asked_at)) // DAY_MS
 
 
 _R = TypeVar("_R", bound=BaseModel)

@@ -44,12 +44,14 @@ class Query:
         terms: Its term keys (``Analyzer.terms``).
         vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
         late: What late interaction compares; None if it takes no part.
+        day: The day it is asked on, days since 1970-01-01 (UTC), for "last week"; None if it is not known.
     """
 
     text: str
     terms: Sequence[int]
     vector: Vectors | None
     late: LateQuery | None = None
+    day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def search(
     found = _candidates(docs, lexical, dense)
     if beside is not None:
         seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, found.vectors.weighted)
-        question = AskedOf(query.text, query.late, lexical.idf, scoped.size)
+        question = AskedOf(query.text, query.late, lexical.idf, scoped.size, query.day)
         shares = conversation_shares(index, scoped, question, seen, beside, recipe)
     elif recipe.fusion is Fusion.Z_SCORE:
         shares = _z_shares(found, recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from support.strategies import journals
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.errors import NotAllowed, ViewsBehind
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
+from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.query.hot_cache import HotCache
 from crew_journal.services.query.hot_load import load
 from crew_journal.services.query.query_embedding import QueryEmbedder
 from crew_journal.services.query.recipes import RECIPES
+from crew_journal.services.query.requests import parse_recall
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
 from crew_journal.services.query.token_store import TokenStore
@@ -65,6 +68,30 @@ async def test_commits_after_the_first_query_are_found_at_once(tmp_path):
             answer = await at_work.recall(min_seq=seq, k=1)
             assert [hit.entry_id for hit in answer.hits] == [f"e{n}"]
             assert answer.view_seq == seq
+
+
+async def test_relative_dates_of_a_query_count_from_now_or_from_when_it_says_it_was_asked(tmp_path):
+    """The service's now is the entry's day: today for "today", yesterday for who asked a day later."""
+
+    async def days(query, **fields):
+        answer = await at_work.recall(query=query, recipe="conversational", explain=True, **fields)
+        return [hit.explain.shares.get("day") for hit in answer.hits]
+
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1", entry_type="peer.conversation", summary="the parser is slow"))
+        today = datetime.fromtimestamp(EPOCH_MS / 1000, UTC)
+        assert await days("parser today") == [1.5]
+        assert await days("parser tomorrow") == [0.0]
+        later = format_ts(today + timedelta(days=1))
+        assert await days("parser yesterday", asked_at=later) == [1.5]
+        assert await days("parser tomorrow", asked_at=later) == [0.0]
+        assert await days("parser today", asked_at="unknown") == [None]
+
+
+@pytest.mark.parametrize("asked_at", ["last week", "2026-11-21T10:00:00", "2026-02-30T10:00:00Z"])
+def test_a_time_that_is_none_is_refused_by_name(asked_at):
+    with pytest.raises(InvalidQuery, match="asked_at: "):
+        parse_recall({"query": "parser today", "asked_at": asked_at})
 
 
 async def test_a_query_during_commits_misses_nothing(tmp_path):

@@ -52,6 +52,14 @@ def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
         read_questions(folder(tmp_path, line))
 
 
+def test_a_question_may_say_when_it_is_asked_and_else_nobody_knows(tmp_path: Path) -> None:
+    """Figures must not depend on the day they are measured."""
+    found = read_questions(folder(tmp_path, ASKED, {**ASKED, "asked_at": "2023-05-10T01:00:00+02:00"}))
+    assert [one.asked_at for one in found] == ["unknown", "2023-05-09T23:00:00.000Z"]
+    with pytest.raises(typer.BadParameter, match="line 1 is no question: not an RFC 3339 time"):
+        read_questions(folder(tmp_path, {**ASKED, "asked_at": "yesterday"}))
+
+
 @pytest.mark.parametrize("text", ["", "\n \n"])
 def test_a_file_without_questions_is_wrong_usage_and_named(tmp_path: Path, text: str) -> None:
     """It measured nothing and exited 0."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, token_fact, vector_fact
 
 from crew_journal.schemas.ports import TokenBits
+from crew_journal.schemas.rules.dates import days_from_civil
 from crew_journal.schemas.rules.word_pieces import pieces_of
 from crew_journal.schemas.vocabulary import SIZE
 from crew_journal.services.query.asking import query_of
@@ -23,9 +24,9 @@ TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)
 WORDS = ["deploy", "rollback", "parser", "memory", "harbour", "violin", "yesterday", "I", "two", "Maria"]
 
 
-def ask(index, text, vector=None, recipe="conversational", k=10, scope=EVERYTHING, table=TABLE, tokens=None):
+def ask(index, text, vector=None, recipe="conversational", k=10, scope=EVERYTHING, table=TABLE, tokens=None, day=None):
     known = None if vector is None else query_vector(np.array(vector, "<f4").tobytes())
-    query = query_of(text, ANALYZER, known, tokens, table)
+    query = query_of(text, ANALYZER, known, tokens, table, day=day)
     return {
         index.documents.id_of(hit.doc): hit for hit in search(index, scope, query, RECIPES[recipe], k, explain=True)
     }
@@ -65,6 +66,15 @@ def test_it_is_the_default_wherever_turns_of_conversation_are_in_scope():
 def test_a_turn_is_lifted_for_being_what_the_query_asks_for(query, share, entry):
     hits = ask(index_of(CHAT), query)
     assert hits[entry].explanation.shares[share] != 0.0
+
+
+@pytest.mark.parametrize("query", ["the violin two weeks ago", "die Geige vor zwei Wochen, violin"])
+def test_relative_dates_lift_turns_by_the_day_the_query_is_asked_on(query):
+    index = index_of(CHAT)
+    shares = ask(index, query, day=days_from_civil(2023, 5, 24))["e2"].explanation.shares
+    assert (shares["day"], shares["interval"]) == (1.5, 0.75), "said on 10 May, of the day before"
+    assert ask(index, query, day=days_from_civil(2023, 8, 24))["e2"].explanation.shares["day"] == 0.0
+    assert "day" not in ask(index, query)["e2"].explanation.shares
 
 
 def test_a_question_about_the_assistant_lifts_the_assistants_turns_and_a_request_does_not():

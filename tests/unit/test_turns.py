@@ -16,7 +16,7 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.languages import language_of, languages
-from crew_journal.schemas.rules.dates import DAY_MS
+from crew_journal.schemas.rules.dates import DAY_MS, days_from_civil
 from crew_journal.schemas.rules.text import STOP_WORDS, strings_in, tokens_of
 from crew_journal.schemas.rules.turns import (
     FIRST_PERSON,
@@ -88,6 +88,31 @@ def test_a_query_asks_for_what_it_says(query: str, asks: str) -> None:
 @pytest.mark.parametrize("query", ["Can you suggest a film?", "Kannst du mir einen Film empfehlen?", "Who sings?"])
 def test_a_request_is_no_question_about_the_assistant(query: str) -> None:
     assert not question_of(query).asks_assistant
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last"),
+    [
+        ("What did I say yesterday?", 20, 20),
+        ("Was habe ich gestern gesagt?", 20, 20),
+        ("What did I say last week?", 9, 15),
+        ("Was habe ich letzte Woche gesagt?", 9, 15),
+        ("Where did we eat two days ago?", 19, 19),
+        ("Wo waren wir vor zwei Tagen?", 19, 19),
+        ("Who called on Friday?", 20, 20),
+        ("Was ist am Freitag passiert?", 20, 20),
+    ],
+)
+def test_relative_dates_of_a_query_count_from_the_day_it_is_asked_on(query: str, first: int, last: int) -> None:
+    """By the rule of entries: Saturday, 21 November 2026."""
+    month = days_from_civil(2026, 11, 1) - 1
+    assert question_of(query, month + 21).days == ((month + first, month + last),)
+    assert question_of(query).days == (), "asked who knows when, it names no day"
+
+
+def test_a_date_with_a_year_names_the_same_day_whenever_it_is_asked() -> None:
+    asked = "What happened on 3 August 2023?"
+    assert question_of(asked, 0).days == question_of(asked, 20_000).days == question_of(asked).days != ()
 
 
 def recorded_entries() -> st.SearchStrategy[list[EntryRecorded]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import settings
 from support.nats import nats_binary, running_broker
+from support.patience import patient
 
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.nats_binary import NatsBinary
@@ -29,6 +30,13 @@ structlog.configure(  # as structlog does by itself, but tracebacks without ever
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """No test fails because a machine is slow: see ``support.patience``."""
+    with patient():
+        yield
 
 
 @pytest.fixture(scope="session")

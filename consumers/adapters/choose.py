@@ -20,7 +20,7 @@ from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.settings import EmbedderKind
 
 BOOT_PROBE_TIMEOUT_S: Final = 3.0
-"""For the first embedding at a start, connection (1 s at most) and loading of the model included: `up` is to be ready
+"""For the first embedding at a start, connection and loading of the model included: `up` is to be ready
 within 4 s, and nomic-embed-text loads from a disk in one to two."""
 
 

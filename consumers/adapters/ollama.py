@@ -28,8 +28,9 @@ from crew_journal.schemas.errors import (
 from crew_journal.schemas.rules.embed_text import cap_bytes
 from crew_journal.schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
 
-CONNECT_TIMEOUT_S: Final = 1.0
-"""An Ollama that is there accepts at once; one that is not must not hold up a start or a recall."""
+CONNECT_TIMEOUT_S: Final = 5.0
+"""An Ollama that is there accepts at once, but our own event loop may be busy for a second; one that is not there holds up
+neither a start nor a recall, which have shorter bounds of their own."""
 EXTRA_TEXT_TIMEOUT_S: Final = 2.0
 """Added to the time-out for each text of a batch after the first: 4,096 bytes are some 1,000 tokens, which a laptop's
 CPU embeds in one to two seconds. A full batch of 64 may so take 141 s."""

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 
 OWNER_TOKEN_FILE: Final = "admin.token"
-PROBE_TIMEOUT_S: Final = 3.0
-"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle."""
+PROBE_TIMEOUT_S: Final = 15.0
+"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: who
+gives it up too soon opens a journal that is in use."""
 ANY_PORT: Final = "127.0.0.1:0"
 
 

@@ -21,7 +21,7 @@ def test_a_quick_bench_prints_one_json_document_with_baselines_figures_and_targe
         cwd=PROJECT,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.cli import Cli, Up, end, eventually
+from support.cli import RUN_S, Cli, Up, end, eventually
 
 LINES = 20_000
 """Enough that an import takes a few seconds, and is in the middle when the service is killed."""
@@ -100,7 +100,7 @@ def test_a_service_killed_in_the_middle_of_an_import_loses_nothing(cli: Cli, tmp
                 with cli.up() as again:
                     interrupt(cli, again, importing)
             with cli.up():
-                out, err = importing.communicate(timeout=120)
+                out, err = importing.communicate(timeout=RUN_S)
                 assert importing.returncode == 0, err
                 report = json.loads(out)
                 assert report["imported"] + report["repeated"] == LINES

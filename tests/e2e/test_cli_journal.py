@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cli import COMMAND, Cli, Up, end, environment, eventually
+from support.cli import COMMAND, RUN_S, Cli, Up, end, environment, eventually
 
 HOSTILE = "\x1b[2Jgone \x1b]0;owned\x07 \u202eexe [bold]x[/bold]"
 
@@ -88,7 +88,7 @@ def test_a_tail_shows_what_arrives(running: tuple[Cli, Up]) -> None:
     try:
         publish(cli, "first", "--crew", "tailed")
         publish(cli, "second", "--crew", "tailed")
-        out, _ = watching.communicate(timeout=30)
+        out, _ = watching.communicate(timeout=RUN_S)
     finally:
         end(watching)
     assert [json.loads(line)["summary"] for line in out.splitlines()] == ["first", "second"]
@@ -165,7 +165,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(running: tuple[Cli, Up]) ->
         assert "pipe.x" in listing.stdout.readline()
         listing.stdout.close()
         assert listing.stderr.read() == ""
-        assert listing.wait(30) == 0
+        assert listing.wait(RUN_S) == 0
     finally:
         end(listing)
         listing.stderr.close()
@@ -200,7 +200,7 @@ def test_work_runs_a_reactor_beside_up_and_needs_one(cli: Cli) -> None:
             assert working.stdout is not None
             assert json.loads(working.stdout.readline())["reactors"] == ["embed"]
             working.terminate()
-            working.communicate(timeout=30)
+            working.communicate(timeout=RUN_S)
         finally:
             end(working)
         assert working.returncode == 0
@@ -211,7 +211,7 @@ def test_the_demo_keeps_its_promises() -> None:
         [COMMAND, "demo", "--embedder", "none", "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=RUN_S,
         check=False,
         env=environment(),
     )

@@ -28,8 +28,7 @@ def kill_broker_during_imports(tmp_path: Path, kills: int, seed: int) -> None:
             accounts = (batches.finish(), singles.finish())
         assert stack.runtime() == ready, "the service itself was not to restart"
         check_nothing_lost(stack, *accounts)
-        readiness = httpx.get(f"{stack.url}/readyz", timeout=10, trust_env=False)
-        assert readiness.status_code == 200, readiness.text
+        wait_for(lambda: httpx.get(f"{stack.url}/readyz", timeout=60, trust_env=False).status_code == 200, "readiness")
         assert stack.terminate() == 0
 
 

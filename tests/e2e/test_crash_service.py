@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.crash_import import Publisher, check_nothing_lost, small_entry
-from support.processes import Stack, wait_for
+from support.processes import RUN_DEADLINE_S, Stack, wait_for
 from support.schedule import KillSchedule
 
 FILE_ENTRIES = 3_000
@@ -45,7 +45,7 @@ def kill_service_during_imports(tmp_path: Path, kills: int, file_entries: int, s
                 if instant.with_broker:
                     stack.signal_nats(signal.SIGKILL)
                 stack.up()
-            out, err = importing.communicate(timeout=120)
+            out, err = importing.communicate(timeout=RUN_DEADLINE_S)
             accounts = (batches.finish(), singles.finish())
         if importing.returncode != 0:
             again = stack.run("import", str(file), "--json")  # it may give up; then it resumes
@@ -73,7 +73,9 @@ def test_kill_9_of_the_service_twenty_times_in_the_middle_of_an_import(tmp_path:
 
 def is_stored(stack: Stack, entry_id: str) -> bool:
     headers = {"Authorization": f"Bearer {stack.token}"}
-    return httpx.get(f"{stack.url}/v1/journal/{entry_id}", headers=headers, trust_env=False).status_code == 200
+    return (
+        httpx.get(f"{stack.url}/v1/journal/{entry_id}", headers=headers, timeout=60, trust_env=False).status_code == 200
+    )
 
 
 def is_visible(client: httpx.Client, entry_id: str) -> bool:
@@ -87,12 +89,12 @@ def commit_whose_ack_is_lost(stack: Stack, entry_id: str) -> int | None:
         The entry's sequence, or None if the broker froze before it had delivered the entry: then nothing was tried.
     """
     headers = {"Authorization": f"Bearer {stack.token}"}
-    with httpx.Client(base_url=stack.url, headers=headers, timeout=5, trust_env=False) as client:
+    with httpx.Client(base_url=stack.url, headers=headers, timeout=60, trust_env=False) as client:
         answer = client.post("/v1/journal", json=small_entry(0, "frozen") | {"id": entry_id})
         assert answer.status_code == 201
         stack.signal_nats(signal.SIGSTOP)
         try:
-            wait_for(lambda: is_visible(client, entry_id), "the commit", deadline_s=1.0, poll_s=0.0005)
+            wait_for(lambda: is_visible(client, entry_id), "the commit", deadline_s=5.0, poll_s=0.0005)
         except AssertionError:
             stack.signal_nats(signal.SIGCONT)
             return None

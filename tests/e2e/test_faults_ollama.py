@@ -17,9 +17,9 @@ import pytest
 from support.ollama_server import Failure, OllamaServer
 from support.processes import Stack, wait_for
 
-CATCH_UP_DEADLINE_S = 60.0
-PROMPT_S = 2.0
-"""A publish must not wait for a model; on a busy machine a fold and an fsync still take a while."""
+CATCH_UP_DEADLINE_S = 120.0
+PROMPT_S = 10.0
+"""A publish must not wait for a model, which has 15 s and more; on a busy machine a fold and an fsync take a while."""
 EMBEDDABLE = "peer.escalation"
 
 
@@ -41,7 +41,7 @@ class Watched:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         headers = {"Authorization": f"Bearer {stack.token}"}
-        self.client = httpx.Client(base_url=stack.url, headers=headers, timeout=40, trust_env=False)
+        self.client = httpx.Client(base_url=stack.url, headers=headers, timeout=120, trust_env=False)
 
     def publish(self, word: str, count: int = 3) -> int:
         """Publish escalations; returns the last sequence. None may wait for the model."""
@@ -91,7 +91,7 @@ def wait_degraded(under_test: Watched) -> dict[str, Any]:
         said: dict[str, Any] = under_test.status()["embedder"]
         return said if said["mode"] == "vector-degraded" else None
 
-    return wait_for(look, "a degraded embedder", deadline_s=40, poll_s=0.05)
+    return wait_for(look, "a degraded embedder", poll_s=0.05)
 
 
 def check_outage(under_test: Watched, word: str, *, mentions: str) -> None:
@@ -113,15 +113,19 @@ def check_outage(under_test: Watched, word: str, *, mentions: str) -> None:
     assert again["degraded"] == "lexical-only"
     later = wait_degraded(under_test)
     assert later["since"] == said["since"]
-    assert (datetime.now(UTC) - before).total_seconds() < 120
+    assert (datetime.now(UTC) - before).total_seconds() < 600
 
 
 def check_recovery(under_test: Watched, vectors: int, word: str) -> None:
     """Without a restart: the vectors catch up, recall uses them, and the status forgets the failure."""
     under_test.wait_for_vectors(vectors)
-    found = under_test.recall(f"shall we replace the {word} valve")
-    assert found["degraded"] is None
-    assert found["model"]
+
+    def with_vectors() -> dict[str, Any] | None:
+        """A query whose vector took over 2 s goes on lexically, and the model is left alone for as long."""
+        found = under_test.recall(f"shall we replace the {word} valve")
+        return found if found["degraded"] is None else None
+
+    assert wait_for(with_vectors, "a recall with vectors", poll_s=0.05)["model"]
     said = under_test.status()["embedder"]
     assert said["mode"] == "vector"
     assert said["since"] is None

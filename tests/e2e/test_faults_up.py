@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.crash_import import small_entry
-from support.processes import Stack, wait_for
+from support.processes import END_DEADLINE_S, Stack, wait_for
 
 DATA_DIR_BUSY = 5
 """Exit code of DESIGN §10 for what is unavailable."""
@@ -17,13 +17,13 @@ DATA_DIR_BUSY = 5
 
 def client_of(stack: Stack) -> httpx.Client:
     headers = {"Authorization": f"Bearer {stack.token}"}
-    return httpx.Client(base_url=stack.url, headers=headers, timeout=30, trust_env=False)
+    return httpx.Client(base_url=stack.url, headers=headers, timeout=60, trust_env=False)
 
 
 def test_a_second_up_on_one_data_directory_exits_5_and_leaves_the_first_alone(tmp_path: Path) -> None:
     with Stack(tmp_path / "data") as stack:
         first = stack.up()
-        second = stack.run("up", "--http", "127.0.0.1:0", "--embedder", "none", deadline_s=30)
+        second = stack.run("up", "--http", "127.0.0.1:0", "--embedder", "none")
         assert second.code == DATA_DIR_BUSY, second.err
         assert "data" in second.err
         assert "Traceback" not in second.err
@@ -42,7 +42,7 @@ def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, n
         assert nats is not None
         assert stack.process is not None
         stack.process.send_signal(number)
-        assert stack.process.wait(30) == 0, stack.log_tail()
+        assert stack.process.wait(END_DEADLINE_S) == 0, stack.log_tail()
         assert stack.runtime() is None
         assert stack.nats_pid() is None
         assert "Traceback" not in stack.log_tail()
@@ -51,7 +51,7 @@ def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, n
 def test_a_stop_signal_while_the_sample_is_loading_ends_up_at_once(tmp_path: Path) -> None:
     with Stack(tmp_path / "data", ("--embedder", "none", "--sample")) as stack:
         stack.up()
-        assert stack.terminate(deadline_s=20) == 0, stack.log_tail()
+        assert stack.terminate() == 0, stack.log_tail()
         assert stack.runtime() is None
 
 
@@ -91,4 +91,6 @@ def test_runtime_json_names_the_address_that_answers_and_the_process(tmp_path: P
         said = json.loads((stack.data_dir / "runtime.json").read_text())
         assert set(said) >= {"http", "nats", "pid"}
         assert (stack.data_dir / "admin.token").stat().st_mode & 0o777 == 0o600
-        wait_for(lambda: httpx.get(f"{ready.http}/healthz", trust_env=False).status_code == 200, "an answer")
+        wait_for(
+            lambda: httpx.get(f"{ready.http}/healthz", timeout=60, trust_env=False).status_code == 200, "an answer"
+        )

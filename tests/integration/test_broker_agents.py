@@ -19,7 +19,7 @@ from crew_journal.schemas.errors import BrokerError
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.broker_config import AgentUser, mint_agent_user
 
-DEADLINE_S = 10.0
+DEADLINE_S = 120.0
 SUBJECTS = ["journal.>", "control.>", "derived.>", "document.>"]
 SCOUT = mint_agent_user("scout-nats", workspace_id="w1", agent_id="scout", crew_id="red")
 OTHER = mint_agent_user("other-nats", workspace_id="w2", agent_id="spy")
@@ -44,6 +44,7 @@ class AgentConnection:
             inbox_prefix=agent.inbox_prefix,
             error_cb=self._remember,
             allow_reconnect=False,
+            connect_timeout=DEADLINE_S,
         )
 
     async def refused(self, subject: str) -> None:

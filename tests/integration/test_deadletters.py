@@ -12,6 +12,7 @@ from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.ports import Identity
+from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.deadletters import PURPOSE, DeadLetters, workspace_of
@@ -20,9 +21,7 @@ from crew_journal.services.journal.deadletters import PURPOSE, DeadLetters, work
 async def raw(rig: Rig, seq: int) -> RawMessage:
     stored = await rig.client.jetstream().get_msg("JOURNAL", seq=seq)
     assert stored.time is not None
-    return RawMessage(
-        seq, stored.subject or "", stored.headers, stored.data or b"", int(stored.time.timestamp() * 1_000)
-    )
+    return RawMessage(seq, stored.subject or "", stored.headers, stored.data or b"", to_ms(stored.time))
 
 
 async def entry_at(rig: Rig, seq: int) -> EntryRecorded:

@@ -41,7 +41,8 @@ async def chosen(
     return choice, choice.embedder.model_id, fault
 
 
-async def test_auto_takes_an_ollama_that_answers(server: OllamaServer) -> None:
+async def test_auto_takes_an_ollama_that_answers(server: OllamaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "BOOT_PROBE_TIMEOUT_S", 60.0)
     choice, model, fault = await chosen("auto", server.url, minilm_cache())
     assert (choice.kind, model, fault) == ("ollama", NOMIC, None)
     assert "answers" in choice.reason

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from nats.js.errors import NotFoundError
-from support.journal import AGENT, Rig, eventually, journal_rig, note
+from support.journal import AGENT, DEADLINE_S, Rig, eventually, journal_rig, note
 
 from crew_journal.consumers.feed import CatchUp, LiveFeed
 from crew_journal.consumers.messages import RawMessage
@@ -76,7 +76,7 @@ async def ack_floor(rig: Rig) -> int:
 
 
 async def floor_reaches(rig: Rig, seq: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while await ack_floor(rig) != seq:  # noqa: ASYNC110  # the broker has no event for it
             await asyncio.sleep(0.01)
 
@@ -259,8 +259,8 @@ async def test_lone_messages_arrive_at_once_and_none_is_lost_on_the_way(broker: 
 async def test_a_lone_message_does_not_wait_for_its_batch_to_fill(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         views = Views()
-        async with feeding(rig, views, batch_wait_s=8.0):
-            async with asyncio.timeout(4.0):
+        async with feeding(rig, views, batch_wait_s=2 * DEADLINE_S):
+            async with asyncio.timeout(DEADLINE_S):
                 await rig.journal.append(AGENT, note("the only one"))
                 while views.checkpoint < 1:  # noqa: ASYNC110  # the handler tells nobody
                     await asyncio.sleep(0.005)
@@ -270,11 +270,13 @@ async def test_messages_that_trickle_in_share_batches(broker: ManagedBroker) -> 
     async with journal_rig(broker) as rig:
         views = Views()
         async with feeding(rig, views, batch_wait_s=1.0):
+            began = asyncio.get_running_loop().time()
             for n in range(1, 41):
                 await rig.journal.append(AGENT, note(f"n {n}"))
             await eventually(lambda: views.checkpoint == 40, "all are folded")
+            took_s = asyncio.get_running_loop().time() - began
         assert views.folded == list(range(1, 41))
-        assert len(views.batches) <= 6
+        assert len(views.batches) <= 6 + took_s, "a busy machine needs more seconds, but a batch still takes one"
 
 
 async def test_a_feed_far_behind_catches_up_in_bulk_and_goes_on_live(broker: ManagedBroker) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.embedding import until
 from support.memory_node import MemoryNode, Themes, memory_node
 
+from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.broker import ManagedBroker
 
 SNAPSHOTS = "SELECT crew_id, band, score, reasons, next_step, measured_at FROM memory_health_snapshots ORDER BY ALL"
@@ -47,7 +48,7 @@ async def test_a_tick_gives_one_snapshot_of_the_workspace_and_of_each_crew(live:
     assert whole["metrics"]["efficiency"] is None
     assert whole["counts"]["embeddable"] == 5
     assert whole["model"] == "themes"
-    assert {one["_ts_ms"] for one in recorded} == {round(live.now.timestamp() * 1000 // 1)}, "the time is the tick's"
+    assert {one["_ts_ms"] for one in recorded} == {to_ms(live.now)}, "the time is the tick's"
 
 
 async def test_a_tick_that_comes_again_is_swept_once(live: MemoryNode) -> None:

@@ -19,7 +19,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from support.memory_node import SWIFT
-from support.stack import Stack, running_stack
+from support.patience import impatient
+from support.stack import HTTP_TIMEOUT_S, Stack, running_stack
 
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
@@ -78,13 +79,16 @@ async def test_no_generated_request_is_a_server_fault_or_answered_otherwise_than
                 case.query.pop("min_seq")  # would only wait
             if isinstance(case.body, dict):
                 case.body.pop("min_seq", None)
-            response = case.call(base_url=stack.url, headers={"Authorization": f"Bearer {stack.owner}"}, timeout=20)
+            response = case.call(
+                base_url=stack.url, headers={"Authorization": f"Bearer {stack.owner}"}, timeout=HTTP_TIMEOUT_S
+            )
             case.validate_response(response, checks=CHECKS)
 
         run()
 
-    for operation in operations:
-        if operation.path not in ENDLESS:
-            await asyncio.to_thread(fuzz, operation, GenerationMode.POSITIVE)
-            if operation.body or operation.query or operation.path_parameters:
-                await asyncio.to_thread(fuzz, operation, GenerationMode.NEGATIVE)
+    with impatient():
+        for operation in operations:
+            if operation.path not in ENDLESS:
+                await asyncio.to_thread(fuzz, operation, GenerationMode.POSITIVE)
+                if operation.body or operation.query or operation.path_parameters:
+                    await asyncio.to_thread(fuzz, operation, GenerationMode.NEGATIVE)

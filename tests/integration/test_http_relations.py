@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.events import link
-from support.stack import Stack, running_stack
+from support.stack import DEADLINE_S, Stack, running_stack
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.principal import Role
@@ -39,7 +39,7 @@ class World:
         """Publish a link fact; the views have passed it afterwards."""
         message = link(src, dst, src_seq=self.seq[src], dst_seq=self.seq[dst], workspace="acme", **also)
         seq = (await self.stack.writer.publish(message.subject, message.body, message.headers)).seq
-        await self.stack.store.wait_for(seq, 20)
+        await self.stack.store.wait_for(seq, DEADLINE_S)
         return seq
 
 
@@ -71,7 +71,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
                 receipt = await owner.append({**entry, "entry_type": "peer.escalation", "summary": summary})
                 if workspace == "acme":
                     seq[entry_id] = receipt.seq
-        await stack.store.wait_for(seq["far1"], 20)
+        await stack.store.wait_for(seq["far1"], DEADLINE_S)
         try:
             yield World(stack, owner, **clients, tokens=tokens | {"owner": stack.owner}, seq=seq)
         finally:

@@ -20,7 +20,7 @@ from crew_journal.services.query import live_tail
 
 HEARTBEAT_S = 0.1
 QUEUE = 20
-DEADLINE_S = 20
+DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -160,19 +160,27 @@ async def test_a_watcher_that_does_not_keep_up_is_cut_and_can_resume(stack: Stac
         async with watching(http, workspace_id="slow") as watch:
             await post(http, "slow", "first")
             assert await watch.entries(1) == ["first"]
-            seqs = await post(http, "slow", *(f"burst {n}" for n in range(QUEUE * 10)))
-            seen, event = [], await watch.event()
-            while event.kind == "entry":
-                seen.append(event.data["summary"])
-                event = await watch.event()
+            sent: list[str] = []
+            seen: list[str] = []
+            event: Event | None = None
+            while event is None:  # a busy machine may commit a burst in parts that the watcher keeps up with
+                burst = [f"burst {len(sent) + n}" for n in range(QUEUE * 10)]
+                seqs = await post(http, "slow", *burst)
+                sent += burst
+                while event is None and len(seen) < len(sent):
+                    came = await watch.event()
+                    if came.kind == "entry":
+                        seen.append(came.data["summary"])
+                    else:
+                        event = came
             assert event.kind == "cut"
             assert event.data["reason"] == "slow"
             with pytest.raises(EOFError):
                 await watch.event()
         await shown(http, seqs[-1], "slow")
         async with watching(http, event.data["resume_after"], workspace_id="slow") as watch:
-            seen += await watch.entries(QUEUE * 10 - len(seen))
-        assert seen == [f"burst {n}" for n in range(QUEUE * 10)]
+            seen += await watch.entries(len(sent) - len(seen))
+        assert seen == sent
 
 
 async def test_a_revoked_token_sees_nothing_more(stack: Stack) -> None:

@@ -125,7 +125,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=240,
         )
 
     @property
@@ -338,7 +338,7 @@ def test_on_ubuntu_its_own_suites_and_component_are_asked(machine: Machine) -> N
 
 @pytest.mark.nightly
 def test_the_real_mirror_of_this_machine_gives_one_that_runs(tmp_path: Path) -> None:
-    done = subprocess.run([str(INSTALLER), str(tmp_path)], capture_output=True, text=True, check=False, timeout=170)
+    done = subprocess.run([str(INSTALLER), str(tmp_path)], capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     said = subprocess.run([done.stdout.strip(), "--version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith("nats-server: v2.")

@@ -24,7 +24,7 @@ ROLES = {
     "LEAD": {"agent": "ada", "crew": "core"},
     "AGENT": {"agent": "ada", "crew": "core"},
 }
-DEADLINE_S = 20
+DEADLINE_S = 120.0
 
 
 @dataclass

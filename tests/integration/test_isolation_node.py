@@ -8,6 +8,7 @@ import httpx
 import nats
 import pytest
 from support.nats import nats_binary
+from support.stack import HTTP_TIMEOUT_S
 
 from crew_journal.schemas.errors import NotAllowed, NotFound
 from crew_journal.schemas.settings import Settings
@@ -68,7 +69,7 @@ async def test_dead_letters_figures_and_tokens_of_another_workspace_stay_hidden(
             assert "broker" not in await ada.status()
         async with AsyncCrewJournal(node.http_url, theirs.token) as globex:
             assert (await globex.status())["dead_letters"]["parked"] >= 1
-    async with httpx.AsyncClient(base_url=node.http_url) as nobody:
+    async with httpx.AsyncClient(base_url=node.http_url, timeout=HTTP_TIMEOUT_S) as nobody:
         for path in ("/metrics", "/readyz", "/healthz", "/docs", "/openapi.json"):
             text = (await nobody.get(path)).text
             assert "acme" not in text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.embedding import until as until_true
-from support.stack import Stack, running_stack, until
+from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
@@ -29,7 +29,7 @@ MODEL = "mini"
 QUICK = LinkLimits(
     wait_s=0.3,
     window_s=0.02,
-    ack_wait_s=2.0,
+    ack_wait_s=60.0,
     backoff_first_s=0.02,
     backoff_last_s=0.1,
     retry_first_s=0.05,
@@ -109,7 +109,7 @@ class Linking:
 
     async def folded(self) -> None:
         info = await self.stack.client_of_broker.jetstream().stream_info(JOURNAL_STREAM)
-        await self.stack.store.wait_for(info.state.last_seq, 20.0)
+        await self.stack.store.wait_for(info.state.last_seq, DEADLINE_S)
 
     async def link_messages(self) -> int:
         info = await self.stack.client_of_broker.jetstream().stream_info(
@@ -353,5 +353,5 @@ async def test_similar_waits_for_the_views_to_pass_the_fact(linking: Linking) ->
         at, "w1", "e2", seq, MODEL, 2, turned(0), "ab", "peer.escalation", "info", "normal", None, None, 0, 0, "embed@1"
     )
     similar = SimilarEntries(linking.stack.store, linking.stack.services.recall.indexes)
-    found = await asyncio.wait_for(similar.similar(fact, 3, 0.8), 20)
+    found = await asyncio.wait_for(similar.similar(fact, 3, 0.8), DEADLINE_S)
     assert found == [SimilarEntry("e1", found[0].seq, 1.0)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.ollama_server import OllamaServer
+from support.stack import until
 
 from crew_journal.consumers.adapters.ollama_judge import OllamaJudge
 from crew_journal.consumers.prompts.contradiction import MAX_CHARS, question, verdict_of
@@ -56,8 +57,9 @@ async def test_a_model_that_fails_has_no_opinion_and_is_left_alone_for_a_while(
     server: OllamaServer, failure: Any
 ) -> None:
     server.fail(failure)
-    judge = OllamaJudge(server.url, "qwen", timeout_s=0.3, pause_s=60.0)
+    judge = OllamaJudge(server.url, "qwen", timeout_s=2.0 if failure == "slow" else 60.0, pause_s=3_600.0)
     assert await judge.contradicts(*BORDERLINE) is None
+    await until(lambda: len(server.requests) == 1)
     asked = len(server.requests)
     server.fail("ok")
     assert await judge.contradicts(*BORDERLINE) is None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.stack import Stack, running_stack
+from support.stack import DEADLINE_S, Stack, running_stack
 
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound
@@ -27,7 +27,7 @@ async def append(stack: Stack, workspace: str, entry_id: str = "e1", **fields: s
     async with stack.client() as client:
         entry = {"workspace_id": workspace, "id": entry_id, "entry_type": "peer.escalation", "summary": "it broke"}
         receipt = await client.append(entry | fields)
-    await stack.store.wait_for(receipt.seq, 20)
+    await stack.store.wait_for(receipt.seq, DEADLINE_S)
 
 
 async def test_a_change_is_recorded_with_the_priority_it_found_and_who_made_it(stack: Stack) -> None:

@@ -109,7 +109,7 @@ async def test_a_query_during_commits_misses_nothing(tmp_path):
                 assert len(answer.hits) == answer.view_seq
                 seen = len(answer.hits)
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await asyncio.gather(write(), ask())
 
 

@@ -11,6 +11,7 @@ from support.nats import connected
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.replay import replay
 from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.broker import ManagedBroker
 
 
@@ -37,7 +38,7 @@ async def test_a_replay_yields_every_message_once_in_order_with_headers_and_time
         assert found.headers is not None
         assert found.headers[h.MSG_ID].startswith("acme/j_")
         assert stored.time is not None
-        assert found.published_ms == int(stored.time.timestamp() * 1_000)
+        assert found.published_ms == to_ms(stored.time)
 
 
 @pytest.mark.parametrize(

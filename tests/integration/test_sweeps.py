@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
-from support.stack import Stack, running_stack, until
+from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed, Unavailable
 from crew_journal.schemas.events.control import SweepFinished
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.timestamps import from_ms, to_ms
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps
 
@@ -45,7 +46,7 @@ async def begin(stack: Stack, *workspaces: str) -> Clock:
         for workspace in workspaces:
             entry = {"workspace_id": workspace, "entry_type": "peer.escalation", "summary": "the parser broke"}
             receipt = await client.append(entry)
-    await stack.store.wait_for(receipt.seq, 20)
+    await stack.store.wait_for(receipt.seq, DEADLINE_S)
     clock = Clock()
     await keeper(stack, clock).check()
     return clock
@@ -165,7 +166,7 @@ async def test_why_a_sweep_failed_is_told_to_who_administers_only(stack: Stack) 
     due = f"{clock.now:%Y-%m-%d}T12:00:00.000Z"
     failed = SweepFinished(sweep="index", due=due, error="Ollama at http://10.0.0.7:11434 cannot be reached")
     done = await stack.services.journal.record("w1", failed, summary="index sweep broken off")
-    await stack.store.wait_for(done.seq, 20)
+    await stack.store.wait_for(done.seq, DEADLINE_S)
 
     def errors(reasons: bool) -> set[str]:
         shown = keeper(stack, clock).figures("w1", reasons=reasons)["sweeps"]
@@ -179,12 +180,13 @@ async def test_a_new_workspaces_first_tick_is_the_first_due_after_its_first_entr
     await begin(stack, "w1")
     async with stack.client() as client:
         receipt = await client.append({"workspace_id": "w9", "entry_type": "run.completed", "summary": "built"})
-    await stack.store.wait_for(receipt.seq, 20)
+    await stack.store.wait_for(receipt.seq, DEADLINE_S)
+    [(began_ms,)] = stack.store.rows("SELECT published_ms FROM journal_entries WHERE workspace_id = 'w9'")
     clock = Clock()
-    clock.now = datetime.now(UTC) + timedelta(hours=25)
+    clock.now = from_ms(began_ms) + timedelta(days=1)  # in which each hour of the day comes once, whatever it is now
     await keeper(stack, clock).check()
     [(_, due)] = ticks(stack, "w9", "decay")
-    assert datetime.now(UTC).isoformat()[:16] < due
+    assert began_ms < to_ms(datetime.fromisoformat(f"{due}Z")) <= to_ms(clock.now)
     assert ticks(stack, "_system") == []
 
 
@@ -194,7 +196,7 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
     clock.now += timedelta(days=1)
     token = await stack.token(Role.AGENT, "w1", agent="a1", crew="c1")
     foreseen = keeper(stack, clock)
-    due = (await foreseen._due(round(clock.now.timestamp() * 1000)))[0]
+    due = (await foreseen._due(to_ms(clock.now)))[0]
     from crew_journal.schemas.ids import derived_id
 
     squatted = derived_id("sweep", 1, f"w1/{due.sweep}/{due.due_ms}")
@@ -203,7 +205,7 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
             await client.append({"id": squatted, "entry_type": "run.completed", "summary": "mine"})
     other = SweepFinished(sweep="index", due="2026-01-01T00:00:00.000Z")
     taken = await stack.services.journal.record("w1", other, summary="another decision", entry_id=squatted)
-    await stack.store.wait_for(taken.seq, 20)
+    await stack.store.wait_for(taken.seq, DEADLINE_S)
     assert await foreseen.check() == 6
     assert len(ticks(stack, "w1", due.sweep)) == len(set(ticks(stack, "w1", due.sweep)))
     assert await foreseen.check() == 0

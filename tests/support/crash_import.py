@@ -15,10 +15,10 @@ from typing import Any, Self
 import httpx
 from support.processes import Stack, wait_for
 
-GIVE_UP_S = 90.0
+GIVE_UP_S = 240.0
 """Seconds without any ack after which a publisher stops: the service is not coming back."""
 PAUSE_S = 0.01
-REQUEST_TIMEOUT_S = 40.0
+REQUEST_TIMEOUT_S = 60.0
 """Longer than the service's own deadline for an append."""
 
 
@@ -98,7 +98,7 @@ class Publisher:
         assert self.account.twice == {}, "acked at two sequences"
         return self.account
 
-    def wait_for_acks(self, count: int, deadline_s: float = 60.0) -> None:
+    def wait_for_acks(self, count: int, deadline_s: float = GIVE_UP_S) -> None:
         """Wait until so many entries are acked."""
         wait_for(lambda: len(self.account) >= count or self._failure, f"{count} acks", deadline_s, poll_s=0.001)
 
@@ -152,7 +152,6 @@ def all_entries(stack: Stack, min_seq: int) -> dict[str, list[int]]:
         wait_for(
             lambda: client.get("/v1/journal", params={"limit": 1, "min_seq": min_seq}).status_code == 200,
             f"the views to pass {min_seq}",
-            deadline_s=60,
         )
         cursor: str | None = None
         while True:

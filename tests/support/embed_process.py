@@ -9,7 +9,7 @@ import asyncio
 import sys
 from datetime import UTC, datetime
 
-from support.embedding import QUICK
+from support.embedding import COMES_AGAIN
 
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.reactors.embed import EmbedReactor
@@ -21,7 +21,7 @@ async def _main(url: str, user: str, ollama: str, password: str) -> None:
     client = await connect(url, user, password, "embed process")
     writer = Writer(client)
     await writer.open()
-    reactor = EmbedReactor(client, writer, OllamaEmbedder(ollama), clock=lambda: datetime.now(UTC), limits=QUICK)
+    reactor = EmbedReactor(client, writer, OllamaEmbedder(ollama), clock=lambda: datetime.now(UTC), limits=COMES_AGAIN)
     await reactor.start()
     await asyncio.Event().wait()
 

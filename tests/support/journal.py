@@ -20,7 +20,8 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.writer import Writer
 
-DEADLINE_S = 20.0
+DEADLINE_S = 120.0
+"""Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 AGENT = Principal(token_id="t_agent", role=Role.AGENT, workspace_id="acme", crew_id="red", agent_id="scout")
 LEAD = Principal(token_id="t_lead", role=Role.LEAD, workspace_id="acme", crew_id="red", agent_id="boss")

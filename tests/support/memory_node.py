@@ -12,7 +12,7 @@ from typing import Any
 
 from Stemmer import Stemmer
 from support.embedding import QUICK, until
-from support.stack import HOT_INDEX_BYTES, folded_journal
+from support.stack import DEADLINE_S, HOT_INDEX_BYTES, folded_journal
 
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.host import Host
@@ -38,7 +38,7 @@ from crew_journal.services.query.requests import parse_recall
 
 WORKSPACE = "acme"
 ADMIN = Principal(token_id="t_admin", role=Role.ADMIN, workspace_id=WORKSPACE)
-SWIFT = SweepLimits(wait_s=0.2, views_wait_s=5.0, backoff_first_s=0.02, backoff_last_s=0.1)
+SWIFT = SweepLimits(wait_s=0.2, views_wait_s=60.0, backoff_first_s=0.02, backoff_last_s=0.1)
 
 
 class Themes:
@@ -181,7 +181,7 @@ class MemoryNode:
         return await self.recall_service.recall(ADMIN, parse_recall({"query": query}))
 
     async def caught_up(self, seq: int) -> None:
-        await self.store.wait_for(seq, 20)
+        await self.store.wait_for(seq, DEADLINE_S)
 
     async def until_vectors(self, count: int) -> None:
         async def enough() -> object:

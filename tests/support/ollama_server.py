@@ -39,7 +39,7 @@ Failure = Literal[
     "zero",
 ]
 DEFAULT_DIM = 768
-SLOW_S = 60.0
+SLOW_S = 600.0
 """Longer than any time-out; ended early by the next `fail` or `stop`."""
 PREFIXES = ("search_document: ", "search_query: ")
 
@@ -97,6 +97,7 @@ class OllamaServer:
         self._changed = threading.Condition()
         self._generation = 0
         self._http: ThreadingHTTPServer | None = None
+        self._kept: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -130,11 +131,12 @@ class OllamaServer:
 
         self._http = _Server(("127.0.0.1", self.port), Handler)
         self.port = self._http.server_address[1]
+        self._let_go()
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the port and every connection: clients are refused from now on."""
+        """Close the port and every connection: clients are refused from now on, and nobody else gets the port."""
         http, self._http = self._http, None
         if http is None:
             return
@@ -143,8 +145,16 @@ class OllamaServer:
             self._changed.notify_all()
         http.shutdown()
         http.server_close()
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("127.0.0.1", self.port))  # without listening
         if self._thread is not None:
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=60)
+
+    def _let_go(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -152,8 +162,9 @@ class OllamaServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._let_go()
 
-    def wait_for_requests(self, count: int, deadline_s: float = 10.0) -> None:
+    def wait_for_requests(self, count: int, deadline_s: float = 120.0) -> None:
         """Wait until so many embed requests have come; raises `AssertionError` after the deadline."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.embed_requests) >= count, deadline_s):

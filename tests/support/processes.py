@@ -23,10 +23,14 @@ import psutil
 PROJECT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).parent / "crew-journal"
 CACHE = PROJECT / ".cache"
-READY_DEADLINE_S = 60.0
+READY_DEADLINE_S = 240.0
 """Seconds until ``up`` must be ready on a machine that is busy with other tests; quiet it takes under 4."""
-END_DEADLINE_S = 60.0
+END_DEADLINE_S = 120.0
 """Seconds until a process that was asked to end must be gone."""
+DEADLINE_S = 120.0
+"""Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
+RUN_DEADLINE_S = 240.0
+"""Seconds until a command must have ended."""
 POLL_S = 0.005
 LOG_TAIL = 4_000
 """Characters of the log shown when something fails."""
@@ -34,7 +38,7 @@ LOG_TAIL = 4_000
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str, deadline_s: float = 30.0, poll_s: float = POLL_S) -> T:
+def wait_for(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> T:
     """The first truthy answer of ``condition``.
 
     Raises:
@@ -224,7 +228,7 @@ class Stack:
         Raises:
             AssertionError: If none is alive.
         """
-        pid = wait_for(self.nats_pid, "a living nats-server", deadline_s=10.0)
+        pid = wait_for(self.nats_pid, "a living nats-server")
         os.kill(pid, number)
         if number is signal.SIGKILL:
             wait_for(lambda: not _is_alive(pid), f"the end of nats-server {pid}")
@@ -256,7 +260,7 @@ class Stack:
         self._commands.append(process)
         return process
 
-    def run(self, *arguments: str, deadline_s: float = 120.0) -> Ran:
+    def run(self, *arguments: str, deadline_s: float = RUN_DEADLINE_S) -> Ran:
         """Run a client command to its end."""
         process = self.spawn(*arguments)
         out, err = process.communicate(timeout=deadline_s)

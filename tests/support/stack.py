@@ -61,8 +61,12 @@ FETCH = 1_000
 FETCH_WAIT_S = 0.02
 POLL_S = 0.01
 FLUSH_EVERY_S = 0.05
-SWEEP_WAIT_S = 18.0
+SWEEP_WAIT_S = 60.0
 HOT_INDEX_BYTES = 64 * 1024 * 1024
+DEADLINE_S = 120.0
+"""Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
+HTTP_TIMEOUT_S = 180.0
+"""Longer than a service waits for anything. httpx by itself gives up after 5 s, which is no fault of the service."""
 
 
 @dataclass
@@ -171,10 +175,11 @@ class Stack:
         return CrewJournal(self.url, token or self.owner)
 
     def http(self, token: str | None = None) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, headers={"Authorization": f"Bearer {token or self.owner}"})
+        headers = {"Authorization": f"Bearer {token or self.owner}"}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=HTTP_TIMEOUT_S)
 
 
-async def until(condition: Callable[[], bool], deadline_s: float = 20) -> None:
+async def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
     """Wait for something that tells nobody when it happens."""
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110  # nobody sets an event

@@ -71,7 +71,6 @@ async def switching(path: Path, background: int = 0) -> AsyncIterator[Switching]
             analyzer=ANALYZER,
             budget_bytes=256 << 20,
             clock=lambda: datetime.fromtimestamp(EPOCH_MS / 1000 + 60, UTC),
-            embed_timeout_s=60,  # no slow machine lets a query's vector be given up
         )
         at_work = Switching(made, service, embedders)
         try:

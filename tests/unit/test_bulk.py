@@ -95,7 +95,7 @@ async def test_the_next_batch_is_decoded_while_one_is_committed(
 
         monkeypatch.setattr(live.host, "fold_ready", waits)
         folding_range = asyncio.create_task(fold_range(live.host, source_of(STREAM), LAST))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while live.host.identities.find("w1", "e16") is None:  # noqa: ASYNC110  # decoding tells nobody
                 await asyncio.sleep(0.001)
         assert commits.done == [7]

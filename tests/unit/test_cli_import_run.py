@@ -59,7 +59,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def run(service: Service, given: list[LineBatch], **options: Any) -> list[BatchAck]:
     acks: list[BatchAck] = []
-    await ImportRun(service.send, timeout_s=options.pop("timeout_s", 5.0), **options).run(given, acks.append)
+    await ImportRun(service.send, timeout_s=options.pop("timeout_s", 60.0), **options).run(given, acks.append)
     return acks
 
 
@@ -95,7 +95,7 @@ async def test_a_batch_with_a_bad_line_is_not_sent_and_those_before_it_are_acked
     service = Service()
     acks: list[BatchAck] = []
     with pytest.raises(InvalidEntry) as caught:
-        await ImportRun(service.send, timeout_s=1).run(batches(4, bad={2: 1}), acks.append)
+        await ImportRun(service.send, timeout_s=60).run(batches(4, bad={2: 1}), acks.append)
     assert last_lines(acks) == [3, 6]
     assert sorted(service.received) == [1, 2, 3, 4, 5, 6]
     assert [p.field for p in caught.value.problems] == ["line 8: summary"]

@@ -137,4 +137,4 @@ async def test_a_failing_stream_leaves_the_live_views_as_they_were(tmp_path: Pat
 async def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         with pytest.raises(NotFound, match="fulltext"):
-            await asyncio.wait_for(rebuild(live.host, source_of([]), memory_mb=MEMORY_MB, names=["nonsense"]), 30)
+            await asyncio.wait_for(rebuild(live.host, source_of([]), memory_mb=MEMORY_MB, names=["nonsense"]), 120)

@@ -44,7 +44,7 @@ async def logged():
 
 
 async def settle(log, number):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while log.figures().logged + log.figures().dropped < number:  # noqa: ASYNC110
             await asyncio.sleep(0)  # nobody sets an event
 

@@ -21,7 +21,7 @@ async def test_waiting_for_a_sequence_ends_with_the_commit_or_with_the_bound(tmp
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         with pytest.raises(ViewsBehind):
             await live.store.wait_for(1, 0.01, "entries")
-        waiting = asyncio.ensure_future(live.store.wait_for(2, 30.0, "entries", "fulltext"))
+        waiting = asyncio.ensure_future(live.store.wait_for(2, 120.0, "entries", "fulltext"))
         await asyncio.sleep(0)
         await live.host.fold([at(1, entry("e1"))])
         assert not waiting.done()

@@ -215,7 +215,7 @@ async def test_deliveries_that_somebody_else_pulled_are_read_from_the_stream(bro
             await fill(rig, 10)
             await eventually(lambda: views.checkpoint == 10, "the first are folded")
             thief = await rig.client.jetstream().pull_subscribe_bind(consumer="views", stream="JOURNAL")
-            stealing = asyncio.create_task(thief.fetch(5, timeout=30))
+            stealing = asyncio.create_task(thief.fetch(5, timeout=DEADLINE_S))
             while not stealing.done():  # the feed's standing request, which comes first, expires after some seconds
                 await fill(rig, 1)
                 await asyncio.wait({stealing}, timeout=0.1)

@@ -24,6 +24,7 @@ from crew_journal.schemas.rules.turns import (
     MAX_WORDS,
     QUESTION,
     TIME,
+    TIME_IN_DATE,
     TURN,
     ends_with_question,
     intervals_of,
@@ -77,8 +78,10 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
     for at, event in enumerate(turns):
         if ends_with_question(event.entry.summary):
             flags[at] |= QUESTION
-        if flags[at] & TIME:
-            days += intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[int(language[at])])
+        if flags[at] & (TIME | TIME_IN_DATE):
+            named = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[int(language[at])])
+            days += named
+            flags[at] = (flags[at] | (TIME if named else 0)) & ~np.uint8(TIME_IN_DATE)
         day_ends[at] = len(days)
     return {
         "ws": np.fromiter((hash64(event.entry.workspace_id) for event in turns), np.uint64, n),

@@ -51,13 +51,13 @@ class Language:
             and weekdays among them.
         numbers: Number word → number, in expressions such as "two weeks ago".
         months: Name → 1..12.
+        ambiguous_months: Names of months that are other words too ("may", "march"): a time only within a date.
         weekdays: Name → 0 (Monday)..6.
         units: Word → day, week, weekend, month or year.
         dates: Ways to name days, the more specific first.
         asks_when: Matches a question for a time.
         asks_number: Matches a question for a number.
-        asks_assistant: Matches a question for what the assistant said or did …
-        asks_assistant_not: … unless this matches: it is a request then.
+        asks_assistant: Matches a question for what the assistant said or did, and no request to do something now.
     """
 
     code: str
@@ -67,13 +67,13 @@ class Language:
     time_words: frozenset[str]
     numbers: Mapping[str, int]
     months: Mapping[str, int]
+    ambiguous_months: frozenset[str]
     weekdays: Mapping[str, int]
     units: Mapping[str, str]
     dates: tuple[DatePattern, ...]
     asks_when: re.Pattern[str]
     asks_number: re.Pattern[str]
     asks_assistant: re.Pattern[str]
-    asks_assistant_not: re.Pattern[str]
 
 
 @cache
@@ -101,7 +101,7 @@ def _read(data: dict[str, Any]) -> Language:
         "DAY": _DAY,
         "YEAR": _YEAR,
     }
-    ambiguous = set(data["ambiguous_months"])
+    ambiguous = _folded(data["ambiguous_months"])
     return Language(
         code=data["code"],
         function_words=_folded(data["function_words"]),
@@ -110,6 +110,7 @@ def _read(data: dict[str, Any]) -> Language:
         time_words=_folded(data["time_words"]) | (months.keys() - ambiguous) | weekdays.keys(),
         numbers=numbers,
         months=months,
+        ambiguous_months=ambiguous,
         weekdays=weekdays,
         units=units,
         dates=tuple(
@@ -118,7 +119,6 @@ def _read(data: dict[str, Any]) -> Language:
         asks_when=re.compile(data["asks_when"]),
         asks_number=re.compile(data["asks_number"]),
         asks_assistant=re.compile(data["asks_assistant"]),
-        asks_assistant_not=re.compile(data["asks_assistant_not"]),
     )
 
 

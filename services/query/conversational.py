@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from crew_journal.schemas.rules.dates import DAY_MS, Days
 from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
-from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER
+from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER, USERS
 from crew_journal.services.query.features import features_of
 from crew_journal.services.query.fusion import weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
@@ -232,14 +232,15 @@ def _asked_shares(
     documents = index.documents
     question = question_of(asked.text, asked.day)
     by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
+    users = (documents.flags[docs] & USERS) != 0
     shares: dict[str, Floats] = {}
     speaker = index.names.named(asked.text, scoped.speakers)
     if speaker is not None:
         shares["speaker"] = np.where((documents.actor[docs] == speaker) & by_user, weights.speaker, 0.0)
     if question.asks_assistant:
-        shares["assistant"] = np.where(by_user, 0.0, weights.assistant)
+        shares["assistant"] = np.where(users, 0.0, weights.assistant)
     elif question.first_person:
-        shares["user"] = np.where(by_user, weights.user, 0.0)
+        shares["user"] = np.where(users, weights.user, 0.0)
     if question.asks_when:
         shares["time"] = np.where(flags & TIME, weights.time, 0.0)
     if question.asks_number:

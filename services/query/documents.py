@@ -28,6 +28,8 @@ SPOKEN_BY_USER: Final = 4
 """Flag: ``actor_type`` is user, so its actor is a speaker."""
 CONVERSATION: Final = 8
 """Flag: the catalogue calls its type a turn of a conversation."""
+USERS: Final = 16
+"""Flag: a turn that is the user's own and not an assistant's (``rules.turns.is_users``)."""
 
 Codes = npt.NDArray[np.int32]
 MAX_COUNT: Final = 65_535

@@ -23,6 +23,7 @@ from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.rules.embed_policy import POLICIES, is_embedded
 from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
+from crew_journal.schemas.rules.turns import is_users
 from crew_journal.schemas.views import (
     AGENTS_PROJECTION,
     RELATIONS_PROJECTION,
@@ -35,6 +36,7 @@ from crew_journal.services.query.documents import (
     EMBEDDABLE,
     HIGH_PRIORITY,
     SPOKEN_BY_USER,
+    USERS,
     Documents,
     NewDocuments,
     Texts,
@@ -235,4 +237,5 @@ def _flags(event: EntryRecorded, policy: int) -> int:
         | (HIGH_PRIORITY if entry.priority is not Priority.NORMAL else 0)
         | (SPOKEN_BY_USER if entry.actor_type is ActorType.USER else 0)
         | (CONVERSATION if info_of(entry.entry_type).conversation else 0)
+        | (USERS if is_users(entry.entry_type, entry.actor_type, entry.actor_id) else 0)
     )

@@ -20,6 +20,7 @@ from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.events.control import PriorityChanged
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.rules.turns import side_of_name, side_of_type
 from crew_journal.schemas.views import (
     EMBED_POLICIES,
     ENTRIES,
@@ -36,6 +37,7 @@ from crew_journal.services.query.documents import (
     EMBEDDABLE,
     HIGH_PRIORITY,
     SPOKEN_BY_USER,
+    USERS,
     Codes,
     NewDocuments,
     Texts,
@@ -127,6 +129,8 @@ def _documents(index: HotIndex, table: pa.Table) -> tuple[NewDocuments, npt.NDAr
         (CONVERSATION, _lookup([info.conversation for info in infos], type_of)),
     ):
         flags[holds] |= np.uint8(flag)
+    by_user = (flags & SPOKEN_BY_USER) != 0
+    flags[_users(types, type_of, by_user, table)] |= np.uint8(USERS)
     new = NewDocuments(
         seq=_array(table, "seq"),
         ts_ms=_array(table, "ts_ms"),
@@ -139,6 +143,21 @@ def _documents(index: HotIndex, table: pa.Table) -> tuple[NewDocuments, npt.NDAr
         ids=_texts(table, "id"),
     )
     return new, _array(table, "size").astype(np.int64)
+
+
+def _users(types: list[str | None], type_of: Codes, by_user: npt.NDArray[np.bool_], table: pa.Table) -> Codes:
+    """Rows that are the user's own: ``rules.turns.is_users``, asked once for each type and each actor."""
+    actors, actor = _dictionary(table, "actor_id")
+    of_type = _sides([side_of_type(name or "") for name in types], type_of)
+    of_name = _sides([side_of_name(name or "") for name in actors], actor)
+    side = np.where(of_name != 0, of_name, of_type)
+    return np.flatnonzero(np.where(side != 0, side > 0, by_user)).astype(np.int32)
+
+
+def _sides(sides: list[bool | None], codes: Codes) -> npt.NDArray[np.int8]:
+    """1 for the user's, -1 for the assistant's, 0 where nothing is said."""
+    values = [0 if side is None else 1 if side else -1 for side in sides]
+    return np.array([*values, 0], np.int8)[codes]  # -1 reads the last
 
 
 def _postings(table: pa.Table) -> list[PostingColumns]:

@@ -24,9 +24,11 @@ from crew_journal.schemas.rules.turns import (
     NUMBER,
     QUESTION,
     TIME,
+    TIME_IN_DATE,
     TURN,
     ends_with_question,
     intervals_of,
+    is_users,
     meanings_of,
     question_of,
 )
@@ -52,6 +54,9 @@ def flags_of(text: str) -> int:
         ("What is that? [image: a red door]", QUESTION),
         ("Die Rechnung ist von gestern", TIME),
         ("Ich habe das nicht gesagt", FIRST_PERSON),
+        ("The deadline is on March 15", TIME | NUMBER),
+        ("She moved in May", TIME),
+        ("You may march on", 0),
         ("Am die Under", 0),
         ("Why? Nobody knows", 0),
         ("ok", 0),
@@ -79,13 +84,27 @@ def test_a_words_meaning_depends_on_the_language() -> None:
         ("Was habe ich über die Miete gesagt?", "first_person"),
         ("What did you recommend for my knee?", "asks_assistant"),
         ("Was hast du mir empfohlen?", "asks_assistant"),
+        ("Can you remind me which trail you recommended?", "asks_assistant"),
+        ("Could you please tell me again what you said about my knee?", "asks_assistant"),
+        ("Kannst du mir sagen, welchen Weg du empfohlen hast?", "asks_assistant"),
+        ("I am looking back at our previous conversation about glue. Which one dries fastest?", "asks_assistant"),
     ],
 )
 def test_a_query_asks_for_what_it_says(query: str, asks: str) -> None:
     assert getattr(question_of(query), asks)
 
 
-@pytest.mark.parametrize("query", ["Can you suggest a film?", "Kannst du mir einen Film empfehlen?", "Who sings?"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Can you suggest a film?",
+        "Could you please recommend a film to me?",
+        "What do you suggest?",
+        "Kannst du mir einen Film empfehlen?",
+        "In our last conversation, which budget did I name?",
+        "Who sings?",
+    ],
+)
 def test_a_request_is_no_question_about_the_assistant(query: str) -> None:
     assert not question_of(query).asks_assistant
 
@@ -113,6 +132,26 @@ def test_relative_dates_of_a_query_count_from_the_day_it_is_asked_on(query: str,
 def test_a_date_with_a_year_names_the_same_day_whenever_it_is_asked() -> None:
     asked = "What happened on 3 August 2023?"
     assert question_of(asked, 0).days == question_of(asked, 20_000).days == question_of(asked).days != ()
+
+
+@pytest.mark.parametrize(
+    ("entry_type", "actor_type", "actor_id", "users"),
+    [
+        ("peer.conversation", "user", "Maria", True),
+        ("peer.conversation", "agent", "ada", False),
+        ("peer.conversation", "user", "assistant", False),
+        ("message.sent", "user", "Assistant", False),
+        ("peer.conversation", "agent", "user", True),
+        ("peer.conversation", "user", None, True),
+        ("chat.user_message", "agent", None, True),
+        ("chat.agent_response", "user", "Maria", False),
+        ("chat.user_message", "user", "bot", False),
+    ],
+)
+def test_whose_a_turn_is_the_actors_name_says_then_the_type_then_the_actors_type(
+    entry_type: str, actor_type: str, actor_id: str | None, users: bool
+) -> None:
+    assert is_users(entry_type, actor_type, actor_id) is users
 
 
 def recorded_entries() -> st.SearchStrategy[list[EntryRecorded]]:
@@ -145,7 +184,9 @@ def test_a_batch_of_turns_says_what_each_turn_says_by_itself(events: list[EntryR
             flags |= meanings_of(word)[languages().index(language)].flags
         begin, end = ([0, *columns["piece_ends"]][at], columns["piece_ends"][at])
         first_day, last_day = ([0, *columns["day_ends"]][at], columns["day_ends"][at])
-        days = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, language) if flags & TIME else []
+        dated = flags & (TIME | TIME_IN_DATE)
+        days = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, language) if dated else []
+        flags = (flags | (TIME if days else 0)) & ~TIME_IN_DATE
         pieces = [piece for word in words[: PASSAGE_WORDS * PASSAGES] for piece in pieces_of(word)]
         first = sum(len(pieces_of(word)) for word in words[:PASSAGE_WORDS])
         assert int(columns["doc"][at]) == event.seq

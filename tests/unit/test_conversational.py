@@ -147,6 +147,19 @@ def test_late_interaction_in_context_and_by_pieces_count_together_where_a_turn_h
     assert late("conversational", TABLE) / weights.late == pytest.approx(0.6 * in_context + 0.4 * by_pieces)
 
 
+def test_a_long_turn_is_found_by_its_end_too_which_the_model_has_not_read():
+    filler = "parser memory " * 100
+    texts = [f"{filler} deploy", f"{filler} harbour", *[filler] * 4]
+    events = [recorded(seq, text, trace_id=f"t{seq}") for seq, text in enumerate(texts, 1)]
+    facts = [vector_fact(event, [1, 0, 0]) for event in events]
+    facts += [token_fact(event, seq) for seq, event in enumerate(events)]
+    asked = TokenBits(1, np.random.default_rng(99).bytes(48), 384, 1)
+    hits = ask(index_of(events, facts), "harbour", [1, 0, 0], tokens=asked)
+    bare = ask(index_of(events, facts), "harbour", [1, 0, 0], tokens=asked, table=None)
+    gains = {name: hit.explanation.shares["late"] - bare[name].explanation.shares["late"] for name, hit in hits.items()}
+    assert max(gains, key=gains.get) == "e2"
+
+
 ROWS = st.lists(
     st.fixed_dictionaries(
         {

@@ -1,6 +1,7 @@
 """``up``: everything in one process, in the foreground, until it is asked to stop.
 
-Invariant: SIGTERM and Ctrl-C drain and exit 0; a second one ends the process at once, which costs nothing that was acked.
+Invariant: SIGTERM and Ctrl-C drain and exit 0; a second one ends the process at once, which costs nothing that was acked;
+the managed nats-server is told to end even then.
 """
 
 from __future__ import annotations
@@ -82,14 +83,21 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         uvloop.run(work)
 
 
-def stop_on_signals() -> asyncio.Event:
-    """An event that the first SIGINT or SIGTERM sets; the second ends the process."""
+def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
+    """An event that the first SIGINT or SIGTERM sets; the second ends the process.
+
+    Args:
+        at_once: Called before the process ends so: what outlives it must be told now.
+    """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
         if asked.is_set():
-            os._exit(FORCED)
+            try:
+                at_once()
+            finally:
+                os._exit(FORCED)
         asked.set()
 
     for number in SIGNALS:
@@ -100,10 +108,13 @@ def stop_on_signals() -> asyncio.Event:
 async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     from crew_journal.services.cli.logs import configure_logging
     from crew_journal.services.cli.output import say
+    from crew_journal.services.journal.broker_files import BrokerFiles
+    from crew_journal.services.journal.broker_process import terminate_children
     from crew_journal.services.runtime import Runtime
 
     configure_logging(settings.log_level)
-    asked = stop_on_signals()
+    broker = BrokerFiles.below(settings.data_dir)
+    asked = stop_on_signals(lambda: terminate_children(broker.config))
     runtime = Runtime(settings, log=say)
     stopping = asyncio.create_task(asked.wait())
     try:

@@ -12,6 +12,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -156,6 +158,42 @@ async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int
                 return pid
             await asyncio.sleep(POLL_S)
     raise BrokerError(f"the nats-server {pid} of an earlier run does not end", hint=f"end process {pid} by hand")
+
+
+def terminate_children(config: Path) -> list[int]:
+    """TERM to every child of this process that runs with ``config``, without waiting: for who exits the next moment.
+
+    Whatever a start or a stop is at: a child that is being started is found, too, though nobody holds it yet.
+
+    Returns:
+        Their pids.
+    """
+    found = []
+    for pid, parent, ours in _processes(config):
+        if parent == os.getpid() and ours:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+                found.append(pid)
+    return found
+
+
+def _processes(config: Path) -> Iterator[tuple[int, int, bool]]:
+    """Each process: its pid, its parent's, and whether it was started with ``config``."""
+    if not _PROC.exists():  # systems without /proc
+        command = ("ps", "-axww", "-o", "pid=,ppid=,command=")
+        for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
+            pid, parent, said = line.split(None, 2)
+            yield int(pid), int(parent), str(config) in said
+        return
+    for folder in _PROC.parent.iterdir():
+        if folder.name.isdecimal():
+            try:
+                stat = (folder / "stat").read_text("ascii", errors="replace")
+            except OSError:  # gone meanwhile
+                continue
+            # behind the name, which may hold anything: state, parent
+            ppid = int(stat.rpartition(")")[2].split()[1])
+            yield int(folder.name), ppid, os.fsencode(config) in _arguments(int(folder.name))
 
 
 async def end_child(process: asyncio.subprocess.Process, *, patience_s: float) -> int:

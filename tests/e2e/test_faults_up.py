@@ -48,6 +48,23 @@ def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, n
         assert "Traceback" not in stack.log_tail()
 
 
+@pytest.mark.parametrize("at", ["while it runs", "while it starts"])
+def test_a_second_signal_ends_up_at_once_and_the_broker_with_it(tmp_path: Path, at: str) -> None:
+    """The broker was left behind: it has a session of its own, and the drain had not come to it."""
+    with Stack(tmp_path / "data", ("--embedder", "none")) as stack:
+        stack.start()
+        wait_for(stack.nats_pid, "the start of the broker", 120.0)
+        if at == "while it runs":
+            stack.wait_ready()
+        assert stack.process is not None
+        stack.process.send_signal(signal.SIGSTOP)  # so that both are there when it looks
+        stack.process.send_signal(signal.SIGINT)
+        stack.process.send_signal(signal.SIGTERM)
+        stack.process.send_signal(signal.SIGCONT)
+        assert stack.process.wait(120) == 130, stack.log_tail()
+        wait_for(lambda: stack.nats_pid() is None, "the end of the broker", 120.0)
+
+
 def test_a_stop_signal_while_the_sample_is_loading_ends_up_at_once(tmp_path: Path) -> None:
     with Stack(tmp_path / "data", ("--embedder", "none", "--sample")) as stack:
         stack.up()

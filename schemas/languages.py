@@ -19,6 +19,8 @@ from crew_journal.schemas.rules.text import fold
 CODES: Final = ("en", "de")
 """In this order a tie is settled: a text that tells nothing is taken as English."""
 
+CLEARLY_SHOWN: Final = 2
+"""Different function words by which a text shows its language clearly; many a German one is a word of English, too."""
 _DAY: Final = r"(?:3[01]|[12]\d|0?[1-9])"
 _YEAR: Final = r"(?:19|20)\d\d"
 
@@ -86,6 +88,18 @@ def languages() -> tuple[Language, ...]:
 def language_of(words: Sequence[str]) -> Language:
     """The language of a text by its folded words: the one with most function words; the first at a tie."""
     return max(languages(), key=lambda language: sum(word in language.function_words for word in words))
+
+
+def function_words_of(words: Sequence[str]) -> frozenset[str]:
+    """The function words of a text's language, where the text shows clearly enough that it is not English; else none.
+
+    For queries: the full-text index leaves out English stop words alone, so "du" and "ich" of a German question would
+    be looked up like any other word. One such word ("war room", "die size") shows nothing yet.
+    """
+    language = language_of(words)
+    if language.code == CODES[0] or sum(word in language.function_words for word in set(words)) < CLEARLY_SHOWN:
+        return frozenset()
+    return language.function_words
 
 
 def _read(data: dict[str, Any]) -> Language:

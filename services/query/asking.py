@@ -1,6 +1,7 @@
 """A question as the arms take it: its terms, its word pieces, its vector and its tokens in context.
 
-Invariant: the query is cut by the same rules as entries are.
+Invariant: the query is cut by the same rules as entries are; of its terms, function words of its own language are left out
+where that is not English, whose the analyser leaves out everywhere.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from crew_journal.schemas.languages import function_words_of
 from crew_journal.schemas.ports import TokenBits
 from crew_journal.schemas.rules.text import Analyzer, tokens_of
 from crew_journal.schemas.rules.word_pieces import pieces_of
@@ -49,8 +51,11 @@ def query_of(
     """
     words = tokens_of(text)
     keys = analyzer.keys_of(words)
-    terms = list(dict.fromkeys(key for key in keys if key))[:MAX_QUERY_TERMS]
-    pieces = [(piece, key) for word, key in zip(words, keys, strict=True) if key for piece in pieces_of(word)]
+    said = list(zip(words, keys, strict=True))
+    empty = function_words_of(words)
+    telling = [key for word, key in said if key and word not in empty] or [key for _, key in said if key]
+    terms = list(dict.fromkeys(telling))[:MAX_QUERY_TERMS]
+    pieces = [(piece, key) for word, key in said if key for piece in pieces_of(word)]
     pieces = pieces[:MAX_QUERY_PIECES]
     late = LateQuery(
         np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)

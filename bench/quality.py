@@ -2,7 +2,8 @@
 
 Sets: ``../shared/data/locomo_dev`` (evaluation only; said plainly when absent), and the sample journal with 110 questions
 of our own about its escalations, summaries, decisions and runs (``data/mixed_questions.jsonl``), asked of the whole
-workspace, its chat included, alone and with the development conversations poured into the same workspace.
+workspace, its chat included, alone and with the development conversations poured into the same workspace. And 40 long
+messages of our own between a user and an assistant, with 56 questions as the user would ask them (``data/long_*.jsonl``).
 
 Leave one conversation out: of a small grid around the recipe's constants, the best on the other conversations is scored on
 the one left out. Where that is no better than the constants as they stand, the constants stand on a plateau.
@@ -31,6 +32,10 @@ PROJECT: Final = Path(__file__).resolve().parents[1]
 LOCOMO: Final = "locomo_dev"
 SAMPLE: Final = PROJECT / "services" / "cli" / "sample" / "journal.jsonl"
 QUESTIONS: Final = Path(__file__).parent / "data" / "mixed_questions.jsonl"
+LONG_CHATS: Final = QUESTIONS.with_name("long_chats.jsonl")
+LONG_QUESTIONS: Final = QUESTIONS.with_name("long_questions.jsonl")
+COMPANION: Final = "companion"
+"""The agent whose memory the long chats are."""
 SHARE: Final = 0.1
 SEEDS: Final = (1, 2, 3)
 PLAIN: Final = Recipe("plain z-fusion", Fusion.Z_SCORE, lane_min=100, lane_factor=2, dense_weight=0.6)
@@ -56,6 +61,7 @@ async def run(quick: bool, folder: Path) -> Report:
         turns = lines_of(path / "journal.jsonl")
         await _conversations(report, path, turns, sample)
     await _mixed(report, "sample journal", sample)
+    await _long(report, sample)
     if turns:
         await _mixed(report, "sample journal and conversations", [*sample, *turns])
     return report
@@ -193,6 +199,34 @@ async def _mixed(report: Report, name: str, records: Sequence[dict[str, object]]
         report.figure(
             f"{name}: {recipe.name}", ours.recall[K], "recall@10", at_least(round(figures.recall[K], 6)), note
         )
+
+
+async def _long(report: Report, sample: Sequence[dict[str, object]]) -> None:
+    """A user's long messages with an assistant, amid the sample journal: embedded, and as ``chat.*``, which never is."""
+    questions = [
+        Asked(q["query"], own(COMPANION), COMPANION, q["category"], frozenset(q["relevant_ids"]))
+        for q in lines_of(LONG_QUESTIONS)
+    ]
+    said = lines_of(LONG_CHATS)
+    around = [{**record, "id": f"other-{record['id']}"[:64], "agent_id": COMPANION} for record in sample]
+    for name, types in (
+        ("embedded", {"user": "peer.conversation", "assistant": "peer.conversation"}),
+        ("no vectors", {"user": "chat.user_message", "assistant": "chat.agent_response"}),
+    ):
+        turns = [
+            {**turn, "agent_id": COMPANION, "actor_type": "user", "entry_type": types[str(turn["actor_id"])]}
+            for turn in said
+        ]
+        events = recorded([*turns, *around], "long")
+        wanted = [name == "embedded" and at < len(turns) for at in range(len(events))]
+        journal = await embedded_set(events, questions, wanted)
+        index = index_of(journal)
+        for recipe in (ROBUST, CONVERSATIONAL, CONVERSATIONAL_STATIC):
+            figures = evaluate(rankings(index, journal, recipe), journal.sessions)
+            overall = figures.pop(OVERALL)
+            note = ", ".join(f"{category} {one.mrr:.3f}" for category, one in sorted(figures.items()))
+            note = f"recall@5 {overall.recall[5]:.3f}, @10 {overall.recall[K]:.3f}; MRR by category {note}"
+            report.figure(f"long messages of our own, {name}: {recipe.name}", overall.mrr, "MRR", None, note)
 
 
 def _recall(ranked: Sequence[Ranking]) -> float:

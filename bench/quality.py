@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from bench import floor
 from bench.figures import Report, Target, at_least, say
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, rankings, recorded
 from crew_journal.schemas.catalogue import info_of
@@ -60,6 +61,7 @@ async def run(quick: bool, folder: Path) -> Report:
     else:
         turns = lines_of(path / "journal.jsonl")
         await _conversations(report, path, turns, sample)
+    floor.figures(report, sample, [str(q["query"]) for q in lines_of(QUESTIONS)])
     await _mixed(report, "sample journal", sample)
     await _long(report, sample)
     if turns:

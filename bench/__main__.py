@@ -15,7 +15,7 @@ import uvloop
 
 from bench.figures import Report, say
 
-BENCHES: Final = ("publish", "replay", "recall", "freshness", "memory", "injection", "quality", "further")
+BENCHES: Final = ("publish", "replay", "recall", "talk", "freshness", "memory", "injection", "quality", "further")
 
 
 def measure(name: str, quick: bool) -> Report:

@@ -60,6 +60,7 @@ MIX: Final[Sequence[tuple[int, str, str, str]]] = (
     (1, "mission.status_change", "error", "orchestrator"),
     (1, "approval.denied", "warn", "user"),
 )
+TURN: Final = ("peer.conversation", "info", "agent")
 EMBEDDED: Final = frozenset(
     {"peer.escalation", "summary.generated", "approval.denied", "keeper.decision", "mission.status_change"}
 )
@@ -113,12 +114,14 @@ class Corpus:
         workspaces: Over how many workspaces, entry ``n`` belonging to ``n % workspaces``.
         seed: Two corpora of one seed are equal.
         prefix: Begins every id, so that two corpora can share a journal.
+        talk: Nothing but turns of conversations, in place of the mix.
     """
 
     entries: int
     workspaces: int = 1
     seed: int = 7
     prefix: str = "b"
+    talk: bool = False
     _blocks: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -133,6 +136,8 @@ class Corpus:
 
     @cached_property
     def _types(self) -> list[tuple[str, str, str]]:
+        if self.talk:
+            return [TURN]
         rng = random.Random(self.seed + 1)
         laid = [(kind, severity, actor) for share, kind, severity, actor in MIX for _ in range(share)]
         rng.shuffle(laid)

@@ -7,7 +7,8 @@ one, because filling a journal is not what is measured.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from support.nats import connected, running_broker
 from bench.corpus import Corpus, random_units
 from bench.figures import say
 from bench.raw_nats import RawWriter
+from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.prepare import Parked
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events import headers as h
@@ -65,6 +67,12 @@ def ready_made(corpus: Corpus, first: int, last: int) -> list[OutgoingMessage]:
         content = hashlib.blake2b(orjson.dumps(submission, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
         made.append(entry_message(JournalEntry.model_validate(submission), content))
     return made
+
+
+def raw(messages: Sequence[OutgoingMessage], first_seq: int) -> list[RawMessage]:
+    """Messages as the broker would deliver them, from a sequence on."""
+    now = int(time.time() * 1_000)
+    return [RawMessage(first_seq + i, m.subject, m.headers, m.body, now) for i, m in enumerate(messages)]
 
 
 def vector_messages(

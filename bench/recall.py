@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +25,12 @@ from support.processes import Stack
 
 from bench.corpus import Corpus, random_units
 from bench.figures import MIB, MS, Report, at_most, latencies, percentile, say
-from bench.journals import DIM, MODEL, OWNER, entry_message, never_park, prepare, ready_made, vector_messages
+from bench.journals import DIM, MODEL, OWNER, entry_message, never_park, prepare, raw, ready_made, vector_messages
 from bench.sql_baseline import numpy_cosine, sql_bm25
 from bench.standin import stand_in
 from bench.watching import async_client_of, client_of, memory_of, wait_folded, wait_idle
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host import Host
-from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events.control import EmbeddingsActivated
@@ -93,35 +93,35 @@ def _activation() -> OutgoingMessage:
     return entry_message(entry, "0" * 32, control=True)
 
 
-def _raw(messages: Sequence[OutgoingMessage], first_seq: int) -> list[RawMessage]:
-    now = int(time.time() * 1_000)
-    return [RawMessage(first_seq + i, m.subject, m.headers, m.body, now) for i, m in enumerate(messages)]
+@asynccontextmanager
+async def folded_views(path: Path, corpus: Corpus) -> AsyncIterator[tuple[ViewStore, Host, dict[int, int]]]:
+    """Views of the corpus's entries, folded in this process without a broker; and entry number → sequence."""
+    store = ViewStore.open(path, memory_mb=Settings().duckdb_memory_mb)
+    host = Host(store, discover_projections(), park=never_park)
+    await host.open()
+    await host.fold(raw([_activation()], 1))
+    seqs: dict[int, int] = {}
+    for first in range(0, corpus.entries, LOAD_BATCH):
+        last = min(corpus.entries, first + LOAD_BATCH)
+        seq = host.checkpoint + 1
+        await host.fold(raw(ready_made(corpus, first, last), seq))
+        seqs |= {n: seq + n - first for n in range(first, last)}
+    try:
+        yield store, host, seqs
+    finally:
+        await host.close()
+        store.close()
 
 
 @asynccontextmanager
 async def _views(path: Path, corpus: Corpus, vectors: int) -> AsyncIterator[tuple[ViewStore, Host]]:
-    """Views of the corpus, folded in this process without a broker."""
-    defaults = Settings()
-    store = ViewStore.open(path, memory_mb=defaults.duckdb_memory_mb)
-    host = Host(store, discover_projections(), park=never_park)
-    await host.open()
-    await host.fold(_raw([_activation()], 1))
-    chosen: dict[int, int] = {}
-    for first in range(0, corpus.entries, LOAD_BATCH):
-        last = min(corpus.entries, first + LOAD_BATCH)
-        seq = host.checkpoint + 1
-        await host.fold(_raw(ready_made(corpus, first, last), seq))
-        for n in range(first, last):
-            if corpus.is_embedded(n) and len(chosen) < vectors:
-                chosen[n] = seq + n - first
-    facts = list(vector_messages(corpus, chosen, MODEL, DIM))
-    for first in range(0, len(facts), LOAD_BATCH):
-        await host.fold(_raw(facts[first : first + LOAD_BATCH], host.checkpoint + 1))
-    try:
+    """Views of the corpus and of vectors of its first embeddable entries."""
+    async with folded_views(path, corpus) as (store, host, seqs):
+        chosen = dict(islice(((n, seq) for n, seq in seqs.items() if corpus.is_embedded(n)), vectors))
+        facts = list(vector_messages(corpus, chosen, MODEL, DIM))
+        for first in range(0, len(facts), LOAD_BATCH):
+            await host.fold(raw(facts[first : first + LOAD_BATCH], host.checkpoint + 1))
         yield store, host
-    finally:
-        await host.close()
-        store.close()
 
 
 async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) -> tuple[int, float]:
@@ -131,7 +131,7 @@ async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) 
     with contextlib.suppress(asyncio.CancelledError):
         for number, batch in enumerate(batches):
             await asyncio.sleep(max(0.0, began + number * WRITE_BATCH / WRITES_PER_S - loop.time()))
-            await host.fold(_raw(batch, host.checkpoint + 1))
+            await host.fold(raw(batch, host.checkpoint + 1))
             written += len(batch)
     return written, loop.time() - began
 

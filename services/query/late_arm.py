@@ -89,7 +89,7 @@ def late_values(
     static = context = None
     if query.table is not None and len(query.pieces):
         pieces = index.turns.pieces.gather(needed)
-        different, at = _different(index.turns.pieces.values[pieces.at], len(query.table))
+        different, at = _different(index.turns.pieces.values.take(pieces.at), len(query.table))
         tokens = Tokens(
             np.take(query.table, different, axis=0),
             at,
@@ -115,12 +115,13 @@ def late_values(
 
 def _different(pieces: npt.NDArray[np.uint16], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The different pieces, ascending, and where each piece is among them; a table beats sorting thousands."""
+    index = pieces.astype(np.intp)  # numpy would convert it twice
     seen = np.zeros(size, bool)
-    seen[pieces] = True
+    seen[index] = True
     different = seen.nonzero()[0]
     place = np.empty(size, np.int64)
     place[different] = np.arange(len(different))
-    return different, place[pieces]
+    return different, place.take(index)
 
 
 def _match(store: TokenStore, said: TokenBits) -> bool:

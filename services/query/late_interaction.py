@@ -30,6 +30,8 @@ LENGTH_OFFSET: Final = 8
 BLOCK_WORDS: Final = 1 << 16
 """Pairs of tokens compared at once: 512 KB of 64-bit words, which a core's cache holds."""
 NO_TURN: Final = -1
+_UNANSWERED: Final = -9.0
+"""Below every similarity less an offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +118,20 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
     found = distances(query, tokens.words)
     if tokens.at is not None:
         found = np.take(found, tokens.at, axis=1)
-    begins = (np.cumsum(tokens.counts) - tokens.counts)[filled]
-    best = np.zeros((len(query), len(tokens.counts)))
-    best[:, filled] = _similarity(np.minimum.reduceat(found, begins, axis=1), dim)
+    begins = np.cumsum(tokens.counts) - tokens.counts
+    best = np.full((len(query), len(tokens.counts) + 1), _UNANSWERED)  # the last column stands for NO_TURN
+    best[:, filled] = _similarity(np.minimum.reduceat(found, begins[filled], axis=1), dim)
     own = turns.candidate
     answered = best[:, own]
+    long = turns.long[own]
     for helper, offset in ((turns.before, constants.near), (turns.before_that, constants.far)):
-        helped = ((helper != NO_TURN) & ~turns.long[own]).nonzero()[0]
-        helped = helped[tokens.counts[helper[helped]] > 0]
-        answered[:, helped] = np.maximum(answered[:, helped], best[:, helper[helped]] - offset)
+        np.maximum(answered, best[:, np.where(long, NO_TURN, helper)] - offset, out=answered)
     values = _together(weights, answered, constants.even)
-    cut = (turns.long & (tokens.first > 0) & (tokens.first < tokens.counts)).nonzero()[0]
+    cut = turns.long.nonzero()[0]
+    if len(cut):
+        cut = cut[(tokens.first[cut] > 0) & (tokens.first[cut] < tokens.counts[cut])]
     if len(cut):  # two passages: the better one counts
-        passages = _passages(found, np.cumsum(tokens.counts) - tokens.counts, tokens, cut, dim)
+        passages = _passages(found, begins, tokens, cut, dim)
         of_document = np.zeros(len(tokens.counts))
         of_document[cut] = np.max([_together(weights, passage, constants.even) for passage in passages], axis=0)
         is_cut = np.isin(own, cut)

@@ -62,17 +62,18 @@ class Ragged:
 
     def counts_of(self, docs: npt.NDArray[np.integer]) -> Ints:
         """(m,) int64: values of each document; 0 beyond the end."""
-        counts = np.zeros(len(docs), np.int64)
-        inside = docs < len(self._count)
-        counts[inside] = self._count.rows[docs[inside]]
+        if not len(self):
+            return np.zeros(len(docs), np.int64)
+        counts = self._count.rows.take(docs, mode="clip").astype(np.int64)
+        counts[docs >= len(self)] = 0
         return counts
 
     def gather(self, docs: npt.NDArray[np.integer]) -> Gathered:
         """Where the values of some documents lie."""
         counts = self.counts_of(docs)
-        starts = np.zeros(len(docs), np.int64)
-        inside = docs < len(self._start)
-        starts[inside] = self._start.rows[docs[inside]]
+        if not len(self):
+            return Gathered(np.empty(0, np.int64), counts)
+        starts = self._start.rows.take(docs, mode="clip")  # those beyond the end have no values
         begins = np.cumsum(counts) - counts
         return Gathered(np.arange(int(counts.sum())) + np.repeat(starts - begins, counts), counts)
 

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
+from crew_journal.consumers.positions import position_of
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry
@@ -149,16 +150,14 @@ def candidate_of(message: Msg) -> Candidate | None:
     """
     if not _may_be_embedded(message):
         return None
-    metadata = message.metadata
-    seq = metadata.sequence.stream
-    published_ms = int(metadata.timestamp.timestamp() * 1_000)
+    seq, _, published_ms, _ = position_of(message.reply)  # to the millisecond as the feed has it; nats-py's is a float
     event = decode(seq, message.subject, message.headers, message.data, published_ms)
     if not isinstance(event, EntryRecorded):
         raise FoldError(f"the message at {seq} is no entry")
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs):
         return None
-    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, metadata.num_delivered or 1)
+    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, message.metadata.num_delivered or 1)
 
 
 def text_of(entry: JournalEntry) -> str:

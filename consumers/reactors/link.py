@@ -24,6 +24,7 @@ from nats.errors import Error as NatsError
 
 from crew_journal.consumers.adapters.ollama_judge import Judge, OllamaJudge
 from crew_journal.consumers.backoff import doubled
+from crew_journal.consumers.positions import position_of
 from crew_journal.consumers.pull import Durable
 from crew_journal.consumers.pull_reactor import PullLimits, PullReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
@@ -173,13 +174,12 @@ class LinkReactor(PullReactor):
 
 def _fact_of(message: Msg) -> VectorDerived | None:
     """The vector of a message; None for anything else, tombstones and what the projections park included."""
-    metadata = message.metadata
+    place = position_of(message.reply)
     try:
         subject = parse_subject(message.subject)
         if subject.family is not Family.DERIVED or subject.kind != DerivedKind.VECTOR:
             return None
-        published_ms = int(metadata.timestamp.timestamp() * 1_000)
-        fact = decode(metadata.sequence.stream, message.subject, message.headers, message.data, published_ms)
+        fact = decode(place.seq, message.subject, message.headers, message.data, place.published_ms)
     except FoldError:
         return None
     return fact if isinstance(fact, VectorDerived) and fact.dim else None

@@ -24,6 +24,7 @@ from support.views import MEMORY_MB
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host import Host, Parked
 from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.positions import position_of
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.endings import end_task
@@ -200,7 +201,7 @@ async def _feed(client: Connection, host: Host) -> None:
                 found.subject,
                 found.headers,
                 found.data,
-                round(found.metadata.timestamp.timestamp() * 1000),
+                position_of(found.reply).published_ms,
             )
             for found in fetched
         ]

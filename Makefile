@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml
 
 setup: $(VENV)/.installed
 	@deploy/install-nats $(NATS) >/dev/null
-	@$(BIN)/crew-journal embedder install minilm
+	@$(BIN)/crew-journal embedder install minilm >/dev/null
 
 run: setup
 	@exec $(BIN)/crew-journal up --sample --data-dir $(DATA_DIR) --http $(HTTP)

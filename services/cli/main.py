@@ -136,7 +136,8 @@ def _failed(error: Exception, as_json: bool) -> int:
     if isinstance(error, _ClickError):
         return _misused(error, as_json)
     if isinstance(error, OSError) and error.filename is not None:
-        report_error(CrewJournalError(f"{error.filename}: {error.strerror}"), as_json=as_json)
+        hint = "is the path right, may you write there, and is the disk neither full nor read-only?"
+        report_error(CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint), as_json=as_json)
         return CrewJournalError.exit_code
     if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":
         raise error

@@ -51,7 +51,10 @@ def up(
 
     What it starts is said on stderr; with --json, one JSON document on stdout says the same when it is ready.
     """
+    from crew_journal.services.http.server import parse_address
+
     settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
+    parse_address(settings.http)  # before a broker is started and a data directory made
     run_until_signal(_up(settings, sample=sample, as_json=json_output))
 
 

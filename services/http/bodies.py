@@ -88,6 +88,7 @@ _FIXES: Final = (
     ("list_", "send a JSON array"),
 )
 """What to send, by the beginning of pydantic's error type, where a field has no fix of its own."""
+_BOUNDS: Final = ("greater_than", "less_than")
 
 
 def _body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
@@ -107,6 +108,8 @@ def _body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
             fix = problem.fix or next((fix for begin, fix in _FIXES if kind.startswith(begin)), "")
             if kind in ("literal_error", "enum"):
                 fix = f"use {item['ctx']['expected']}"
+            elif kind.startswith(_BOUNDS):
+                fix = f"send a number {problem.problem.removeprefix('Input should be ')}"
             found.append(FieldProblem(problem.field, problem.problem, fix))
     return tuple(found)
 

@@ -190,6 +190,11 @@ class ManagedBroker:
         finally:
             self._release()
 
+    async def restart(self) -> None:
+        """End the server, TERM then KILL after the bound; the supervisor starts it again, on the same port."""
+        if self._supervisor is not None and self._process is not None:
+            await end_child(self._process, patience_s=self._stop_timeout_s)
+
     async def wait_ready(self, timeout_s: float) -> None:
         """Return once the server is up, at once if it is.
 

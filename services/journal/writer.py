@@ -85,6 +85,7 @@ class Writer:
         self._committer: asyncio.Task[None] | None = None
         self._inbox = ""
         self._token = 0
+        self._acked = 0
         self._subscription: Subscription | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._forget_reconnects: Callable[[], None] = lambda: None
@@ -106,6 +107,11 @@ class Writer:
     def in_flight(self) -> int:
         """Places taken: messages, or batches, that are not acked yet."""
         return self._window - self._free
+
+    @property
+    def acked(self) -> int:
+        """Messages and batches that were acked so far."""
+        return self._acked
 
     async def open(self) -> None:
         """Subscribe to the acks."""
@@ -207,7 +213,9 @@ class Writer:
         else:
             await self._wait_for_place(deadline)
         try:
-            return await self._atomic.publish(messages, deadline)
+            published = await self._atomic.publish(messages, deadline)
+            self._acked += published is not None
+            return published
         finally:
             self._give_place_on()
 
@@ -251,7 +259,9 @@ class Writer:
                     await client.relieve()
             elif client.is_closed:
                 raise BrokerUnavailable("the connection to the broker is closed")
-            return await future
+            published = await future
+            self._acked += 1
+            return published
         finally:
             del self._flights[key]
 
@@ -351,6 +361,7 @@ class Writer:
         if len(group) >= GROUP_MIN:
             try:
                 outcomes = await self._atomic.publish(messages, deadline)
+                self._acked += outcomes is not None
             except BrokerUnavailable as error:
                 outcomes = [error] * len(group)
             except Exception as error:  # one message may be to blame: alone, each gets its own outcome

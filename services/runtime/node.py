@@ -37,6 +37,7 @@ from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.nats_binary import find_nats_server
 from crew_journal.services.journal.owner_token import ensure_owner_token
+from crew_journal.services.journal.stall_watch import StallWatch
 from crew_journal.services.journal.stream_watch import StreamWatch
 from crew_journal.services.journal.streams import declare_streams, stream_figures
 from crew_journal.services.journal.tokens import TokenRegistry
@@ -175,6 +176,9 @@ class Runtime:
         canary = Canary(client, clock=utc_now)
         await canary.start()
         stack.push_async_callback(canary.stop)
+        stall_watch = StallWatch(writer, canary, stream_watch, self._broker, data_dir)
+        await stall_watch.start()
+        stack.push_async_callback(stall_watch.stop)
 
         tokens = TokenRegistry(store, journal, self._owner_token)
         tokens.load()
@@ -250,7 +254,7 @@ class Runtime:
                 feed=lambda: mapping(feed.status()),
                 reactors=lambda: reactor_figures(filling, self._reactors),
                 embedder=embedding.figures,
-                stream_trouble=lambda: stream_watch.trouble,
+                stream_trouble=lambda: stream_watch.trouble or stall_watch.trouble,
                 canary=lambda: mapping(canary.outcome),
                 cache=recall.figures,
                 memory=memory.figures,

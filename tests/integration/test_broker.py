@@ -150,6 +150,17 @@ async def test_a_killed_server_is_restarted_and_its_clients_reconnect(broker: Ma
         assert (await js.get_msg("KEPT", 1)).data == b"before"
 
 
+async def test_a_broker_that_is_told_to_start_anew_keeps_its_port_and_its_clients(broker: ManagedBroker) -> None:
+    before = broker.status()
+    async with connected(broker) as client:
+        await broker.restart()
+        await eventually(lambda: broker.status().restarts == 1 and broker.status().running, "the restart")
+        await eventually(lambda: client.is_connected, "the reconnect")
+    after = broker.status()
+    assert after.pid != before.pid
+    assert after.port == before.port
+
+
 async def test_a_server_that_cannot_be_restarted_is_tried_again_until_it_can(
     tmp_path: Path, nats_server_binary: NatsBinary
 ) -> None:

@@ -227,3 +227,22 @@ def test_the_schema_is_the_exported_one(capsys: pytest.CaptureFixture[str]) -> N
 
     assert main(["schema", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entry_json_schema()
+
+
+@pytest.mark.parametrize("address", ["foo", "127.0.0.1:99999", ":9119"])
+def test_up_refuses_what_is_no_address_before_it_makes_anything(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = tmp_path / "data"
+    assert main(["up", "--http", address, "--data-dir", str(data_dir)]) == 2
+    assert "HOST:PORT" in capsys.readouterr().err
+    assert not data_dir.exists()
+
+
+def test_a_path_that_cannot_be_used_is_named_with_what_to_do(
+    fake: FakeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.fails_with = NotADirectoryError(20, "Not a directory", "file/below")
+    assert main(["status", *URL]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: file/below: Not a directory\nhint: is the path right")

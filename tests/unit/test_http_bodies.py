@@ -39,6 +39,7 @@ def _request(body: Any) -> Request:
         ({"name": ""}, "name", "send at least one character"),
         ({"name": "a", "count": "b"}, "count", "send a whole number"),
         ({"name": "a", "share": "b"}, "share", "send a number"),
+        ({"name": "a", "count": 0}, "count", "send a number greater than or equal to 1"),
         ({"name": "a", "kind": "c"}, "kind", "use 'a' or 'b'"),
         ({"name": "a", "names": "c"}, "names", "send a JSON array"),
         ({"name": "a", "other": 1}, "other", "leave it out; there are name, count, share, kind, names"),

@@ -120,4 +120,4 @@ def _report(agent: Mapping[str, Any], json_output: bool) -> None:
     if json_output:
         emit(agent)
     else:
-        print_pairs({**agent, "settings": json.dumps(agent["settings"], ensure_ascii=False)})
+        print_pairs({**agent, "settings": json.dumps(agent["settings"], ensure_ascii=False)}.items())

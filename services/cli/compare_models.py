@@ -142,7 +142,7 @@ def _print_agreement(report: Mapping[str, Any]) -> None:
     for model, figures in report["coverage"].items():
         shown[f"vectors of {safe(model)}"] = f"{figures['vectors']} of {figures['embeddable']}"
         shown[f"mean cosine under {safe(model)}"] = report["mean_cosine"][model]
-    print_pairs(shown)
+    print_pairs(shown.items())
     if report["most_different"]:
         print()
         rows = [(one["rank_biased_overlap"], one["query"]) for one in report["most_different"]]

@@ -40,7 +40,7 @@ def embedder_status(
     if json_output:
         emit(report)
     else:
-        print_pairs(dict(flat(report)))
+        print_pairs(flat(report))
 
 
 app.command("activate")(activate)  # as it was called before there was `embeddings`

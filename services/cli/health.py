@@ -54,7 +54,7 @@ def print_health(answer: Mapping[str, Any]) -> None:
     figures |= {name: _number(answer["metrics"].get(name)) for name in METRICS}
     figures |= {"measured": answer["measured_at"], "model": answer["model"] or "none"}
     figures["embedder now"] = answer["embedder"].get("mode", "unknown")
-    print_pairs(figures)
+    print_pairs(figures.items())
     for reason in answer["reasons"]:
         print(f"- {safe(reason)}")
     if answer["next_step"]:

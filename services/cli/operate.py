@@ -34,16 +34,17 @@ def status(
     token: Token = None,
     json_output: Json = False,
 ) -> None:
-    """Show how the journal is doing: stream, views and their lag, dead letters, broker, disk, embedder."""
+    """Show how the journal is doing: what is wrong and since when, views, broker, disk, embedder; --json has all of it."""
     from crew_journal.services.cli.connection import Where, client
     from crew_journal.services.cli.output import emit, plain, print_pairs
+    from crew_journal.services.cli.status_page import status_lines
 
     with client(Where(data_dir, url, token), embedder="auto") as journal:
         report = plain(journal.status())
     if json_output:
         emit(report)
     else:
-        print_pairs(dict(flat(report)))
+        print_pairs(status_lines(report))
 
 
 def rebuild(

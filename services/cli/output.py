@@ -134,11 +134,12 @@ def print_table(
     stdout_console().print(table)
 
 
-def print_pairs(pairs: Mapping[str, object]) -> None:
-    """Names and values on stdout, one a line, values aligned."""
-    width = max((len(name) for name in pairs), default=0)
-    for name, value in pairs.items():
-        print(f"{name.ljust(width)}  {safe(value)}")
+def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
+    """Names and values on stdout, one pair a line, values aligned."""
+    lines = [(safe(name), safe(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
+        print(f"{name.ljust(width)}  {value}")
 
 
 def entry_line(entry: Mapping[str, Any]) -> str:

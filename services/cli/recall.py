@@ -61,9 +61,12 @@ def recall(
     """Recall what was written about a question, best first."""
     if max_chars is not None and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
+    from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
     from crew_journal.services.cli.connection import Where, client
-    from crew_journal.services.cli.output import emit, plain
+    from crew_journal.services.cli.output import emit, plain, say
 
+    if not 1 <= k <= RECALL_K_MAX:
+        say(f"-k is 1 to {RECALL_K_MAX}; {k} counts as {RECALL_K_DEFAULT}")
     asked = {
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
         "walk_depth": walk_depth, "workspace_id": workspace,
@@ -101,28 +104,19 @@ def print_render(answer: Mapping[str, Any]) -> None:
 
 
 def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
-    """The hits as a table on stdout, what else is to be said of them on stderr."""
-    from crew_journal.services.cli.output import age_of, print_table, safe, say
+    """Each hit on stdout, what else is to be said of them on stderr."""
+    from crew_journal.services.cli.output import age_of, safe, say
 
     hits = answer["hits"]
-    rows = [
-        (
-            number,
-            f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}",
-            age_of(hit),
-            hit["entry_type"],
-            "/".join(str(hit[name]) for name in ("crew_id", "agent_id") if hit.get(name)) or "-",
-            hit["summary"],
-        )
-        for number, hit in enumerate(hits, 1)
-    ]
-    if rows:
-        print_table("", ("#", "score", "age", "type", "who", "summary"), rows, right=("#", "score", "age"))
-    else:
+    if not hits:
         say("nothing was found")
     for number, hit in enumerate(hits, 1):
+        score = f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}"
+        who = "/".join(str(hit[name]) for name in ("crew_id", "agent_id") if hit.get(name)) or "-"
+        print(safe(f"#{number}  {score}  {age_of(hit)}  {hit['entry_type']}  {who}  {hit['entry_id']}"))
+        print(f"    {safe(hit['summary'])}")
         if explain and hit.get("explain"):
-            print(f"#{number} {safe(hit['entry_id'])}: {_explained(hit['explain'])}")
+            print(f"    {_explained(hit['explain'])}")
     say(
         f"recipe {safe(answer.get('recipe'))}, model {safe(answer.get('model') or 'none')}, "
         f"view_seq {answer.get('view_seq')}"

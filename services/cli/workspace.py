@@ -43,4 +43,4 @@ def settings(
     if json_output:
         emit(found)
     else:
-        print_pairs(found)
+        print_pairs(found.items())

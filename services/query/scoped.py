@@ -6,6 +6,7 @@ Invariant: ``size``, ``total_length`` and ``speakers`` are those of exactly the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ import numpy.typing as npt
 from crew_journal.services.query.documents import ABSENT, CONVERSATION, SPOKEN_BY_USER, Documents
 from crew_journal.services.query.growable import GrowableArray
 from crew_journal.services.query.scope import Scope, scope_mask
+
+MANY: Final = 1_000
+"""Rows from which sorting actors in numpy beats a set of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +64,18 @@ class ScopeRows:
         first = len(self._mask)
         if count > first:
             mask = scope_mask(self._scope, documents, first, count)
+            flags = documents.flags[first:count]
+            turns = mask & ((flags & CONVERSATION) != 0)
             self._mask.append(mask)
-            turns = mask & ((documents.flags[first:count] & CONVERSATION) != 0)
             self._turns.append(turns)
             self._turn_count += int(np.count_nonzero(turns))
             self._size += int(np.count_nonzero(mask))
             self._total_length += int(documents.length[first:count][mask].sum(dtype=np.int64))
-            speaking = mask & ((documents.flags[first:count] & SPOKEN_BY_USER) != 0)
-            heard = np.unique(documents.actor[first:count][speaking]).tolist()
-            self._speakers |= frozenset(heard) - {ABSENT}
+            heard = documents.actor[first:count][mask & ((flags & SPOKEN_BY_USER) != 0)]
+            if len(heard):
+                spoken = set((np.unique(heard) if count - first > MANY else heard).tolist())
+                if not spoken <= self._speakers:
+                    self._speakers |= spoken - {ABSENT}
         whole = self._size == count
         return ScopedDocuments(
             count,

@@ -30,48 +30,64 @@ ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """Rows of the matrix that are near enough, ascending, with their cosines: (m,) int64 and (m,) float32."""
+
+    rows: npt.NDArray[np.int64]
+    cosines: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
 class Sought:
-    """What the vector of one fact is to be compared with.
+    """What the vector of one fact is to be compared with: columns as they are now, which appending does not change.
 
     Attributes:
         documents, matrix: Of the index.
+        source: The document whose vector it is.
         before: The sequence that the others' facts must be below.
-        rows: (m,) int64 rows of the matrix that may be near, ascending.
-        vectors: (n, d) float32 of every row.
+        doc: (n,) int32 document of each row of the matrix.
+        fact_seq: (n,) int64 fact of each row.
+        crew: (documents,) int32 crew of each document.
+        vectors: (n, d) float32.
         query: (d,) float32, L2-normalised.
+        threshold: Least cosine.
     """
 
     documents: Documents
     matrix: VectorMatrix
+    source: int
     before: int
-    rows: npt.NDArray[np.int64]
+    doc: npt.NDArray[np.int32]
+    fact_seq: npt.NDArray[np.int64]
+    crew: npt.NDArray[np.int32]
     vectors: Vectors
     query: Vectors
+    threshold: float
 
-    def cosines(self) -> npt.NDArray[np.float32]:
-        """(m,) float32, one product a row; needs nothing of the event loop."""
-        if len(self.rows) * NARROW_SHARE < len(self.vectors):
-            narrow: npt.NDArray[np.float32] = np.vecdot(self.vectors[self.rows], self.query)
-            return narrow
-        every: npt.NDArray[np.float32] = np.vecdot(self.vectors, self.query)
-        return every[self.rows]
+    def compared(self) -> Near:
+        """What is near; needs nothing of the event loop."""
+        doc = self.doc
+        rows = np.flatnonzero((doc != NO_ROW) & (doc != self.source) & (self.fact_seq < self.before))
+        rows = rows[self.crew[doc[rows]] == self.crew[self.source]]
+        if len(rows) * NARROW_SHARE < len(doc):
+            cosines = np.vecdot(self.vectors[rows], self.query)
+        else:
+            cosines = np.vecdot(self.vectors, self.query)[rows]
+        near = np.flatnonzero(cosines >= self.threshold - ROUNDING)
+        return Near(rows[near], cosines[near])
 
-    def nearest(self, cosines: npt.NDArray[np.float32], k: int, threshold: float) -> list[SimilarEntry]:
-        """The best ``k`` of at least ``threshold``: cosine descending, then newer ts, then id."""
-        if not 0.0 < threshold <= 1.0:
-            threshold = SIMILAR_THRESHOLD
-        near = cosines >= threshold - ROUNDING
-        near &= self.matrix.fact_seq[self.rows] < self.before  # not replaced or taken back meanwhile
-        docs = self.matrix.doc[self.rows]
-        kept = np.flatnonzero(near & (docs != NO_ROW))
-        docs, scores = docs[kept], np.clip(cosines[kept].astype(np.float64), threshold, 1.0)
+    def nearest(self, near: Near, k: int) -> list[SimilarEntry]:
+        """The best ``k``: cosine descending, then newer ts, then id; what was replaced or taken back meanwhile is out."""
+        docs = self.matrix.doc[near.rows]
+        kept = np.flatnonzero((docs != NO_ROW) & (self.matrix.fact_seq[near.rows] < self.before))
+        docs, scores = docs[kept], np.clip(near.cosines[kept].astype(np.float64), self.threshold, 1.0)
         return [
             SimilarEntry(self.documents.id_of(int(docs[at])), int(self.documents.seq[docs[at]]), float(scores[at]))
             for at in ranked(self.documents, docs, scores, k).tolist()
         ]
 
 
-def sought(index: HotIndex, fact: VectorDerived) -> Sought | None:
+def sought(index: HotIndex, fact: VectorDerived, threshold: float) -> Sought | None:
     """What to compare the fact's vector with, see ``SimilarReader``; None if there is nothing."""
     matrix, documents = index.vectors, index.documents
     if matrix is None or matrix.model != fact.model or matrix.dim != fact.dim:
@@ -79,19 +95,25 @@ def sought(index: HotIndex, fact: VectorDerived) -> Sought | None:
     source = int(documents.local(np.array([fact.entry_seq], np.int64))[0])
     if source == ABSENT:
         return None
-    doc = matrix.doc
-    rows = np.flatnonzero((doc != NO_ROW) & (doc != source) & (matrix.fact_seq < fact.seq))
-    rows = rows[documents.crew[doc[rows]] == documents.crew[source]]
-    if not len(rows):
-        return None
-    return Sought(documents, matrix, fact.seq, rows, matrix.vectors, query_vector(fact.vector))
+    return Sought(
+        documents,
+        matrix,
+        source,
+        fact.seq,
+        matrix.doc,
+        matrix.fact_seq,
+        documents.crew,
+        matrix.vectors,
+        query_vector(fact.vector),
+        threshold if 0.0 < threshold <= 1.0 else SIMILAR_THRESHOLD,
+    )
 
 
 class SimilarEntries:
     """Implements ``SimilarReader`` over the indexes that recall uses.
 
-    The products run in a thread, one at a time: each takes 0.9 ms at 10,000 vectors of 384 dimensions, 3.6 at 50,000, and a
-    recall over HTTP takes some ten turns of the event loop, each of which would wait for one (p50 15 ms instead of 6).
+    The comparisons run in a thread, one at a time: each takes 0.9 ms at 10,000 vectors of 384 dimensions, 3.6 at 50,000,
+    and a recall over HTTP takes some ten turns of the event loop, each of which would wait for one (p50 15 ms, not 6).
 
     Args:
         views: The views.
@@ -117,7 +139,7 @@ class SimilarEntries:
         async with self._turn:
             await self._cache.get(fact.workspace_id, fact.seq)
             index, matrix = await self._cache.with_matrix(fact.workspace_id, fact.model)
-            found = sought(index.over(matrix), fact)
+            found = sought(index.over(matrix), fact, threshold)
             if found is None:
                 return []
-            return found.nearest(await asyncio.to_thread(found.cosines), k, threshold)
+            return found.nearest(await asyncio.to_thread(found.compared), k)

@@ -24,8 +24,8 @@ def journal(*rows: Row, model: str = MODEL) -> tuple[HotIndex, list[VectorDerive
 
 
 def found(index: HotIndex, fact: VectorDerived, k: int = 3, threshold: float = 0.8) -> list[tuple[str, float]]:
-    asked = sought(index, fact)
-    near = asked.nearest(asked.cosines(), k, threshold) if asked is not None else []
+    asked = sought(index, fact, threshold)
+    near = asked.nearest(asked.compared(), k) if asked is not None else []
     return [(one.entry_id, round(one.cosine, 6)) for one in near]
 
 
@@ -123,13 +123,13 @@ def test_it_finds_what_a_plain_search_finds(rows: list[tuple[list[int], str | No
     assert not rest or max(rest) <= min(cosine for _, cosine in result) + 1e-5
 
 
-def test_vectors_replaced_or_taken_back_while_the_products_run_are_left_out() -> None:
-    """The products run in a thread; what the matrix says afterwards decides, as if it had been asked a moment later."""
+def test_vectors_replaced_or_taken_back_while_the_comparison_runs_are_left_out() -> None:
+    """The comparison runs in a thread; what the matrix says afterwards decides, as if it had been asked a moment later."""
     index, facts = journal(SELF, SELF, SELF, SELF)
-    before = sought(index, facts[3])
+    before = sought(index, facts[3], 0.8)
     assert before is not None
-    cosines = before.cosines()
+    near = before.compared()
     assert index.vectors is not None
     index.vectors.put(0, b"", facts[3].seq + 1)
     index.vectors.put(1, facts[1].vector, facts[3].seq + 2)
-    assert [one.entry_id for one in before.nearest(cosines, 3, 0.8)] == ["e3"]
+    assert [one.entry_id for one in before.nearest(near, 3)] == ["e3"]

@@ -149,8 +149,13 @@ class HotCache:
 
     async def settled(self) -> None:
         """Wait until every index in use meets the vectors of its active model."""
-        while switching := [slot.switching for slot in self._slots.values() if _under_way(slot.switching)]:
-            await asyncio.wait([task for task in switching if task is not None])
+        while tasks := [
+            task
+            for slot in self._slots.values()
+            for task in (slot.loading, slot.switching)  # what is loaded now may have been read before a decision
+            if task is not None and not task.done()
+        ]:
+            await asyncio.wait(tasks)
 
     async def with_matrix(self, workspace_id: str, model: str) -> tuple[HotIndex, VectorMatrix]:
         """The workspace's index and any model's vectors over it; use both before the next ``await``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,7 @@ async def test_a_query_vector_under_way_while_its_model_is_dropped_is_not_rememb
         await at_work.service.settled()
         release.set()
         await asked
+        await at_work.service.settled()
         calls = red.calls
         await at_work.recall()
         assert red.calls == calls + 1
@@ -213,4 +215,29 @@ async def test_one_workspace_switches_and_the_others_stay(tmp_path: Path) -> Non
         assert check(await at_work.recall()) == "red"
         await at_work.activate("blue", "w1")
         await at_work.service.settled()
+        assert check(await at_work.recall()) == "blue"
+
+
+async def test_settled_waits_for_an_index_that_was_read_before_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with switching(tmp_path) as at_work:
+        read, go_on, load = threading.Event(), threading.Event(), hot_cache.load
+
+        def held(*args: Any) -> HotIndex:
+            index = load(*args)
+            read.set()
+            go_on.wait()
+            return index
+
+        monkeypatch.setattr(hot_cache, "load", held)
+        asked = asyncio.create_task(at_work.recall())
+        await asyncio.to_thread(read.wait)
+        await at_work.activate("blue")
+        settled = asyncio.create_task(at_work.service.settled())
+        await asyncio.sleep(0)
+        assert not settled.done()
+        go_on.set()
+        await asked
+        await settled
         assert check(await at_work.recall()) == "blue"

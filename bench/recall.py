@@ -118,10 +118,14 @@ async def _views(path: Path, corpus: Corpus, vectors: int) -> AsyncIterator[tupl
     """Views of the corpus and of vectors of its first embeddable entries."""
     async with folded_views(path, corpus) as (store, host, seqs):
         chosen = dict(islice(((n, seq) for n, seq in seqs.items() if corpus.is_embedded(n)), vectors))
-        facts = list(vector_messages(corpus, chosen, MODEL, DIM))
-        for first in range(0, len(facts), LOAD_BATCH):
-            await host.fold(raw(facts[first : first + LOAD_BATCH], host.checkpoint + 1))
+        await fold_all(host, list(vector_messages(corpus, chosen, MODEL, DIM)))
         yield store, host
+
+
+async def fold_all(host: Host, messages: Sequence[OutgoingMessage]) -> None:
+    """Fold messages in batches behind what was folded."""
+    for first in range(0, len(messages), LOAD_BATCH):
+        await host.fold(raw(messages[first : first + LOAD_BATCH], host.checkpoint + 1))
 
 
 async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) -> tuple[int, float]:

@@ -18,10 +18,9 @@ import Stemmer
 
 from bench.corpus import Corpus
 from bench.figures import MIB, MS, Report, at_most, percentile, say
-from bench.journals import DIM, MODEL, OWNER, raw, vector_messages
-from bench.recall import LOAD_BATCH, K, ReadyEmbedder, folded_views
+from bench.journals import DIM, MODEL, OWNER, vector_messages
+from bench.recall import K, ReadyEmbedder, fold_all, folded_views
 from crew_journal.consumers.adapters.minilm_tokens import QUANTISER
-from crew_journal.consumers.host import Host
 from crew_journal.consumers.store import ViewStore
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.envelope import TokenBitsDerived
@@ -92,14 +91,9 @@ async def _views(path: Path, corpus: Corpus) -> AsyncIterator[ViewStore]:
     """Views of the corpus; one entry in ten has a vector and tokens."""
     async with folded_views(path, corpus) as (store, host, seqs):
         chosen = dict(list(seqs.items())[::EMBEDDED_EACH])
-        await _fold(host, list(vector_messages(corpus, chosen, MODEL, DIM)))
-        await _fold(host, _token_facts(corpus, chosen))
+        await fold_all(host, list(vector_messages(corpus, chosen, MODEL, DIM)))
+        await fold_all(host, _token_facts(corpus, chosen))
         yield store
-
-
-async def _fold(host: Host, messages: Sequence[OutgoingMessage]) -> None:
-    for first in range(0, len(messages), LOAD_BATCH):
-        await host.fold(raw(messages[first : first + LOAD_BATCH], host.checkpoint + 1))
 
 
 def _random_table() -> Words:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from crew_journal.schemas.rules.dates import DAY_MS, Days
 from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
 from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER, USERS
-from crew_journal.services.query.features import features_of
+from crew_journal.services.query.features import features_of, place_among_candidates
 from crew_journal.services.query.fusion import weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_arm import Around, LateQuery, late_values
@@ -329,21 +329,12 @@ def _around(index: HotIndex, beside: Beside, short: Mask, max_words: int) -> Aro
     leans_far &= words[beside.before_that] <= max_words
     return Around(
         previous,
-        _at(docs, previous),
-        _at(docs, beside.following),
+        place_among_candidates(docs, previous),
+        place_among_candidates(docs, beside.following),
         np.where(leans, previous, ABSENT),
         np.where(leans_far, beside.before_that, ABSENT),
         ~short,
     )
-
-
-def _at(docs: Docs, wanted: Docs) -> npt.NDArray[np.int64]:
-    """Index of each wanted document among ``docs``: -1 where there is none wanted, -2 where it is no candidate."""
-    place = docs.searchsorted(wanted)
-    place[place == len(docs)] = 0
-    place[docs[place] != wanted] = -2
-    place[wanted < 0] = -1
-    return place
 
 
 def _lent(base: Floats, at: npt.NDArray[np.int64]) -> Floats:

@@ -58,12 +58,12 @@ def features_of(index: HotIndex, scoped: ScopedDocuments, query: str, docs: npt.
     else:
         by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
         named = (documents.actor[docs] == speaker) & by_user
-    before, after = _among(docs, np.concatenate((previous, following))).reshape(2, -1)
+    before, after = place_among_candidates(docs, np.concatenate((previous, following))).reshape(2, -1)
     return Features(before, after, documents.session[docs], documents.words[docs], named)
 
 
-def _among(docs: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """Index of each wanted document in the ascending ``docs``."""
+def place_among_candidates(docs: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Index of each wanted document in the ascending ``docs``; ``NO_NEIGHBOUR`` if none is wanted, else ``NOT_FOUND``."""
     if not len(docs):
         return np.zeros(len(wanted), np.int64)
     place = docs.searchsorted(wanted)

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import structlog
 
@@ -153,7 +153,7 @@ class HotCache:
             task
             for slot in self._slots.values()
             for task in (slot.loading, slot.switching)  # what is loaded now may have been read before a decision
-            if task is not None and not task.done()
+            if _under_way(task)
         ]:
             await asyncio.wait(tasks)
 
@@ -317,7 +317,7 @@ class HotCache:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
 
 
-def _under_way(task: asyncio.Task[None] | None) -> bool:
+def _under_way(task: asyncio.Task[Any] | None) -> TypeGuard[asyncio.Task[Any]]:
     """Whether it still looks at what comes: one that is done does not, whether or not anybody was told."""
     return task is not None and not task.done()
 

@@ -17,6 +17,9 @@ from nats.errors import Error as NatsError
 
 from crew_journal.schemas.endings import end_task
 
+PARTED_KEPT: Final = 8_192
+"""Messages remembered that were put off or given back, about 1 MB: twice what a durable leaves unacked. Those that another
+process settled stay among them until they are the oldest."""
 RENEWALS: Final = 3
 """Renewals within one ack wait: two may be lost before the broker delivers a message to another process."""
 
@@ -33,10 +36,19 @@ class Leases:
         self._ack_wait_s = ack_wait_s
         self._name = name
         self._held: dict[int, Msg] = {}
+        self._parted: dict[int, None] = {}
+        """Sequences that were put off or given back since, and did not come again."""
+
+    @property
+    def unsettled(self) -> frozenset[int]:
+        """Sequences that were in hand and are not acked by us: held, put off or given back."""
+        return frozenset(self._held) | frozenset(self._parted)
 
     def hold(self, message: Msg) -> None:
         """Have a message in hand from now on."""
-        self._held[message.metadata.sequence.stream] = message
+        seq = message.metadata.sequence.stream
+        self._held[seq] = message
+        self._parted.pop(seq, None)
 
     async def ack(self, message: Msg) -> None:
         """Be done with a message."""
@@ -46,7 +58,7 @@ class Leases:
     async def put_off(self, message: Msg, delay_s: float) -> None:
         """Let a message come again, to this process or another, in ``delay_s`` seconds."""
         await message.nak(delay=delay_s)
-        self._held.pop(message.metadata.sequence.stream, None)
+        self._part(message.metadata.sequence.stream)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
@@ -62,7 +74,13 @@ class Leases:
         for seq in sorted(self._held):
             with contextlib.suppress(NatsError):
                 await self._held[seq].nak()
-        self._held.clear()
+            self._part(seq)
+
+    def _part(self, seq: int) -> None:
+        self._held.pop(seq, None)
+        if len(self._parted) >= PARTED_KEPT:
+            del self._parted[next(iter(self._parted))]
+        self._parted[seq] = None
 
     async def _renew(self) -> None:
         while True:

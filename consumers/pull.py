@@ -75,6 +75,25 @@ class Durable:
     sparse: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a durable has left to do, as the broker counts it.
+
+    Attributes:
+        acked: Stream sequence up to which everything is acked.
+        delivered: Stream sequence up to which everything was delivered at least once.
+        unacked: Messages delivered and not acked: in somebody's hands, put off or given back.
+        to_come: Messages never delivered.
+        waiting: Requests that stand at the broker.
+    """
+
+    acked: int = 0
+    delivered: int = 0
+    unacked: int = 0
+    to_come: int = 0
+    waiting: int = 0
+
+
 class PullConsumer:
     """Takes messages of a durable.
 
@@ -296,11 +315,8 @@ class PullConsumer:
         return False
 
 
-async def acked_through(client: Client, durable: str) -> int | None:
-    """The stream sequence up to which a durable of JOURNAL has everything acked.
-
-    Returns:
-        None if nothing is left to it, or there is no such durable: it holds back nothing.
+async def remaining(client: Client, durable: str) -> Remaining:
+    """What a durable of JOURNAL has left to do; nothing if there is no such durable.
 
     Raises:
         BrokerUnavailable: If the broker does not answer.
@@ -308,12 +324,16 @@ async def acked_through(client: Client, durable: str) -> int | None:
     try:
         info: ConsumerInfo = await client.jetstream(timeout=API_TIMEOUT_S).consumer_info(JOURNAL_STREAM, durable)
     except NotFoundError:
-        return None
+        return Remaining()
     except (NatsError, TimeoutError) as error:
         raise _unavailable(error) from error
-    if not (info.num_pending or info.num_ack_pending):
-        return None
-    return info.ack_floor.stream_seq if info.ack_floor else 0
+    return Remaining(
+        acked=info.ack_floor.stream_seq if info.ack_floor else 0,
+        delivered=info.delivered.stream_seq if info.delivered else 0,
+        unacked=info.num_ack_pending or 0,
+        to_come=info.num_pending or 0,
+        waiting=info.num_waiting or 0,
+    )
 
 
 def _is_data(message: Msg) -> bool:

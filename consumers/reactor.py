@@ -75,6 +75,8 @@ class ReactorContext:
         similar: Finds an entry's nearest earlier ones; None likewise.
         embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
         embedder_for: What runs a model in this process, None if nothing does.
+        embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
+            yet; None where none runs here.
         embedder_trouble: What ails a model's embedder (its last outcome) and since when, None if nothing does.
     """
 
@@ -87,6 +89,7 @@ class ReactorContext:
     views: ViewReader | None = None
     similar: SimilarReader | None = None
     embedder_for: Callable[[str], Embedder | None] = lambda _model: None
+    embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None
     embedder_trouble: Callable[[str | None], Trouble | None] = lambda _model: None
     embedding_generation: int = 0
 

@@ -109,6 +109,11 @@ class EmbedReactor(PullReactor):
         """The model it fills."""
         return self._embedder.model_id
 
+    @property
+    def unsettled(self) -> frozenset[int]:
+        """Sequences of the entries that it has in hand, put off or gave back, and still has to settle."""
+        return self._leases.unsettled
+
     async def status(self) -> ReactorStatus:
         """How it is doing, with the texts that are put off; a model may be away as well as the broker."""
         status = await super().status()

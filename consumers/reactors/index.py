@@ -4,8 +4,8 @@ Why beside the embed reactor: that one passes each entry once; what a reindex se
 passed over, only a look at the views finds (contract §3, seed 1 ``IndexNew``). Invariants: facts have the ids of the embed
 reactor's, so both together write once; each missing entry is tried once a sweep, oldest first, so poison at the head of the
 queue holds up nobody ([TRAP]); a model that is away ends the sweep with the reason. What the embed reactor still has to come
-to is left to it (``pending``): it does not look whether a vector is there, and beyond the broker's window for repeats a
-second fact of the same id would be written.
+to is left to it (``pending``, see ``index_backlog``): it does not look whether a vector is there, and beyond the broker's
+window for repeats a second fact of the same id would be written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from nats.aio.client import Client
 
 from crew_journal.consumers.backoff import doubled
 from crew_journal.consumers.health_figures import active_model
-from crew_journal.consumers.pull import acked_through
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from crew_journal.consumers.reactors.embed_limits import durable_name
+from crew_journal.consumers.reactors.index_backlog import Backlog, backlog_of
 from crew_journal.consumers.reactors.index_rows import count_missing, entries_at, known, missing_after, without_bits
 from crew_journal.consumers.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from crew_journal.schemas.errors import EmbedderError, EmbedderInputRejected
@@ -79,10 +79,11 @@ class _Model:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a sweep goes through: a workspace's entries before the sequence ``until``, as of the tick's due time."""
+    """What a sweep goes through: entries before ``until`` but those ``left`` to the embed reactor, as of the due time."""
 
     workspace_id: str
     until: int
+    left: frozenset[int]
     due_ms: int
 
 
@@ -103,6 +104,7 @@ class IndexReactor(SweepReactor):
         views: Where the missing are looked for.
         embedder_for: What runs a model, None if nothing does; not closed here.
         clock: The time for ``status``.
+        embed_unsettled: What this process's embed reactor on a durable took and did not ack yet; None where none runs.
         limits: Times.
     """
 
@@ -124,11 +126,13 @@ class IndexReactor(SweepReactor):
         *,
         embedder_for: Callable[[str], Embedder | None],
         clock: Callable[[], datetime],
+        embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None,
         limits: SweepLimits | None = None,
     ) -> None:
         super().__init__(client, publisher, views, clock=clock, limits=limits)
         self._client = client
         self._embedder_for = embedder_for
+        self._embed_unsettled = embed_unsettled
         self._troubles: dict[tuple[str, int], _Trouble] = {}
         self._silent: set[tuple[str, int]] = set()
         """(model, sequence) of turns whose tokens say nothing, which their word pieces did not show: not asked again."""
@@ -138,14 +142,9 @@ class IndexReactor(SweepReactor):
         counts = Counter(dict.fromkeys(_COUNTED, 0))
         name = await asyncio.to_thread(active_model, self._views, tick.workspace_id)
         generation, dim = await asyncio.to_thread(known, self._views, name or "")
-        acked = (
-            None
-            if name is None
-            else await acked_through(self._client, durable_name(EmbedReactor.version, name, generation))
-        )
-        part = _Part(tick.workspace_id, tick.seq if acked is None else min(tick.seq, acked + 1), tick.due_ms)
+        part = await self._part(tick, name, generation)
         missing, pending = await asyncio.to_thread(
-            count_missing, self._views, tick.workspace_id, tick.seq, part.until, name or ""
+            count_missing, self._views, tick.workspace_id, tick.seq, part.until, part.left, name or ""
         )
         counts["proposed"], counts["pending"] = missing - pending, pending
         embedder = self._embedder_for(name) if name is not None else None
@@ -165,6 +164,15 @@ class IndexReactor(SweepReactor):
             return Swept(counts, f"{embedder.model_id}: {error.message}")
         return Swept(counts)
 
+    async def _part(self, tick: Tick, model: str | None, generation: int) -> _Part:
+        """What of the workspace is not left to the embed reactor."""
+        backlog = Backlog()
+        if model is not None:
+            durable = durable_name(EmbedReactor.version, model, generation)
+            backlog = await backlog_of(self._client, durable, self._embed_unsettled)
+        until = tick.seq if backlog.begins is None else min(tick.seq, backlog.begins)
+        return _Part(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
+
     async def _without_bits(self, tick: Tick, embedder: Embedder | None) -> list[int]:
         """The turns whose bits are missing; none if the model gives no bits."""
         if embedder is None or not isinstance(embedder, TokenEmbedder) or embedder.token_quantiser is None:
@@ -176,7 +184,8 @@ class IndexReactor(SweepReactor):
     async def _embed_all(self, part: _Part, model: _Model, counts: Counter[str]) -> None:
         after = (_FIRST_MS, "")
         name = model.embedder.model_id
-        while batch := await asyncio.to_thread(missing_after, self._views, part.workspace_id, part.until, name, after):
+        sought = part.workspace_id, part.until, part.left, name
+        while batch := await asyncio.to_thread(missing_after, self._views, *sought, after):
             after = batch[-1].ts_ms, batch[-1].entry.id
             due = [one for one in batch if not self._is_put_off(model, one, part)]
             counts["put_off"] += len(batch) - len(due)
@@ -276,7 +285,12 @@ def create(context: ReactorContext) -> Reactor | None:
     if context.views is None:
         return None
     return IndexReactor(
-        context.client, context.publisher, context.views, embedder_for=context.embedder_for, clock=context.clock
+        context.client,
+        context.publisher,
+        context.views,
+        embedder_for=context.embedder_for,
+        clock=context.clock,
+        embed_unsettled=context.embed_unsettled,
     )
 
 

@@ -7,7 +7,7 @@ fact follows its bits in the journal, so where the vector was folded the bits we
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import orjson
@@ -25,12 +25,14 @@ _COLUMNS: Final = f"e.seq, e.ts_ms, e.payload, {', '.join(f'e.{name}' for name i
 _WITHOUT_VECTOR: Final = f"""e.workspace_id = $workspace AND e.embeddable AND e.seq < $until
   AND NOT EXISTS (SELECT 1 FROM {EMBEDDINGS} v
                   WHERE v.workspace_id = $workspace AND v.model = $model AND v.entry_seq = e.seq)"""
+_IS_LEFT: Final = "e.seq IN (SELECT unnest($left::BIGINT[]))"
 _MISSING: Final = f"""
-SELECT {_COLUMNS} FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR}
+SELECT {_COLUMNS} FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR} AND NOT {_IS_LEFT}
   AND (e.ts_ms > $after_ts OR (e.ts_ms = $after_ts AND e.id > $after_id))
 ORDER BY e.ts_ms, e.id LIMIT {EMBED_BATCH}
 """
-_MISSING_COUNT: Final = f"SELECT count(*), count(*) FILTER (e.seq >= $mine) FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR}"
+_MISSING_COUNT: Final = f"""SELECT count(*), count(*) FILTER (behind OR is_left)
+FROM (SELECT e.seq >= $mine AS behind, {_IS_LEFT} AS is_left FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR})"""
 _KNOWN: Final = f"""SELECT (SELECT max(dropped_seq) FROM {EMBEDDING_MODELS} WHERE model = $1),
     (SELECT max(dim) FROM {EMBEDDINGS} WHERE model = $1 AND dim > 0)"""
 _WITHOUT_BITS: Final = f"""
@@ -48,9 +50,11 @@ _THESE: Final = f"""SELECT {_COLUMNS} FROM {ENTRIES} e
 WHERE e.workspace_id = $workspace AND e.seq IN (SELECT unnest($seqs)) ORDER BY e.ts_ms, e.id"""
 
 
-def count_missing(views: ViewReader, workspace_id: str, until: int, mine: int, model: str) -> tuple[int, int]:
-    """Entries before ``until`` without a vector of ``model``, and how many of them lie at or behind ``mine``."""
-    params = {"workspace": workspace_id, "until": until, "mine": mine, "model": model}
+def count_missing(
+    views: ViewReader, workspace_id: str, until: int, mine: int, left: Collection[int], model: str
+) -> tuple[int, int]:
+    """Entries before ``until`` without a vector of ``model``, and how many of them are ``left`` or not before ``mine``."""
+    params = {"workspace": workspace_id, "until": until, "mine": mine, "left": list(left), "model": model}
     [(missing, behind)] = views.rows(_MISSING_COUNT, params)
     return int(missing), int(behind)
 
@@ -62,12 +66,13 @@ def known(views: ViewReader, model: str) -> tuple[int, int | None]:
 
 
 def missing_after(
-    views: ViewReader, workspace_id: str, until: int, model: str, after: tuple[int, str]
+    views: ViewReader, workspace_id: str, until: int, left: Collection[int], model: str, after: tuple[int, str]
 ) -> list[Embeddable]:
-    """The next entries without a vector behind the time and id ``after``, oldest first, at most ``EMBED_BATCH``."""
+    """The next entries without a vector behind a time and id, ``left`` apart, oldest first, at most ``EMBED_BATCH``."""
     params = {
         "workspace": workspace_id,
         "until": until,
+        "left": list(left),
         "model": model,
         "after_ts": after[0],
         "after_id": after[1],

@@ -65,6 +65,13 @@ class Filling:
         """Model → its reactor."""
         return {model: reactor for model, (_, reactor) in self._reactors.items()}
 
+    def unsettled(self, durable: str) -> frozenset[int] | None:
+        """Sequences that the reactor on a durable took and did not ack yet; None if there is no such reactor here."""
+        for _, reactor in self._reactors.values():
+            if reactor.durable == durable:
+                return reactor.unsettled
+        return None
+
     async def start(self) -> None:
         """Start a reactor for every wanted model, and follow decisions from here on."""
         self._unsubscribe = self._views.subscribe(self._heed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as distribution_version
 from pathlib import Path
@@ -219,7 +220,7 @@ class Runtime:
         filling = Filling(embedding, context, store, self._say)
         await filling.start()
         stack.push_async_callback(filling.stop)
-        await self._start_reactors(context)
+        await self._start_reactors(replace(context, embed_unsettled=filling.unsettled))
         models = EmbeddingModels(
             journal,
             store,

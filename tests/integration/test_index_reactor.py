@@ -9,6 +9,7 @@ import pytest
 from support.embedding import until
 from support.memory_node import WORKSPACE, MemoryNode, Themes, memory_node
 
+from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.index_rows import entries_at
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.events.control import ReindexRequested
@@ -128,6 +129,68 @@ async def test_what_the_embed_reactor_has_still_to_come_to_is_left_to_it(live: M
     await live.start_embed()
     await live.until_vectors(3)
     assert await facts(live) == 3
+
+
+def put_poison_off(themes: Themes) -> None:
+    """The model breaks on poison, which the embed reactor gives up after a day."""
+    themes.refuse = lambda text: EmbedderBadAnswer("half an answer") if "poison" in text else None
+
+
+async def with_poison_ahead(live: MemoryNode, monkeypatch: pytest.MonkeyPatch) -> EmbedReactor:
+    """A text that the embed reactor has put off, and behind it one that only a reindex made embeddable: it never comes."""
+    monkeypatch.setitem(embed_policy.POLICIES, 2, Policy(EMBEDDABLE | {"run.completed"}, lambda *_: True))
+    await live.append("p1", "poison")
+    embed = await live.start_embed()
+
+    async def put_off() -> object:
+        return (await embed.status()).counts["put_off"] == 1
+
+    await until(put_off, "the text that is put off")
+    await live.append("run1", "the nightly queue run is done", "run.completed")
+    await live.journal.record(WORKSPACE, ReindexRequested(policy=2), summary="reindex by policy 2")
+    return embed
+
+
+async def test_a_text_that_the_embed_reactor_put_off_holds_up_nothing_behind_it(
+    live: MemoryNode, themes: Themes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_poison_off(themes)
+    await with_poison_ahead(live, monkeypatch)
+    await live.start_index()
+    counts = await sweep(live)
+    assert (counts["proposed"], counts["written"], counts["pending"]) == (1, 1, 1)
+    themes.refuse = lambda _text: None
+    await live.until_vectors(2)
+    assert await facts(live) == 2, "the text that was put off is written by the embed reactor alone"
+    again = await sweep(live)
+    assert (again["proposed"], again["pending"]) == (0, 0)
+
+
+async def test_a_text_that_was_put_off_is_proposed_once_the_embed_reactor_has_lost_it(
+    live: MemoryNode, themes: Themes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_poison_off(themes)
+    embed = await with_poison_ahead(live, monkeypatch)
+    await live.start_index()
+    await embed.stop()
+    await live.client.jetstream().delete_consumer("JOURNAL", embed.durable)
+    counts = await sweep(live)
+    assert (counts["proposed"], counts["written"], counts["failed"], counts["pending"]) == (2, 1, 1, 0)
+    themes.refuse = lambda _text: None
+    assert (await sweep(live, hours=6))["written"] == 1
+
+
+async def test_what_an_embed_reactor_of_another_process_put_off_is_unknown_and_all_behind_it_waits(
+    live: MemoryNode, themes: Themes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_poison_off(themes)
+    await with_poison_ahead(live, monkeypatch)
+    monkeypatch.setattr(live, "embed_unsettled", lambda _durable: None)
+    await live.start_index()
+    counts = await sweep(live)
+    assert (counts["proposed"], counts["pending"]) == (0, 2)
+    themes.refuse = lambda _text: None
+    await live.until_vectors(1)
 
 
 async def test_poison_at_the_head_of_the_queue_starves_nobody_and_is_put_off(live: MemoryNode, themes: Themes) -> None:

@@ -207,10 +207,18 @@ class MemoryNode:
             self.store,
             embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
             clock=self.clock,
+            embed_unsettled=self.embed_unsettled,
             limits=SWIFT,
         )
         await self.start(made)
         return made
+
+    def embed_unsettled(self, durable: str) -> frozenset[int] | None:
+        """What the embed reactor on a durable has not settled."""
+        for reactor in self.reactors:
+            if isinstance(reactor, EmbedReactor) and reactor.durable == durable:
+                return reactor.unsettled
+        return None
 
     async def start_embed(self) -> EmbedReactor:
         made = EmbedReactor(self.client, self.writer, self.observed, clock=self.clock, limits=QUICK)

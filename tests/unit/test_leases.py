@@ -89,3 +89,29 @@ async def test_what_is_in_hand_is_renewed_while_the_block_runs_even_if_one_renew
         other.renewed.clear()
         await other.renewed.wait()
     assert set(said) == {("renew", 2)}
+
+
+async def test_what_was_put_off_or_given_back_is_unsettled_until_it_comes_again_and_is_acked() -> None:
+    leases = Leases(60, "embed")
+    (first, second, third), _ = held(leases, 1, 2, 3)
+    await leases.ack(first)
+    await leases.put_off(second, 5)
+    await leases.give_back()
+    assert leases.unsettled == {2, 3}
+    leases.hold(second)
+    leases.hold(third)
+    assert leases.unsettled == {2, 3}
+    await leases.ack(third)
+    assert leases.unsettled == {2}
+
+
+async def test_of_what_was_put_off_the_oldest_is_forgotten_when_there_is_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process may have settled it; nobody tells us."""
+    monkeypatch.setattr("crew_journal.consumers.leases.PARTED_KEPT", 2)
+    leases = Leases(60, "embed")
+    messages, _ = held(leases, 1, 2, 3)
+    for message in messages:
+        await leases.put_off(message, 5)
+    assert leases.unsettled == {2, 3}

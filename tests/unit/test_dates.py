@@ -1,12 +1,13 @@
 """Days that texts name, in English and German, and the calendar beneath."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.languages import languages
+from crew_journal.schemas.languages import DatePattern, languages
 from crew_journal.schemas.rules.dates import Days, civil, days_from_civil, days_named, explicit_days, month_length
 from crew_journal.schemas.rules.text import fold
 
@@ -108,3 +109,57 @@ def test_a_month_is_as_long_as_the_calendar_says(day: date) -> None:
 def test_any_text_on_any_day_gives_intervals_that_run_forward(text: str, own_day: int, code: str) -> None:
     for days in days_named(fold(text), own_day, LANGUAGES[code]):
         assert days.first <= days.last
+
+
+KINDS = [(code, kind) for code, language in sorted(LANGUAGES.items()) for kind in language.dates]
+
+
+@pytest.mark.parametrize(("code", "kind"), KINDS, ids=[f"{code}:{kind.pattern.pattern[:60]}" for code, kind in KINDS])
+@given(data=st.data())
+def test_whatever_a_pattern_matches_holds_what_it_needs(code: str, kind: DatePattern, data: st.DataObject) -> None:
+    bare = kind.pattern.pattern.replace(r"(?<!\w)", "").replace(r"(?!\w)", "")
+    text = data.draw(st.from_regex(bare, fullmatch=True))
+    if kind.pattern.search(text):
+        assert any(need in text for need in kind.needs)
+
+
+WORDS = [
+    "in",
+    "this",
+    "last",
+    "next",
+    "the",
+    "3",
+    "7.",
+    "of",
+    "may",
+    "mai",
+    "2023",
+    "week",
+    "woche",
+    "friday",
+    "freitag",
+]
+WORDS += [
+    "vor",
+    "zwei",
+    "two",
+    "days",
+    "tagen",
+    "ago",
+    "gestern",
+    "today",
+    "2023-02-28",
+    "am",
+    "7.5.2023",
+    "märz,",
+    "on",
+]
+
+
+@pytest.mark.parametrize("code", sorted(LANGUAGES))
+@given(words=st.lists(st.sampled_from(WORDS) | st.text(max_size=5), max_size=12))
+def test_leaving_out_patterns_that_cannot_match_changes_no_day(code: str, words: list[str]) -> None:
+    text, language = fold(" ".join(words)), LANGUAGES[code]
+    asking_all = replace(language, dates=tuple(replace(kind, needs=("",)) for kind in language.dates))
+    assert days_named(text, WEDNESDAY, language) == days_named(text, WEDNESDAY, asking_all)

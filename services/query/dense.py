@@ -103,15 +103,18 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
     live = doc != NO_ROW
     if scoped.mask is not None:
         live &= scoped.mask[doc]  # -1 reads the last row; ``live`` already leaves it out
-    rows = np.flatnonzero(live)
-    if not len(rows):
-        return DenseResult(EMPTY_LANE, matrix, index.importances, query)
-    if len(rows) * NARROW_SHARE < len(doc):
-        every, cosines = None, _cosines(matrix, rows, query)
+    every = None
+    if live.all():
+        docs, cosines = doc, (every := _cosines(matrix, None, query))
     else:
-        every = _cosines(matrix, None, query)
-        cosines = every[rows] if len(rows) < len(doc) else every
-    docs = doc[rows] if len(rows) < len(doc) else doc
+        rows = live.nonzero()[0]
+        if not len(rows):
+            return DenseResult(EMPTY_LANE, matrix, index.importances, query)
+        docs = doc[rows]
+        if len(rows) * NARROW_SHARE < len(doc):
+            cosines = _cosines(matrix, rows, query)
+        else:
+            cosines = (every := _cosines(matrix, None, query))[rows]
     scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
     return DenseResult(Lane(docs[best], scores[best]), matrix, index.importances, query, every)

@@ -38,6 +38,7 @@ from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.scoped import ScopedDocuments, ScopeRows
 from crew_journal.services.query.sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
 from crew_journal.services.query.speakers import SpeakerNames
+from crew_journal.services.query.sums import Sums
 from crew_journal.services.query.vector_matrix import VectorMatrix
 
 HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
@@ -96,7 +97,7 @@ class HotIndex:
         self.names = SpeakerNames(self.documents.actors)
         self.seq = 0
         self._scopes: OrderedDict[Scope, ScopeRows] = OrderedDict()
-        self._sums = np.zeros(0, np.float32)
+        self.sums = Sums()
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -109,7 +110,7 @@ class HotIndex:
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
         columns += self.turn_order.nbytes if self.turn_order is not self.order else 0
         columns += self.edges.nbytes + self.importances.nbytes + self.turns.nbytes
-        return columns + vectors + scopes + self._sums.nbytes
+        return columns + vectors + scopes + self.sums.nbytes
 
     # the vectors
 
@@ -217,12 +218,6 @@ class HotIndex:
                 self._scopes.popitem(last=False)
         self._scopes.move_to_end(scope)
         return rows.upto(self.documents, len(self.documents))
-
-    def accumulator(self, count: int) -> npt.NDArray[np.float32]:
-        """(count,) float32 zeros to sum scores in; whoever takes it leaves it all zeros."""
-        if len(self._sums) < count:
-            self._sums = np.zeros(count + count // 8, np.float32)
-        return self._sums[:count]
 
     def merge_due(self) -> tuple[Segment, ...]:
         """Segments too large to merge on the event loop; hand them to ``merge_segments``, then ``replace``."""

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from crew_journal.services.query.documents import Documents
 from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.lists import distinct, floor_of
 from crew_journal.services.query.scoped import ScopedDocuments
 
 Docs = npt.NDArray[np.int32]
@@ -63,31 +64,21 @@ class TermPart:
 
 @dataclass(frozen=True, slots=True)
 class LexicalResult:
-    """What the lexical arm found: its lane, and enough to score any other document.
+    """What the lexical arm found: its lane, and the score of any other document until the next query.
 
     Attributes:
         lane: The best documents.
-        parts: The query's terms.
-        norms: Length normalisation of documents.
         idf: Of each of the query's terms that occurs in scope.
+        sums: (count,) float32 BM25 of every document in scope, the index's own scratch; None where no term occurs.
     """
 
     lane: Lane
-    parts: tuple[TermPart, ...]
-    norms: _Norms
     idf: Mapping[int, float]
+    sums: Scores | None = None
 
     def scores_of(self, docs: Docs) -> Scores:
-        """(m,) float32 BM25 of any documents in scope; 0 where no term occurs."""
-        scores = np.zeros(len(docs), np.float32)
-        for part in self.parts:
-            place = part.docs.searchsorted(docs)
-            place[place == len(part.docs)] = 0
-            holds = (part.docs[place] == docs).nonzero()[0]
-            if len(holds):
-                tf = None if part.tf is None else part.tf[place[holds]]
-                scores[holds] += self.norms.shares(part, docs[holds], tf)
-        return scores
+        """(m,) float32 BM25 of any documents in scope; 0 where no term occurs. Before the index is searched again."""
+        return np.zeros(len(docs), np.float32) if self.sums is None else self.sums[docs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +89,27 @@ class _Norms:
     flat: np.float32
     slope: np.float32
 
-    def shares(self, part: TermPart, docs: Docs, tf: npt.NDArray[np.uint16] | None) -> Scores:
-        """(m,) float32: what the part's term adds to documents that hold it."""
-        norm = self.length[docs].astype(np.float32)
+    def shares(self, part: TermPart) -> Scores:
+        """(p,) float32: what the part's term adds to the documents that hold it."""
+        norm = self.length[part.docs].astype(np.float32)
         norm *= self.slope
         norm += self.flat
-        if tf is None:
+        if part.tf is None:
             norm += np.float32(1.0)
             return np.divide(part.gain, norm, out=norm)
-        often = tf.astype(np.float32)
+        often = part.tf.astype(np.float32)
         norm += often
         often *= part.gain
         return np.divide(often, norm, out=norm)
 
 
-_NO_NORMS: Final = _Norms(np.empty(0, np.uint16), np.float32(0), np.float32(0))
-NOTHING: Final = LexicalResult(EMPTY_LANE, (), _NO_NORMS, {})
+NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
 def ranked(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
     if depth < len(docs):  # whatever is below the last of the best need not be sorted
-        kept = (scores >= np.partition(scores, len(scores) - depth)[len(scores) - depth]).nonzero()[0]
+        kept = (scores >= floor_of(scores, depth)).nonzero()[0]
         best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
         return best
     return _sorted(documents, docs, scores, depth)
@@ -169,21 +159,18 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     average = scoped.total_length / scoped.size
     slope = np.float32(K1 * B / average) if average else np.float32(0.0)
     norms = _Norms(index.documents.length, np.float32(K1 * (1.0 - B)), slope)
-    sums = index.accumulator(scoped.count)
+    sums, touched = index.sums.begin([part.docs for part in parts], scoped.count)
     for part in parts:
-        sums[part.docs] += norms.shares(part, part.docs, part.tf)
-    touched = np.concatenate([part.docs for part in parts])
-    values = sums[touched]
-    sums[touched] = 0.0
+        sums[part.docs] += norms.shares(part)
     # a document stands in each list once at most, so the best depth * lists values cover the best depth documents
     enough = depth * len(parts)
-    if enough < len(values):
-        keep = values >= np.partition(values, len(values) - enough)[len(values) - enough]
-        touched, values = touched[keep], values[keep]
-    docs, first = np.unique(touched, return_index=True)
-    scores = values[first]
+    if enough < len(touched):
+        values = sums[touched]
+        touched = touched[values >= floor_of(values, enough)]
+    docs = distinct(touched)
+    scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), parts, norms, idf)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums)
 
 
 def idf_of(frequency: int, size: int) -> float:

@@ -6,6 +6,7 @@ number counts as cosine 0, contract §4); one row a document; a document whose v
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -31,9 +32,13 @@ def normalised(vectors: Vectors) -> Vectors:
 
 
 def query_vector(data: bytes) -> Vectors:
-    """A query's vector, (d,) float32, normalised."""
-    vector: Vectors = normalised(np.frombuffer(data, FLOAT32_LE)[None, :])[0]
-    return vector
+    """A query's vector, (d,) float32, normalised as ``normalised`` does it for many."""
+    vector: Vectors = np.frombuffer(data, FLOAT32_LE)
+    squares = float(np.einsum("ij,ij->i", vector[None, :], vector[None, :], dtype=np.float64)[0])
+    norm = math.sqrt(squares)  # the sum of squares is never negative; of NaN it is NaN
+    if not _SMALLEST_NORM < norm < math.inf:
+        return np.zeros(len(vector), np.float32)
+    return vector * np.float32(1.0 / norm)
 
 
 class VectorMatrix:
@@ -119,9 +124,10 @@ class VectorMatrix:
 
     def rows_of(self, docs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """(m,) int32 rows of documents, -1 where a document has no vector."""
-        rows = np.full(len(docs), NO_ROW, np.int32)
-        known = docs < len(self._row_of)
-        rows[known] = self._row_of.rows[docs[known]]
+        if not len(self._row_of):
+            return np.full(len(docs), NO_ROW, np.int32)
+        rows: npt.NDArray[np.int32] = self._row_of.rows.take(docs, mode="clip")
+        rows[docs >= len(self._row_of)] = NO_ROW
         return rows
 
     def _cover(self, documents: int) -> None:

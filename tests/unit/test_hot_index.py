@@ -13,7 +13,7 @@ from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
 from crew_journal.services.query.sessions import EMPTY_ORDER, neighbours, sort_sessions
-from crew_journal.services.query.vector_matrix import query_vector
+from crew_journal.services.query.vector_matrix import normalised, query_vector
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "night", "shift", "billing", "Ada", "maria"]
 ROWS = st.lists(
@@ -275,3 +275,9 @@ def test_the_priorities_of_a_workspace_are_set_with_one_look_at_its_ids(monkeypa
     extend_by(index, changes)
     assert looks == [40]
     assert len(search(index, SCOPES[2], asked("parser"), RECIPES["lexical"], 50)) == 40
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=40))
+def test_a_querys_vector_is_normalised_to_the_bit_as_an_entrys_is(values):
+    vector = np.array(values, "<f4")
+    assert query_vector(vector.tobytes()).tobytes() == normalised(vector[None, :])[0].tobytes()

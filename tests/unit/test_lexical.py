@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, plain_bm25, recorded
 
-from crew_journal.services.query.lexical import search_lexical
+from crew_journal.services.query import lexical
+from crew_journal.services.query.lexical import ranked, search_lexical
+from crew_journal.services.query.lists import floor_of
 from crew_journal.services.query.scope import Scope, ScopeKind
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "größe", "night", "shift", "billing", "the"]
@@ -76,3 +78,39 @@ def test_a_query_of_stop_words_touches_nothing():
 def test_noise_is_not_found_and_not_counted():
     events = [recorded(1, "parser broke"), recorded(2, "parser output", entry_type="exec.output_chunk")]
     assert lane(index_of(events), "parser") == lane(index_of(events[:1]), "parser")
+
+
+def test_a_query_that_failed_half_way_leaves_nothing_to_the_next(monkeypatch):
+    events = [recorded(seq, text) for seq, text in enumerate(["parser broke", "billing ran", "parser billing"], 1)]
+    index, shares = index_of(events), lexical._Norms.shares
+    begun = []
+
+    def failing(norms, part):
+        begun.append(part)
+        if len(begun) > 1:
+            raise MemoryError
+        return shares(norms, part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lexical._Norms, "shares", failing)
+        with pytest.raises(MemoryError):
+            lane(index, "parser billing")
+    assert lane(index, "billing") == lane(index_of(events), "billing")
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=200), st.data())
+def test_as_many_values_as_wanted_reach_the_floor_and_not_fewer(values, data):
+    wanted = data.draw(st.integers(1, len(values)))
+    scores = np.array(values, np.float32)
+    floor = floor_of(scores, wanted)
+    assert floor in scores
+    assert np.count_nonzero(scores >= floor) >= wanted
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=300), st.integers(1, 20))
+def test_the_best_are_those_of_a_full_sort_whatever_is_left_out_before(scores, depth):
+    events = [recorded(seq, "x", ts=f"2026-11-21T09:00:0{seq % 3}.000Z") for seq in range(1, len(scores) + 1)]
+    documents, docs = index_of(events).documents, np.arange(len(scores), dtype=np.int32)
+    best = ranked(documents, docs, np.array(scores, np.float32), depth).tolist()
+    in_order = sorted(docs.tolist(), key=lambda d: (-scores[d], -documents.ts_ms[d], documents.id_of(d)))
+    assert best == in_order[:depth]

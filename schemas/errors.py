@@ -150,6 +150,12 @@ class BrokerUnavailable(BrokerError, Unavailable):
     exit_code = 5
 
 
+class StorageFull(BrokerUnavailable):
+    """The broker refuses writes, or does not answer them, because its disk or its quota is used up."""
+
+    title = "The broker's storage is full"
+
+
 class StreamMismatch(BrokerError):
     """A stream or consumer exists with a configuration that loses data for us."""
 

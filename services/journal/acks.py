@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
+from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, StorageFull
 from crew_journal.schemas.ports import Published
 
 DUPLICATE_IN_BATCH: Final = 10_201
@@ -22,6 +22,10 @@ _TRY_AGAIN: Final = frozenset({10_158, 10_176, 10_210})
 """err_codes that pass: id in processing elsewhere, batch incomplete (lost by a reconnect), too many batches in flight."""
 _NO_SPACE: Final = frozenset({10_002, 10_023, 10_028, 10_047, 10_077})
 """err_codes of missing memory, disk or quota. 10077 is any failure of the store, a full disk among them."""
+_MAKE_ROOM: Final = (
+    "free disk space, then start the node (or your nats-server) anew: it stores up to 3/4 of the disk that it finds at its "
+    "start; a broker of yours may have a smaller max_file_store, or its stream max_bytes"
+)
 _TOO_MANY, _UNAVAILABLE = 429, 503
 
 _START: Final = b'{"stream":"JOURNAL","seq":'
@@ -81,8 +85,7 @@ def read_answer(data: bytes) -> Answer:
     if kind in _SINGLES_HELP:
         return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
     if kind in _NO_SPACE:
-        hint = "free disk or raise the limits; after a full disk nats-server must be restarted"
-        return Answer(Verdict.REFUSED, error=BrokerUnavailable(text, hint=hint))
+        return Answer(Verdict.REFUSED, error=StorageFull(f"the broker's storage is full: {text}", hint=_MAKE_ROOM))
     if kind in _TRY_AGAIN or code in (_TOO_MANY, _UNAVAILABLE):
         return _later(text, "the broker is busy or recovering; try again")
     return Answer(Verdict.REFUSED, error=BrokerError(text, hint="see the broker's log"))

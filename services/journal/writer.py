@@ -60,6 +60,7 @@ class Writer:
         window: Unacked messages at once; further callers wait.
         ack_timeout_s: Seconds until an unacked message is sent again.
         deadline_s: Seconds until a publish gives up.
+        storage: What keeps the broker from storing, as far as can be known without it; asked when a publish gives up.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Writer:
         window: int = PUBLISH_WINDOW,
         ack_timeout_s: float = ACK_TIMEOUT_S,
         deadline_s: float = PUBLISH_DEADLINE_S,
+        storage: Callable[[], BrokerUnavailable | None] = lambda: None,
     ) -> None:
         self._client = client
         self._atomic = AtomicPublisher(client, ack_timeout_s=ack_timeout_s) if atomic else None
@@ -79,6 +81,7 @@ class Writer:
         self._window = window
         self._ack_timeout_s = ack_timeout_s
         self._deadline_s = deadline_s
+        self._storage = storage
         self._flights: dict[bytes, _Flight] = {}
         self._queue: deque[asyncio.Future[None]] = deque()
         self._group: list[tuple[Encoded, asyncio.Future[Published]]] = []
@@ -216,6 +219,8 @@ class Writer:
             published = await self._atomic.publish(messages, deadline)
             self._acked += published is not None
             return published
+        except BrokerUnavailable as error:
+            raise self._given_up(error) from None
         finally:
             self._give_place_on()
 
@@ -299,10 +304,15 @@ class Writer:
                 if flight.future.done():
                     continue
                 if now >= flight.deadline or client.is_closed:
-                    flight.future.set_exception(flight.trouble or self._no_ack())
+                    flight.future.set_exception(self._given_up(flight.trouble))
                 elif now >= flight.resend_at and client.is_connected:
                     flight.resend_at = now + self._ack_timeout_s
                     client.send(flight.command)
+
+    def _given_up(self, trouble: BrokerError | None = None) -> BrokerError:
+        """What to raise for a message without an ack: the cause, if the node knows it, else what the broker said last."""
+        full = self._storage() if self._client.is_connected else None
+        return full or trouble or self._no_ack()
 
     def _no_ack(self) -> BrokerUnavailable:
         state = self._client.state
@@ -322,7 +332,7 @@ class Writer:
             if place.done() and not place.cancelled():
                 self._give_place_on()  # it was handed over in the moment we left
             if isinstance(error, TimeoutError):
-                raise self._no_ack() from None
+                raise self._given_up() from None
             raise
 
     def _give_place_on(self) -> None:
@@ -363,7 +373,7 @@ class Writer:
                 outcomes = await self._atomic.publish(messages, deadline)
                 self._acked += outcomes is not None
             except BrokerUnavailable as error:
-                outcomes = [error] * len(group)
+                outcomes = [self._given_up(error)] * len(group)
             except Exception as error:  # one message may be to blame: alone, each gets its own outcome
                 _log.warning("writer.group_refused", messages=len(group), error=type(error).__name__)
         if outcomes is None:

@@ -39,6 +39,7 @@ from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.nats_binary import find_nats_server
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
+from crew_journal.services.journal.storage import disk_trouble
 from crew_journal.services.journal.stream_watch import StreamWatch
 from crew_journal.services.journal.streams import declare_streams, stream_figures
 from crew_journal.services.journal.tokens import TokenRegistry
@@ -153,7 +154,12 @@ class Runtime:
         client = await self._connect("crew-journal writer")
         streams = await declare_streams(client, replicas=settings.replicas)
         durable = self._broker is not None and self._broker.durability == "durable"
-        writer = Writer(client, atomic=streams.atomic, group_commit=durable and streams.atomic)
+        writer = Writer(
+            client,
+            atomic=streams.atomic,
+            group_commit=durable and streams.atomic,
+            storage=lambda: disk_trouble(data_dir) if self._broker is not None else None,
+        )
         await writer.open()
         stack.push_async_callback(writer.close)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ from nats.js.api import StreamConfig
 from support.journal import eventually, journal_rig
 from support.nats import nats_binary
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge
+from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge, StorageFull
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
-from crew_journal.schemas.settings import PUBLISH_DEADLINE_S
+from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, PUBLISH_DEADLINE_S
 from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.storage import disk_trouble
 
 SUBJECT = "journal.acme.red.scout.note"
 
@@ -91,6 +94,61 @@ async def test_a_full_stream_is_told_as_an_error_of_the_broker(broker: ManagedBr
         await rig.writer.publish("small.x", b"1", {h.MSG_ID: "1"})
         with pytest.raises(BrokerError, match="maximum messages exceeded"):
             await rig.writer.publish("small.x", b"2", {h.MSG_ID: "2"})
+
+
+async def test_a_broker_whose_storage_is_used_up_says_so_and_what_to_do(tmp_path: Path) -> None:
+    broker = ManagedBroker(tmp_path, nats_binary(), "interval", max_store_bytes=200_000)
+    await broker.start()
+    try:
+        async with journal_rig(broker) as rig:
+            body = b"x" * 20_000
+            many = [rig.writer.publish(SUBJECT, body, {h.MSG_ID: f"acme/{n}"}) for n in range(20)]
+            with pytest.raises(StorageFull, match=r"storage is full: .* \(10\d+\)") as refused:
+                await asyncio.gather(*many)
+            assert "free disk space" in refused.value.hint
+            with pytest.raises(StorageFull):
+                await rig.writer.publish_atomic([message(f"b{n}", body) for n in range(20)])
+    finally:
+        await broker.stop()
+
+
+@pytest.mark.parametrize("group_commit", [False, True], ids=["single", "group"])
+async def test_a_write_that_a_broker_with_a_full_disk_never_answers_fails_with_the_disk_s_trouble(
+    broker: ManagedBroker, group_commit: bool
+) -> None:
+    """nats-server 2.15.1 answers nothing then; stopped, it does the same."""
+
+    def full() -> StorageFull:
+        return StorageFull("the disk is full", hint="free some")
+
+    async with journal_rig(broker, deadline_s=0.6, window=60, group_commit=group_commit, storage=full) as rig:
+        pid = broker.status().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            outcomes = await asyncio.gather(
+                *(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/{n}"}) for n in range(120)),
+                rig.writer.publish_atomic([message("x"), message("y")]),
+                return_exceptions=True,
+            )
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert {type(outcome) for outcome in outcomes} == {StorageFull}
+
+
+def test_a_disk_without_room_is_named_and_one_that_cannot_be_asked_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = FREE_DISK_FLOOR_BYTES - 1
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=free))
+    trouble = disk_trouble(tmp_path)
+    assert trouble is not None
+    assert f"{free >> 20} MiB are free" in trouble.message
+    assert str(tmp_path) not in str(trouble), "everybody may read it"
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=FREE_DISK_FLOOR_BYTES))
+    assert disk_trouble(tmp_path) is None
+    monkeypatch.undo()
+    assert disk_trouble(tmp_path / "gone") is None
 
 
 async def test_the_window_holds_callers_back_and_cancelled_ones_leave_no_trace(broker: ManagedBroker) -> None:

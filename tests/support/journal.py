@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from nats.aio.msg import Msg
 
@@ -69,12 +70,12 @@ class Rig:
 
 @asynccontextmanager
 async def journal_rig(
-    broker: ManagedBroker, *, atomic: bool | None = None, group_commit: bool = False, **writer_options: float
+    broker: ManagedBroker, *, atomic: bool | None = None, group_commit: bool = False, **writer_options: Any
 ) -> AsyncIterator[Rig]:
     """A rig on ``broker``; ``atomic=False`` is the way of servers before 2.12."""
     client = await connect(broker.url, broker.user, broker.password, "test")
     declared = await declare_streams(client, atomic=atomic)
-    writer = Writer(client, atomic=declared.atomic, group_commit=group_commit, **writer_options)  # type: ignore[arg-type]
+    writer = Writer(client, atomic=declared.atomic, group_commit=group_commit, **writer_options)
     await writer.open()
     ids = KnownIds()
     try:

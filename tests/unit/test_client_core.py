@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, StorageFull, Unavailable, ViewsBehind
 from crew_journal.services.client.core import ATTEMPTS, exchange
 from crew_journal.services.client.wire import Outcome, Reply, Request
 
@@ -35,6 +35,6 @@ def test_a_service_that_is_not_ready_is_asked_again() -> None:
     assert times_sent(refused(Unavailable), Unavailable) == ATTEMPTS
 
 
-@pytest.mark.parametrize("kind", [BrokerUnavailable, ViewsBehind])
+@pytest.mark.parametrize("kind", [BrokerUnavailable, StorageFull, ViewsBehind])
 def test_what_the_service_has_waited_for_is_not_waited_for_again(kind: type[CrewJournalError]) -> None:
     assert times_sent(refused(kind), kind) == 1

@@ -195,6 +195,10 @@ class IdentityReader(Protocol):
         """The first entry with this id, if the views know one; memory only, does not block."""
         ...
 
+    def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
+        """``find`` for many workspaces and ids at once."""
+        ...
+
 
 @dataclass(slots=True)  # not frozen: one is made for every append, and freezing triples its cost
 class Published:

@@ -37,6 +37,16 @@ class _Told:
     corrects: Any
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A contradiction that the rule sees between an entry and another, and the two texts."""
+
+    other: SimilarEntry
+    newer: str
+    older: str
+    found: Contradiction
+
+
 class LinkFinder:
     """Finds links.
 
@@ -65,28 +75,36 @@ class LinkFinder:
         if not near:
             return []
         links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
-        told = await asyncio.to_thread(self._told, fact, near)
+        for seen in await asyncio.to_thread(self._contradicted, fact, near):
+            found = await self._judged(seen)
+            if found is not None:
+                links.append(_link(fact, seen.other, CONTRADICTS, found.confidence, found.reason, reactor))
+        return links
+
+    async def _judged(self, seen: _Seen) -> Contradiction | None:
+        found = seen.found
+        if not found.is_borderline or self._judge is None:
+            return found
+        verdict = await self._judge.contradicts(seen.newer, seen.older)
+        if verdict is None:
+            return found
+        return found.confirmed() if verdict else None
+
+    def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_Seen]:
+        """Which of the nearest the rule sees contradicted; blocking: it reads, and hostile text may take milliseconds."""
+        told = self._told(fact, near)
         own = told.get(fact.entry_seq)
+        seen = []
         for other in near:
             theirs = told.get(other.seq)
             if own is None or theirs is None:
                 continue  # erased meanwhile
-            found = await self._contradiction(own, theirs)
-            if found is not None:
-                links.append(_link(fact, other, CONTRADICTS, found.confidence, found.reason, reactor))
-        return links
-
-    async def _contradiction(self, one: _Told, other: _Told) -> Contradiction | None:
-        newer, older = (one, other) if one.seq > other.seq else (other, one)
-        if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
-            return None
-        found = await asyncio.to_thread(contradiction, newer.text, older.text)  # hostile text may take milliseconds
-        if found is None or not found.is_borderline or self._judge is None:
-            return found
-        verdict = await self._judge.contradicts(newer.text, older.text)
-        if verdict is None:
-            return found
-        return found.confirmed() if verdict else None
+            newer, older = (own, theirs) if own.seq > theirs.seq else (theirs, own)
+            if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
+                continue
+            if (found := contradiction(newer.text, older.text)) is not None:
+                seen.append(_Seen(other, newer.text, older.text, found))
+        return seen
 
     def _told(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Told]:
         rows = self._views.rows(_TEXTS, [[fact.entry_seq, *(other.seq for other in near)], fact.workspace_id])

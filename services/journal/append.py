@@ -138,13 +138,13 @@ class Journal:
         repeated: dict[str, bool] = {}
         async with self._holding(given):
             conflicts: list[str] = []
-            for identity, index in first_of.items():
-                accepted = batch[index]
-                if accepted.given_id and (found := self._known(accepted)) is not None:
+            chosen = [batch[index] for index in first_of.values() if batch[index].given_id]
+            for accepted, found in zip(chosen, self._known_all(chosen), strict=True):
+                if found is not None:
                     if found.content != accepted.content:
                         conflicts.append(accepted.entry_id)
-                    known[identity] = found
-                    repeated[identity] = True
+                    known[accepted.identity] = found
+                    repeated[accepted.identity] = True
             if conflicts:
                 raise _conflict(conflicts)
             fresh = [batch[index] for identity, index in first_of.items() if identity not in known]
@@ -265,6 +265,16 @@ class Journal:
             return recent
         found = self._identities.find(accepted.workspace_id, accepted.entry_id)
         return None if found is None else _Known(found.seq, found.content.hex())
+
+    def _known_all(self, batch: Sequence[Accepted]) -> list[_Known | None]:
+        """``_known`` of each: the views are asked once, for those that are not recent."""
+        known = [self._recent.get(accepted.identity) for accepted in batch]
+        asked = [at for at, recent in enumerate(known) if recent is None]
+        found = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in asked])
+        for at, identity in zip(asked, found, strict=True):
+            if identity is not None:
+                known[at] = _Known(identity.seq, identity.content.hex())
+        return known
 
     async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> list[tuple[_Known, bool]]:
         """Compare what the broker calls a duplicate with what it has stored, and remember the rest.

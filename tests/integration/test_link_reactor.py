@@ -360,3 +360,40 @@ async def test_similar_waits_for_the_views_to_pass_the_fact(linking: Linking) ->
     similar = SimilarEntries(linking.stack.store, linking.stack.services.recall.indexes)
     found = await asyncio.wait_for(similar.similar(fact, 3, 0.8), DEADLINE_S)
     assert found == [SimilarEntry("e1", found[0].seq, 1.0)]
+
+
+async def test_what_is_asked_at_once_is_answered_as_if_asked_one_by_one(linking: Linking) -> None:
+    facts = []
+    for name, degrees in (("e1", 0), ("e2", 5), ("e3", 90), ("e4", 95), ("e5", 10), ("e6", 200)):
+        seq = await linking.tell(name, f"the parser broke at {degrees}")
+        at = await linking.embed(name, seq, turned(degrees))
+        facts.append(
+            VectorDerived(
+                at,
+                "w1",
+                name,
+                seq,
+                MODEL,
+                2,
+                turned(degrees),
+                "ab",
+                "peer.escalation",
+                "info",
+                "normal",
+                None,
+                None,
+                0,
+                0,
+                "e",
+            )
+        )
+    similar = SimilarEntries(linking.stack.store, linking.stack.services.recall.indexes)
+    one_by_one = [await similar.similar(fact, 3, 0.8) for fact in facts]
+    given_up = asyncio.ensure_future(similar.similar(facts[0], 3, 0.8))
+    asking = [asyncio.ensure_future(similar.similar(fact, k, 0.8)) for fact in facts for k in (3, 1)]
+    await asyncio.sleep(0)
+    given_up.cancel()
+    at_once = await asyncio.wait_for(asyncio.gather(*asking), DEADLINE_S)
+    assert at_once[::2] == one_by_one
+    assert at_once[1::2] == [found[:1] for found in one_by_one]
+    assert [len(found) for found in one_by_one] == [0, 1, 0, 1, 2, 0]

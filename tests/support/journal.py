@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -43,6 +43,9 @@ class KnownIds:
 
     def find(self, workspace_id: str, entry_id: str) -> Identity | None:
         return self.known.get((workspace_id, entry_id))
+
+    def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
+        return [self.find(*one) for one in wanted]
 
 
 @dataclass

@@ -50,6 +50,9 @@ def test_merged_arrays_answer_like_the_tail(monkeypatch: pytest.MonkeyPatch) -> 
             assert (verdict is None) == (first == one.seq)
             assert verdict is None or verdict[0] == first
     assert len(index) == len(seen)
+    wanted = [("w1", f"e{n}") for n in rng.sample(range(200), 200)]
+    assert index.find_all(wanted) == [index.find(*one) for one in wanted]
+    assert index.find_all([]) == []
     for name, seq in seen.items():
         found = index.find("w1", name)
         assert found is not None

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crew_journal.consumers.projection import Batch
+from crew_journal.consumers.words import KnownWords
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.rules.text import date_prefix, strings_in, tokens_of
 
@@ -24,6 +25,8 @@ DATE_TOKENS: Final = 3
 """Tokens of the date prefix (``7 May 2023``) that every indexed text begins with."""
 SHARED_TOKENS: Final = "tokens"
 """Key in ``Batch.shared``."""
+SHARED_WORDS: Final = "words"
+"""Likewise."""
 
 _DAY_MS: Final = 86_400_000
 _ASCII: Final = bytes(
@@ -54,6 +57,15 @@ def batch_tokens(batch: Batch) -> BatchTokens:
         known = batch.shared[SHARED_TOKENS] = _cut(batch.entries)
     tokens: BatchTokens = known
     return tokens
+
+
+def batch_words(batch: Batch) -> KnownWords:
+    """What is known of the words of ``batch_tokens``, looked up once and shared between folds."""
+    known = batch.shared.get(SHARED_WORDS)
+    if known is None:
+        known = batch.shared[SHARED_WORDS] = KnownWords(batch_tokens(batch).words)
+    words: KnownWords = known
+    return words
 
 
 def _cut(entries: list[EntryRecorded]) -> BatchTokens:

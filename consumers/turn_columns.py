@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from crew_journal.consumers.projection import SHARED_TURNS, Batch
-from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens
-from crew_journal.consumers.turn_words import WordColumns, columns_of
+from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens, batch_words
+from crew_journal.consumers.words import WordColumns
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.languages import languages
@@ -69,41 +69,43 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
     turns = [entries[at] for at in chosen.tolist()]
     n = len(turns)
     word, counts, distinct = _words(batch, chosen)
-    facts = columns_of(distinct)
+    facts = batch_words(batch).in_turns(distinct)
     flags, language = _flags(word, counts, facts)
     pieces, piece_ends, first_passage = _pieces(word, counts, facts)
     known = languages()
     days: list[tuple[int, int]] = []
-    day_ends = np.zeros(n, np.int64)
-    for at, event in enumerate(turns):
+    day_ends: list[int] = []
+    shown: list[int] = []
+    for event, flag, spoken in zip(turns, flags.tolist(), language.tolist(), strict=True):
         if ends_with_question(event.entry.summary):
-            flags[at] |= QUESTION
-        if flags[at] & (TIME | TIME_IN_DATE):
-            named = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[int(language[at])])
+            flag |= QUESTION
+        if flag & (TIME | TIME_IN_DATE):
+            named = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
             days += named
-            flags[at] = (flags[at] | (TIME if named else 0)) & ~np.uint8(TIME_IN_DATE)
-        day_ends[at] = len(days)
+            flag = (flag | (TIME if named else 0)) & ~TIME_IN_DATE
+        shown.append(flag)
+        day_ends.append(len(days))
     return {
         "ws": np.fromiter((hash64(event.entry.workspace_id) for event in turns), np.uint64, n),
         "doc": np.fromiter((event.seq for event in turns), np.uint64, n),
-        "flags": flags,
+        "flags": np.array(shown, np.uint8),
         "pieces": pieces,
         "piece_ends": piece_ends,
         "first_passage": first_passage,
         "days": np.array(days, DAYS_DTYPE).reshape(-1, 2),
-        "day_ends": day_ends,
+        "day_ends": np.array(day_ends, np.int64),
     }
 
 
-def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, list[str]]:
-    """The first words of each turn: indices into the distinct ones, how many of each turn, and the distinct ones."""
+def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+    """The first words of each turn: indices into the distinct ones, how many of each turn, and those in the batch's."""
     tokens = batch_tokens(batch)
     starts = (np.cumsum(tokens.counts) - tokens.counts)[chosen] + DATE_TOKENS
     counts = np.minimum(tokens.counts[chosen] - DATE_TOKENS, MAX_WORDS)
     begins = np.cumsum(counts) - counts
     at = np.arange(int(counts.sum())) + np.repeat(starts - begins, counts)
     used, word = np.unique(tokens.word[at], return_inverse=True)
-    return word, counts, [tokens.words[index] for index in used.tolist()]
+    return word, counts, used
 
 
 def _flags(word: Ints, counts: Ints, facts: WordColumns) -> tuple[npt.NDArray[np.uint8], Ints]:

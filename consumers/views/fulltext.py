@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crew_journal.consumers.projection import SHARED_POSTINGS, Batch, FoldTransaction
-from crew_journal.consumers.tokenise import batch_tokens
+from crew_journal.consumers.tokenise import batch_tokens, batch_words
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.rules import text
-from crew_journal.schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer
+from crew_journal.schemas.rules.text import MAX_TOKENS
 from crew_journal.schemas.views import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL
 
 RUNS: Final = "postings_runs"
@@ -60,9 +60,6 @@ class FulltextProjection:
         POSTINGS_TAIL: "",
         RUNS: "",
     }
-
-    def __init__(self) -> None:
-        self._analyzer: Analyzer | None = None
 
     def prepare(self, batch: Batch) -> None:
         """Compute the batch's postings ahead of the transaction."""
@@ -105,7 +102,7 @@ class FulltextProjection:
     def _count_terms(self, batch: Batch) -> Mapping[str, Any]:
         tokens = batch_tokens(batch)
         n = len(batch.entries)
-        terms, term_of_word = np.unique(np.array(self._keys_of(tokens.words), np.uint64), return_inverse=True)
+        terms, term_of_word = np.unique(batch_words(batch).keys, return_inverse=True)
         term = term_of_word[tokens.word]
         entry = np.repeat(np.arange(n, dtype=np.int64), tokens.counts)
         if len(terms) and terms[0] == 0:  # stop words
@@ -134,13 +131,6 @@ class FulltextProjection:
             "tf": np.diff(heads, append=len(keys)).astype(np.uint16),
             "dl": lengths[entry].astype(np.uint16),
         }
-
-    def _keys_of(self, words: list[str]) -> list[int]:
-        if self._analyzer is None:
-            import Stemmer
-
-            self._analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
-        return self._analyzer.keys_of(words)
 
     # layout
 

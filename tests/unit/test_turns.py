@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import Stemmer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.minilm import minilm_cache
@@ -9,7 +10,7 @@ from support.recall import recorded
 from support.strategies import entries
 from tokenizers import Tokenizer
 
-from crew_journal.consumers import turn_words
+from crew_journal.consumers import words as words_met
 from crew_journal.consumers.projection import Batch
 from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.decode import decode
@@ -17,7 +18,7 @@ from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.languages import language_of, languages
 from crew_journal.schemas.rules.dates import DAY_MS, days_from_civil
-from crew_journal.schemas.rules.text import STOP_WORDS, strings_in, tokens_of
+from crew_journal.schemas.rules.text import STEMMER, STOP_WORDS, Analyzer, strings_in, tokens_of
 from crew_journal.schemas.rules.turns import (
     FIRST_PERSON,
     MAX_WORDS,
@@ -219,13 +220,33 @@ def test_stop_words_and_what_the_vocabulary_cannot_write_have_no_pieces() -> Non
 
 
 def test_words_that_were_forgotten_say_the_same_when_they_are_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = [[f"word{n}", "gestern", "we", "painting", "42", f"übermorgen{n}"] for n in range(6)]
-    monkeypatch.setattr(turn_words, "WORDS_KEPT", 15)
+    batches = [[f"word{n}", "gestern", "the", "we", "painting", "42", f"übermorgen{n}"] for n in range(6)]
+    analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+    monkeypatch.setattr(words_met, "WORDS_KEPT", 15)
+    former = None
     for words in batches * 2:
-        facts = turn_words.columns_of(words)
-        for place, word in enumerate(words):
-            start, size = int(facts.starts[place]), int(facts.sizes[place])
-            assert tuple(facts.pieces[start : start + size].tolist()) == pieces_of(word)
-            said = meanings_of(word)
-            assert facts.function[place].tolist() == [one.function for one in said]
-            assert facts.flags[place].tolist() == [one.flags for one in said]
+        known = words_met.KnownWords(words)
+        assert known.keys.tolist() == analyzer.keys_of(words)
+        for chosen in ([0, 3], range(len(words))):  # some of them have stood in turns before, some have not
+            facts = known.in_turns(np.array(chosen))
+            for place, word in enumerate(words[at] for at in chosen):
+                assert_says(facts, place, word)
+        if former is not None:  # what was looked up before others were learned, or all were forgotten, is still right
+            assert_says(former.in_turns(np.array([4])), 0, "painting")
+        former = known
+
+
+def test_more_words_than_a_column_first_has_room_for_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words_met._Memory, "words", None)
+    known = words_met.KnownWords([f"tea{n}" for n in range(3_000)])
+    facts = known.in_turns(np.arange(3_000))
+    for place in (0, 1_500, 2_999):
+        assert_says(facts, place, f"tea{place}")
+
+
+def assert_says(facts: words_met.WordColumns, place: int, word: str) -> None:
+    start, size = int(facts.starts[place]), int(facts.sizes[place])
+    assert tuple(facts.pieces[start : start + size].tolist()) == pieces_of(word)
+    said = meanings_of(word)
+    assert facts.function[place].tolist() == [one.function for one in said]
+    assert facts.flags[place].tolist() == [one.flags for one in said]

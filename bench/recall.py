@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import subprocess
 import sys
 import time
@@ -44,7 +45,7 @@ from crew_journal.services.query.requests import RecallRequest
 WRITES_PER_S: Final = 1_000
 WRITE_BATCH: Final = 50
 ASKED_PER_S: Final = 20.0
-"""Recalls a second beside the writing: an agent or two at work, not a load test of recall."""
+"""Recalls a second beside the writing, at moments of chance: an agent or two at work, not a load test of recall."""
 IN_PROCESS_P50_MS: Final = 4.0
 IN_PROCESS_P99_MS: Final = 25.0
 HTTP_P50_MS: Final = 10.0
@@ -140,6 +141,15 @@ async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) 
     return written, loop.time() - began
 
 
+def _moments(asked: int) -> list[float]:
+    """When each query is asked, seconds from the start: anywhere in its part of a second.
+
+    Batches are written at the same pace, so queries asked at even intervals would meet all of them at the same point.
+    """
+    chance = random.Random(10)
+    return [(number + chance.random()) / ASKED_PER_S for number in range(asked)]
+
+
 def _batches(entries: int, prefix: str) -> list[list[OutgoingMessage]]:
     more = Corpus(entries, seed=8, prefix=prefix)
     return [ready_made(more, first, first + WRITE_BATCH) for first in range(0, entries, WRITE_BATCH)]
@@ -185,8 +195,8 @@ async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int
         busy = []
         loop = asyncio.get_running_loop()
         start = loop.time()
-        for number, query in enumerate(corpus.queries(asked, seed=7)):
-            await asyncio.sleep(max(0.0, start + number / ASKED_PER_S - loop.time()))
+        for moment, query in zip(_moments(asked), corpus.queries(asked, seed=7), strict=True):
+            await asyncio.sleep(max(0.0, start + moment - loop.time()))
             busy.append(await ask(query))
         writing.cancel()
         written, seconds = await writing
@@ -245,8 +255,9 @@ async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> Non
                     turns = zip(queries[-half:], corpus.queries(half, seed=7), strict=True)
                     known: list[float] = []
                     fresh: list[float] = []
+                    moments = _moments(2 * half)
                     for number, query in enumerate(query for turn in turns for query in turn):
-                        await asyncio.sleep(max(0.0, began + number / ASKED_PER_S - time.perf_counter()))
+                        await asyncio.sleep(max(0.0, began + moments[number] - time.perf_counter()))
                         took = await _ask_http(client, corpus.workspace(0), query)
                         (fresh if number % 2 else known).append(took)
                     rate = (await _entries(client) - before) / (time.perf_counter() - began)

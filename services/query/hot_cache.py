@@ -37,7 +37,7 @@ RELOAD_PAUSE_S: Final = 2.0
 between it answers as of its own sequence, unless ``min_seq`` asks for more."""
 LOAD_ATTEMPTS: Final = 3
 """Loads that a swap or an unusual commit may spoil before the last one is served as it is."""
-RECORD_SHARE: Final = 8
+RECORD_SHARE: Final = 4
 """One part in so many of the budget may hold the texts of one workspace's entries; they are the first to go."""
 EMPTY_KEPT: Final = 64
 """Workspaces without documents whose indexes are kept: a token of all workspaces may name what it likes, and every commit

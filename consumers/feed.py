@@ -192,7 +192,12 @@ class LiveFeed:
         if self._watcher is not None:
             await end_task(self._watcher)
             self._watcher = None
-        await self._broker.stop()
+        try:
+            await self._broker.stop()
+        except (NatsError, OSError, TimeoutError) as error:  # nats-py drains no connection that is down
+            _log.info("feed.not_drained", durable=self._durable, error=type(error).__name__)
+            with contextlib.suppress(OSError):  # what was still to be sent cannot be
+                await self._client.close()
         self._running = False
 
     async def _agree(self) -> None:

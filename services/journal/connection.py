@@ -160,6 +160,11 @@ class Connection(Client):
             queue.put_nowait(asyncio.get_running_loop().create_future())
         return self._pending_data_size > PENDING_BYTES
 
+    async def close(self) -> None:
+        """Close; what was still to be sent while the connection is down is given up."""
+        with contextlib.suppress(OSError):  # nats-py writes it to the socket that is gone
+            await super().close()
+
     async def relieve(self) -> None:
         """Wait until what is queued was handed to the socket."""
         await self._flush_pending(force_flush=True)

@@ -208,6 +208,19 @@ async def test_a_restarted_broker_loses_and_reorders_nothing(broker: ManagedBrok
         assert views.folded == list(range(1, 6_001))
 
 
+async def test_a_feed_stops_while_its_broker_is_down(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views = Views()
+        async with feeding(rig, views) as feed:
+            await fill(rig, 10)
+            await eventually(lambda: views.checkpoint == 10, "all is folded")
+            await broker.stop()
+            await eventually(lambda: feed.status().state == "waiting", "the loss is visible")
+            await feed.stop()
+            assert feed.status().state == "stopped"
+        await broker.start()
+
+
 async def test_deliveries_that_somebody_else_pulled_are_read_from_the_stream(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         views = Views()

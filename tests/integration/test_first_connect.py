@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from nats.errors import Error as NatsError
+from support.journal import eventually
 
 from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.services.journal.broker import ManagedBroker
 from crew_journal.services.journal.connection import Connection, connect
 
 INFO = b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576,"auth_required":true}\r\n'
@@ -91,3 +93,15 @@ async def test_a_first_connect_that_is_cancelled_leaves_nothing_running() -> Non
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert not {task for task in asyncio.all_tasks() - before if "Client.connect" in repr(task.get_coro())}
+
+
+async def test_a_connection_that_is_down_with_something_to_send_closes_all_the_same(broker: ManagedBroker) -> None:
+    client = await connect(broker.url, broker.user, broker.password, "test")
+    await broker.stop()
+    try:
+        await eventually(lambda: not client.is_connected, "the loss is seen")
+        client.send(b"PING\r\n")
+        await client.close()
+        assert client.is_closed
+    finally:
+        await broker.start()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crew_journal.services.cli.fields import LIST, TAIL, as_options
 from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Token, Url, Workspace
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def list_entries(
         exclude_types=exclude_types, severities=severities, actor_types=actor_types, priorities=priorities,
         since=since, until=until, q=q,
     )  # fmt: skip
-    with client(Where(data_dir, url, token)) as journal:
+    with as_options(LIST), client(Where(data_dir, url, token)) as journal:
         if count:
             found = plain(journal.count(**filters, min_seq=min_seq, workspace_id=workspace))
             emit(found) if json_output else print(found["count"])
@@ -123,7 +124,7 @@ def tail(
     def on_gap(gap: TailGap) -> None:
         say(f"{gap.missed} entries between {gap.after} and {gap.before} were missed: see `crew-journal list`")
 
-    with client(Where(data_dir, url, token)) as journal:
+    with as_options(TAIL), client(Where(data_dir, url, token)) as journal:
         for item in journal.tail(**filters, after=after, workspace_id=workspace, on_gap=on_gap):
             entry = plain(item)
             emit_line(entry) if json_output else print_entry(entry)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crew_journal.services.cli.fields import RECALL, as_options
 from crew_journal.services.cli.options import (
     FALLBACK_DATA_DIR,
     DataDir,
@@ -71,7 +72,7 @@ def recall(
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
         "walk_depth": walk_depth, "workspace_id": workspace,
     }  # fmt: skip
-    with client(Where(data_dir, url, token), embedder=embedder or "auto") as journal:
+    with as_options(RECALL), client(Where(data_dir, url, token), embedder=embedder or "auto") as journal:
         given = {name: value for name, value in asked.items() if value is not None}
         if render:
             answer = plain(journal.render(query, explain=explain, max_chars=max_chars, **given))

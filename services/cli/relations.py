@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from crew_journal.services.cli.fields import GRAPH, as_options
 from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Reason, Token, Url, Workspace
 
 Src = Annotated[str, typer.Argument(metavar="SRC", help="Id of the entry.")]
@@ -76,7 +77,7 @@ def graph(
     from crew_journal.services.cli.connection import Where, client
     from crew_journal.services.cli.output import emit, plain, print_table, say
 
-    with client(Where(data_dir, url, token)) as journal:
+    with as_options(GRAPH), client(Where(data_dir, url, token)) as journal:
         found = plain(
             journal.graph(
                 entry_id, depth=depth, relation=relation, limit=limit, min_seq=min_seq, workspace_id=workspace

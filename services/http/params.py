@@ -86,5 +86,5 @@ def whole_number(name: str, text: str) -> int:
         InvalidQuery: If it is none.
     """
     if not _WHOLE.match(text) or int(text) > MAX_SEQ:
-        raise InvalidQuery(f"{name} is no whole number from 0", hint="use digits only", field=name)
+        raise InvalidQuery(f"{name} is no whole number from 0", hint=f"{name}: use digits only", field=name)
     return int(text)

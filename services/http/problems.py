@@ -126,4 +126,5 @@ async def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = str(first["loc"][-1]) if first["loc"] else "request"
-    return error_response(InvalidQuery(f"{where}: {first['msg']}", field=where), trace_id_of(request))
+    hint = f"GET /openapi.json describes {where}"
+    return error_response(InvalidQuery(f"{where}: {first['msg']}", hint=hint, field=where), trace_id_of(request))

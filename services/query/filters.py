@@ -242,16 +242,22 @@ def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tupl
     values = [part.strip() for name in names for value in given.get(name, ()) for part in value.split(",")]
     unique = tuple(dict.fromkeys(value for value in values if value))
     if len(unique) > MAX_VALUES:
-        raise InvalidQuery(f"{shown} has {len(unique)} values, at most {MAX_VALUES} are allowed", field=shown)
+        raise InvalidQuery(
+            f"{shown} has {len(unique)} values, at most {MAX_VALUES} are allowed",
+            hint=f"give {shown} fewer values and ask several times",
+            field=shown,
+        )
     if (closed := _CLOSED.get(field)) is not None:
         allowed = [member.value for member in closed]
         if any(value not in allowed for value in unique):
-            raise InvalidQuery(f"{shown} holds an unknown value", hint=f"use any of {', '.join(allowed)}", field=shown)
+            raise InvalidQuery(
+                f"{shown} holds an unknown value", hint=f"{shown}: use any of {', '.join(allowed)}", field=shown
+            )
     elif field in ("types", "exclude_types"):
         if not all(is_entry_type(value) for value in unique):
             raise InvalidQuery(
                 f"{shown} holds what is no entry type",
-                hint="one to four lower-case words joined by dots, like run.completed",
+                hint=f"{shown}: one to four lower-case words joined by dots, like run.completed",
                 field=shown,
             )
     else:
@@ -262,13 +268,17 @@ def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tupl
 
 def _id(name: str, value: str) -> str:
     if not is_id(value):
-        raise InvalidQuery(f"{name} is no id", hint="ids have 1 to 64 of A-Z a-z 0-9 _ -", field=name)
+        raise InvalidQuery(f"{name} is no id", hint=f"{name}: use 1 to 64 of A-Z a-z 0-9 _ -", field=name)
     return value
 
 
 def _name(name: str, value: str) -> str:
     if len(value) > MAX_NAME:
-        raise InvalidQuery(f"{name} is longer than {MAX_NAME} characters", field=name)
+        raise InvalidQuery(
+            f"{name} is longer than {MAX_NAME} characters",
+            hint=f"{name}: send at most {MAX_NAME} characters",
+            field=name,
+        )
     return value
 
 
@@ -276,7 +286,9 @@ def _bound(name: str, text: str, *, up: bool) -> int:
     try:
         ms = to_ms(parse_ts(text.strip()))  # cut to milliseconds
     except ValueError as bad:
-        raise InvalidQuery(f"{name}: {bad}", hint="in a URL write + as %2B, or use Z", field=name) from None
+        raise InvalidQuery(
+            f"{name}: {bad}", hint=f"{name}: send a time like 2026-11-21T09:30:00Z; in a URL write + as %2B", field=name
+        ) from None
     _, _, below = text.strip().partition(".")
     digits = below[: len(below) - len(below.lstrip("0123456789"))]
     return ms + 1 if up and digits[3:].strip("0") else ms

@@ -58,7 +58,9 @@ class GraphRequest:
         for name, value, most in (("depth", self.depth, DEPTH_MAX), ("limit", self.limit, LIMIT_MAX)):
             if not 1 <= value <= most:
                 raise InvalidQuery(
-                    f"{name} is {value}, it must be 1 to {most}", hint=f"choose another {name}", field=name
+                    f"{name} is {value}, it must be 1 to {most}",
+                    hint=f"{name}: send a whole number, 1 to {most}",
+                    field=name,
                 )
         return self
 

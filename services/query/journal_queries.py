@@ -137,7 +137,9 @@ class JournalQueries:
         """
         if not 1 <= limit <= LIST_LIMIT_MAX:
             raise InvalidQuery(
-                f"limit is {limit}, it must be 1 to {LIST_LIMIT_MAX}", hint="page with next_cursor", field="limit"
+                f"limit is {limit}, it must be 1 to {LIST_LIMIT_MAX}",
+                hint=f"limit: send a whole number, 1 to {LIST_LIMIT_MAX}; page with next_cursor",
+                field="limit",
             )
         selection = _Selection.of(Visible.to(principal, workspace), filters)
         view_seq = await self._passed(min_seq, filters)
@@ -241,7 +243,9 @@ class JournalQueries:
         if min_seq is None:
             return self._views.view_seq(*needed)
         if not 0 <= min_seq <= MAX_SEQ:
-            raise InvalidQuery("min_seq is no stream sequence", hint="pass the seq an append returned", field="min_seq")
+            raise InvalidQuery(
+                "min_seq is no stream sequence", hint="min_seq: send the seq that an append returned", field="min_seq"
+            )
         return await self._views.wait_for(min_seq, self._min_seq_wait_s, *needed)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:

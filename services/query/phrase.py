@@ -67,7 +67,7 @@ class Phrase:
         if len(text) > Q_MAX_CHARS:
             raise InvalidQuery(
                 f"q has {len(text)} characters, at most {Q_MAX_CHARS} are allowed",
-                hint="search for a shorter phrase",
+                hint=f"q: send at most {Q_MAX_CHARS} characters",
                 field="q",
             )
         folded = _folded(text)

@@ -248,4 +248,4 @@ def recipe_named(name: str | None) -> Recipe:
         return RECIPES[name or DEFAULT_RECIPE]
     except KeyError:
         known = ", ".join(sorted(RECIPES))
-        raise InvalidQuery("recipe is not known", hint=f"use one of {known}", field="recipe") from None
+        raise InvalidQuery("recipe is not known", hint=f"recipe: use one of {known}", field="recipe") from None

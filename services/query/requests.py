@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from crew_journal.schemas.body_problems import body_problems
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.rules.dates import DAY_MS
@@ -112,6 +113,15 @@ class RecallRequest(BaseModel):
 
 
 _R = TypeVar("_R", bound=BaseModel)
+_FIXES: Final = {
+    "query": f"say what to recall in 1 to {RECALL_QUERY_MAX_CHARS} characters that are not all blank",
+    "k": f"send a whole number, 1 to {RECALL_K_MAX}",
+    "walk_depth": "send 0 or 1",
+    "min_seq": "send the seq that an append returned, a whole number from 0",
+    "max_chars": "send a whole number of characters",
+    "asked_at": f'send a time like 2026-11-21T09:30:00Z, or "{ASKED_UNKNOWN}"',
+}
+"""What to send, where that says more than the field's type."""
 
 
 def parse_recall(body: Mapping[str, Any]) -> RecallRequest:
@@ -128,12 +138,9 @@ def parse_request(model: type[_R], body: Mapping[str, Any]) -> _R:
     try:
         return model.model_validate(dict(body))
     except ValidationError as error:
-        problems = error.errors(include_input=False, include_url=False, include_context=False)
-        field = ".".join(str(part) for part in problems[0]["loc"])
-        message = problems[0]["msg"].removeprefix("Value error, ")
-        raise InvalidQuery(
-            f"{field}: {message}", hint="see POST /v1/recall in /docs for the fields", field=field
-        ) from None
+        first = body_problems(error, model, _FIXES)[0]
+        hint = f"{first.field}: {first.fix}" if first.fix else ""
+        raise InvalidQuery(f"{first.field}: {first.problem}", hint=hint, field=first.field) from None
 
 
 class ArmShare(BaseModel):

@@ -70,10 +70,10 @@ def resolve_scope(
         return Scope(kind)
     if kind is ScopeKind.OWN:
         if not agent:
-            raise InvalidQuery("scope own needs an agent_id", hint="name the agent", field="agent_id")
+            raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
         return Scope(kind, agent)
     if not crew:
-        raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew", field="crew_id")
+        raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew in crew_id", field="crew_id")
     return Scope(kind, agent, crew)
 
 

@@ -1,0 +1,81 @@
+"""The fields of a request as the options of the command that sends it.
+
+Why: the service names what HTTP calls it (``agent_id``), and who typed ``--agent`` would look for that in vain.
+Invariant: an option is named only where the command has it (a test compares); what an error says otherwise stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+RECALL: Final = {
+    "query": "QUERY",
+    "k": "--k",
+    "scope": "--scope",
+    "agent_id": "--agent",
+    "crew_id": "--crew",
+    "recipe": "--recipe",
+    "walk_depth": "--walk-depth",
+    "max_chars": "--max-chars",
+    "min_seq": "--min-seq",
+    "workspace_id": "--workspace",
+}
+FILTERS: Final = {
+    "crew_id": "--crew",
+    "crew_ids": "--crew",
+    "agent_id": "--agent",
+    "agent_ids": "--agent",
+    "mission_id": "--mission",
+    "trace_id": "--trace",
+    "actor_id": "--actor",
+    "run_id": "--run",
+    "types": "--type",
+    "exclude_types": "--exclude-type",
+    "severities": "--severity",
+    "actor_types": "--actor-type",
+    "priorities": "--priority",
+    "since": "--since",
+    "until": "--until",
+    "q": "--q",
+    "limit": "--limit",
+    "workspace": "--workspace",
+    "workspace_id": "--workspace",
+}
+LIST: Final = FILTERS | {"cursor": "--cursor", "min_seq": "--min-seq"}
+TAIL: Final = FILTERS | {"after": "--after"}
+GRAPH: Final = {
+    "entry_id": "ID",
+    "depth": "--depth",
+    "relation": "--relation",
+    "limit": "--limit",
+    "min_seq": "--min-seq",
+    "workspace": "--workspace",
+    "workspace_id": "--workspace",
+}
+
+
+@contextmanager
+def as_options(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors about a field name its option instead.
+
+    Args:
+        options: Field → option or argument of the command.
+    """
+    from crew_journal.schemas.errors import CrewJournalError
+
+    try:
+        yield
+    except CrewJournalError as error:
+        if error.field in options:
+            named = {name for name in options if name == error.field or "_" in name}  # no other is a word of its own
+            error.message = _renamed(error.message, named, options)
+            error.hint = _renamed(error.hint, named, options)
+        raise
+
+
+def _renamed(text: str, names: set[str], options: Mapping[str, str]) -> str:
+    pattern = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    return re.sub(rf"(?<![\w-])({pattern})(?![\w-])", lambda found: options[found[1]], text)

@@ -33,9 +33,12 @@ _FIRST_FINAL: Final = 200
 class JsonResponse(httpx.Response):
     """A response whose JSON is read seven times faster: 0.25 ms for 20 vectors of 384 dimensions."""
 
-    def json(self, **_: Any) -> Any:
-        """The body as JSON; raises ``json.JSONDecodeError``, for a number that is none as well."""
-        return orjson.loads(self.content)
+    def json(self, **kwargs: Any) -> Any:
+        """The body as JSON; what orjson refuses (``NaN``, another encoding) is judged by Python's reader, as httpx does."""
+        try:
+            return orjson.loads(self.content)
+        except orjson.JSONDecodeError:
+            return super().json(**kwargs)
 
 
 class DirectTransport(httpx.AsyncBaseTransport):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from json import JSONDecodeError
@@ -153,12 +154,25 @@ async def test_no_header_breaks_out_of_its_line() -> None:
     assert server.requests == []
 
 
-async def test_a_number_that_is_none_is_no_json() -> None:
-    body = b'{"embeddings": [[NaN]]}'
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"n": [Infinity, 1e400]}', {"n": [math.inf, math.inf]}),
+        ('{"n": "ü"}'.encode("utf-16"), {"n": "ü"}),
+        (b"<html>", None),
+        (b"", None),
+    ],
+    ids=["a number that is none", "another encoding", "no JSON", "nothing"],
+)
+async def test_json_is_read_as_pythons_reader_reads_it(body: bytes, expected: object) -> None:
     server = Server(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     async with running(server) as client:
-        with pytest.raises(JSONDecodeError):
-            (await client.post("/", json={})).json()
+        answer = await client.post("/", json={})
+    if expected is not None:
+        assert answer.json() == expected
+        return
+    with pytest.raises(JSONDecodeError):
+        answer.json()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from crew_journal.services.query.features import features_of, place_among_candid
 from crew_journal.services.query.fusion import weighted_z, z_scores
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_arm import Around, LateQuery, late_values
-from crew_journal.services.query.lists import union
+from crew_journal.services.query.lists import Docs, union
 from crew_journal.services.query.recipes import ConversationWeights, Recipe
 from crew_journal.services.query.scoped import ScopedDocuments
 from crew_journal.services.query.session_rules import rule_shares
@@ -30,7 +30,6 @@ from crew_journal.services.query.sessions import neighbours
 
 __all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "with_next_turns"]
 
-Docs = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -57,7 +56,7 @@ class Seen:
     """The candidates.
 
     Attributes:
-        docs: (m,) int32, ascending.
+        docs: (m,) intp, ascending.
         found: (m,) bool: found by an arm, and not only as the turn after one that was.
         lexical_lane: Documents of the lexical arm's list.
         bm25: (m,) float32.
@@ -79,7 +78,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The turns around some turns, each (m,) int32 by ascending ``docs``; -1 where there is none.
+    """The turns around some turns, each (m,) intp by ascending ``docs``; -1 where there is none.
 
     Attributes:
         docs: The turns.

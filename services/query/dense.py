@@ -19,10 +19,10 @@ import numpy.typing as npt
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.importances import Importances
 from crew_journal.services.query.lexical import EMPTY_LANE, Lane, ranked
+from crew_journal.services.query.lists import Docs
 from crew_journal.services.query.scoped import ScopedDocuments
 from crew_journal.services.query.vector_matrix import NO_ROW, VectorMatrix, Vectors
 
-Docs = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.float32]
 
 NARROW_SHARE: Final = 8
@@ -117,4 +117,4 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
             cosines = (every := _cosines(matrix, None, query))[rows]
     scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
-    return DenseResult(Lane(docs[best], scores[best]), matrix, index.importances, query, every)
+    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every)

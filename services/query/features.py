@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from crew_journal.services.query.documents import ABSENT, SPOKEN_BY_USER
 from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.lists import Docs
 from crew_journal.services.query.scoped import ScopedDocuments
 from crew_journal.services.query.sessions import neighbours
 
@@ -41,14 +42,14 @@ class Features:
     named: npt.NDArray[np.bool_]
 
 
-def features_of(index: HotIndex, scoped: ScopedDocuments, query: str, docs: npt.NDArray[np.int32]) -> Features:
+def features_of(index: HotIndex, scoped: ScopedDocuments, query: str, docs: Docs) -> Features:
     """The features of candidates.
 
     Args:
         index: The workspace's index.
         scoped: The rows in scope.
         query: The query's text.
-        docs: (m,) int32, ascending, in scope.
+        docs: (m,) intp, ascending, in scope.
     """
     documents = index.documents
     previous, following = neighbours(index.order, documents, scoped.count, docs, scoped.mask)
@@ -62,7 +63,7 @@ def features_of(index: HotIndex, scoped: ScopedDocuments, query: str, docs: npt.
     return Features(before, after, documents.session[docs], documents.words[docs], named)
 
 
-def place_among_candidates(docs: npt.NDArray[np.int32], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def place_among_candidates(docs: Docs, wanted: Docs) -> npt.NDArray[np.int64]:
     """Index of each wanted document in the ascending ``docs``; ``NO_NEIGHBOUR`` if none is wanted, else ``NOT_FOUND``."""
     if not len(docs):
         return np.zeros(len(wanted), np.int64)

@@ -69,7 +69,7 @@ def weighted_z(lexical: Floats, dense: Floats, weight: float) -> tuple[Floats, F
         weight: Weight of the dense arm when every candidate has a vector.
     """
     known = ~np.isnan(dense)
-    w = weight * float(known.mean()) if len(dense) else 0.0
+    w = weight * (np.count_nonzero(known) / len(known)) if len(dense) else 0.0
     return (1.0 - w) * lexical, w * np.where(known, dense, 0.0)
 
 

@@ -68,7 +68,7 @@ class Importances:
 
     def of(self, docs: npt.NDArray[np.integer[Any]]) -> Scores:
         """(m,) float32 importance of documents that have a vector, in [0, 1]."""
-        scores: Scores = self._score.rows[docs]
+        scores: Scores = self._score.rows.take(docs)
         return scores
 
     def begin(self, doc: int, score: float) -> None:

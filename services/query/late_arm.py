@@ -15,11 +15,10 @@ from crew_journal.schemas.ports import TokenBits
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_interaction import NO_TURN, Tokens, Turns, interact
 from crew_journal.services.query.lexical import idf_of
-from crew_journal.services.query.lists import union
+from crew_journal.services.query.lists import Docs, union
 from crew_journal.services.query.recipes import ConversationWeights
 from crew_journal.services.query.token_store import TokenStore, Words, words_of
 
-Docs = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 
@@ -45,11 +44,11 @@ class Around:
     """What stands around m candidates in their sessions.
 
     Attributes:
-        previous: (m,) int32 the turn before; -1 for none.
+        previous: (m,) intp the turn before; -1 for none.
         previous_at: (m,) int64 its index among the candidates; -1 for none, -2 if it is no candidate.
         following_at: (m,) int64 likewise of the turn behind.
-        helper: (m,) int32 the turn before, where both are short; -1 elsewhere.
-        helper_before: (m,) int32 the turn before that one, likewise.
+        helper: (m,) intp the turn before, where both are short; -1 elsewhere.
+        helper_before: (m,) intp the turn before that one, likewise.
         long: (m,) bool: candidates too long to lean on others.
     """
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_arm import Around, LateQuery, late_values
+from crew_journal.services.query.lists import Docs
 from crew_journal.services.query.recipes import ConversationWeights
 from crew_journal.services.query.scoped import ScopedDocuments
 
-Docs = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 
@@ -45,7 +45,7 @@ def late_lane(
         weights: The recipe's constants: how many of the newest turns are compared, and the least value that counts.
 
     Returns:
-        (m,) int32 documents, ascending, and (m,) float64 their values by word pieces.
+        (m,) intp documents, ascending, and (m,) float64 their values by word pieces.
     """
     turns = _newest(scoped.turns, weights.alone_turns + len(candidates))
     turns = turns[np.isin(turns, candidates, assume_unique=True, invert=True)][-weights.alone_turns :]
@@ -73,8 +73,8 @@ def shares_behind(shares: Mapping[str, Floats], docs: Docs, added: Docs, values:
 
     Args:
         shares: Name → (m,) float64, of the candidates.
-        docs: (m,) int32 candidates, ascending.
-        added: (a,) int32 turns, ascending, none of them a candidate.
+        docs: (m,) intp candidates, ascending.
+        added: (a,) intp turns, ascending, none of them a candidate.
         values: (a,) float64 by word pieces.
 
     Returns:
@@ -99,12 +99,11 @@ def _newest(turns: npt.NDArray[np.bool_], wanted: int) -> Docs:
         first = max(0, len(turns) - span)
         docs = np.flatnonzero(turns[first:])[-wanted:]
         if len(docs) == wanted or not first:
-            return (docs + first).astype(np.int32)
+            return docs + first
         span *= 4
 
 
 def _by_themselves(turns: Docs, long: npt.NDArray[np.bool_]) -> Around:
     """No turn leans on those before it: what is said beside it is no reason to bring it up."""
-    none = np.full(len(turns), -1, np.int32)
-    nowhere = none.astype(np.int64)
-    return Around(none, nowhere, nowhere, none, none, long)
+    none = np.full(len(turns), -1)
+    return Around(none, none, none, none, none, long)

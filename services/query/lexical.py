@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from crew_journal.services.query.documents import Documents
 from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.lists import distinct, floor_of
+from crew_journal.services.query.lists import Docs, distinct, floor_of
 from crew_journal.services.query.scoped import ScopedDocuments
 
-Docs = npt.NDArray[np.int32]
 Scores = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.integer]
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -36,7 +36,7 @@ class Lane:
     """The best documents of one arm, best first: score, then newer ts, then id.
 
     Attributes:
-        docs: (m,) int32.
+        docs: (m,) intp.
         scores: (m,) float32.
     """
 
@@ -44,7 +44,7 @@ class Lane:
     scores: Scores
 
 
-EMPTY_LANE: Final = Lane(np.empty(0, np.int32), np.empty(0, np.float32))
+EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TermPart:
     """Documents in scope that hold one term, once or more often, and what it takes to score them.
 
     Attributes:
-        docs: (p,) int32, ascending.
+        docs: (p,) intp, ascending.
         tf: (p,) uint16 term frequencies; None where all are 1.
         gain: ``idf * (k1 + 1)``.
     """
@@ -106,7 +106,7 @@ class _Norms:
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
-def ranked(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
+def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
     if depth < len(docs):  # whatever is below the last of the best need not be sorted
         kept = (scores >= floor_of(scores, depth)).nonzero()[0]
@@ -115,7 +115,9 @@ def ranked(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], d
     return _sorted(documents, docs, scores, depth)
 
 
-def _sorted(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
+def _sorted(
+    documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+) -> npt.NDArray[np.int64]:
     ts_ms = documents.ts_ms[docs]
     order = np.lexsort((-ts_ms, -scores))
     ordered = scores[order]
@@ -129,7 +131,7 @@ def _sorted(documents: Documents, docs: Docs, scores: npt.NDArray[np.floating], 
 
 
 def _by_id(
-    documents: Documents, docs: Docs, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
+    documents: Documents, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
 ) -> npt.NDArray[np.int64]:
     """Put runs of equal score and ts, as far as they reach into the first ``depth``, in order of id."""
     result = order.copy()
@@ -162,11 +164,11 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     sums, touched = index.sums.begin([part.docs for part in parts], scoped.count)
     for part in parts:
         sums[part.docs] += norms.shares(part)
-    # a document stands in each list once at most, so the best depth * lists values cover the best depth documents
-    enough = depth * len(parts)
-    if enough < len(touched):
-        values = sums[touched]
-        touched = touched[values >= floor_of(values, enough)]
+    longest = max((part.docs for part in parts), key=len)
+    if depth < len(
+        longest
+    ):  # as many of one list are found as are wanted; whatever is below them need not be looked at
+        touched = touched[(sums[touched] >= floor_of(sums[longest], depth)).nonzero()[0]]
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
@@ -199,7 +201,7 @@ def _parts(
         idf = idfs[term] = idf_of(frequency, scoped.size)
         gain = np.float32(idf * (K1 + 1.0))
         if len(once):
-            parts.append(TermPart(once, None, gain))
+            parts.append(TermPart(once.astype(np.intp), None, gain))
         if len(often):
-            parts.append(TermPart(often, tf, gain))
+            parts.append(TermPart(often.astype(np.intp), tf, gain))
     return tuple(parts), idfs

@@ -1,5 +1,8 @@
 """Lists of documents: each once, their union, who is among whom, and what it takes to be among the best.
 
+Columns keep documents as int32, a search has them as ``intp``: numpy turns other indexes into these at every access, which
+costs more than the access (10,000 values set: 31 µs against 11 µs).
+
 Invariant: documents come out ascending, each once.
 """
 
@@ -10,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Docs = npt.NDArray[np.int32]
+Docs = npt.NDArray[np.intp]
 
 _GROUPS_EACH: Final = 4
 """Groups of values for each one wanted: some 1.15 times as many as wanted then reach the floor."""

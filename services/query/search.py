@@ -25,13 +25,12 @@ from crew_journal.services.query.fusion import reciprocal_ranks, weighted_z, z_s
 from crew_journal.services.query.hot_index import HotIndex
 from crew_journal.services.query.late_lane import late_lane, shares_behind
 from crew_journal.services.query.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
-from crew_journal.services.query.lists import place_among, union
+from crew_journal.services.query.lists import Docs, place_among, union
 from crew_journal.services.query.recipes import Fusion, Recipe
 from crew_journal.services.query.scope import Scope
 from crew_journal.services.query.session_rules import rule_shares
 from crew_journal.services.query.vector_matrix import Vectors
 
-Docs = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crew_journal.services.query.documents import ABSENT, Documents
+from crew_journal.services.query.lists import Docs as Places
 
 Docs = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -81,23 +82,29 @@ def is_due(order: SessionOrder, documents: int) -> bool:
 
 
 def neighbours(
-    order: SessionOrder, documents: Documents, count: int, docs: Docs, mask: Mask | None, *, all_in_scope: bool = False
-) -> tuple[Docs, Docs]:
+    order: SessionOrder,
+    documents: Documents,
+    count: int,
+    docs: Places,
+    mask: Mask | None,
+    *,
+    all_in_scope: bool = False,
+) -> tuple[Places, Places]:
     """The previous and the next entry of each document's session, among the rows in scope.
 
     Args:
         order: An order of the first ``order.covered`` documents.
         documents: The columns.
         count: Documents that exist for this query.
-        docs: (m,) int32, in scope.
+        docs: (m,) intp, in scope.
         mask: (count,) rows in scope; None for all.
         all_in_scope: Whether every document of ``order`` is in scope, so that the mask concerns newer ones alone.
 
     Returns:
-        Two (m,) int32 arrays, -1 where there is no session or no neighbour.
+        Two (m,) intp arrays, -1 where there is no session or no neighbour.
     """
     session = documents.session[:count]
-    own = session[docs]
+    own = session[docs].astype(np.intp)
     easy = own != ABSENT
     hard = np.zeros(len(docs), bool)  # whoever must look further than one place beside
     newest = session[order.covered :]
@@ -113,7 +120,7 @@ def neighbours(
         before, after = previous, following
     else:
         before, after = _beside(order, docs[direct], own[direct])
-        previous, following = np.full((2, len(docs)), ABSENT, np.int32)
+        previous, following = np.full((2, len(docs)), ABSENT)
         previous[direct], following[direct] = before, after
     if mask is not None and not all_in_scope:
         hard[direct] = ((before != ABSENT) & ~mask[before]) | ((after != ABSENT) & ~mask[after])
@@ -124,22 +131,24 @@ def neighbours(
     return previous, following
 
 
-def _beside(order: SessionOrder, docs: Docs, session: npt.NDArray[np.int32]) -> tuple[Docs, Docs]:
+def _beside(order: SessionOrder, docs: Places, session: npt.NDArray[np.intp]) -> tuple[Places, Places]:
     """The documents one place before and behind in the same session, whatever the scope; -1 beyond its ends.
 
     Args:
         order: The order.
-        docs: (m,) int32, each in the order.
-        session: (m,) int32, the session of each.
+        docs: (m,) intp, each in the order.
+        session: (m,) intp, the session of each.
     """
-    place = order.place[docs]
-    before = np.where(place > order.starts[session], order.docs[place - 1], ABSENT)
+    place = order.place[docs].astype(np.intp)
+    before = order.docs[place - 1].astype(np.intp)
+    before[place == order.starts[session]] = ABSENT
     place += 1
-    after = np.where(place < order.starts[session + 1], order.docs.take(place, mode="clip"), ABSENT)
+    after = order.docs.take(place, mode="clip").astype(np.intp)
+    after[place == order.starts[session + 1]] = ABSENT
     return before, after
 
 
-def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Docs) -> tuple[Docs, Docs]:
+def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Places) -> tuple[Docs, Docs]:
     """Previous and next of each document in a list of members, session by session."""
     same = member_session[1:] == member_session[:-1]
     previous, following = np.full((2, len(members)), ABSENT, np.int32)
@@ -151,7 +160,7 @@ def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Docs) -
 
 
 def _members(
-    order: SessionOrder, documents: Documents, wanted: npt.NDArray[np.int32], count: int, mask: Mask | None
+    order: SessionOrder, documents: Documents, wanted: npt.NDArray[np.integer], count: int, mask: Mask | None
 ) -> tuple[Docs, npt.NDArray[np.integer]]:
     """Every document of the wanted sessions in scope, sorted by (session, ts, seq), and the session of each."""
     session, ts_ms = documents.session[:count], documents.ts_ms[:count]

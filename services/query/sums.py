@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Docs = npt.NDArray[np.int32]
+Docs = npt.NDArray[np.intp]
 Scores = npt.NDArray[np.float32]
 
 
@@ -23,7 +23,7 @@ class Sums:
 
     def __init__(self) -> None:
         self._sums = np.zeros(0, np.float32)
-        self._touched = np.empty(0, np.int32)
+        self._touched = np.empty(0, np.intp)
 
     @property
     def nbytes(self) -> int:

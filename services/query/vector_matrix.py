@@ -122,7 +122,7 @@ class VectorMatrix:
             self._vectors.rows[row] = normalised(vector)[0]
             self._fact_seq.rows[row] = fact_seq
 
-    def rows_of(self, docs: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def rows_of(self, docs: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
         """(m,) int32 rows of documents, -1 where a document has no vector."""
         if not len(self._row_of):
             return np.full(len(docs), NO_ROW, np.int32)

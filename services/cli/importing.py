@@ -56,11 +56,13 @@ class Imported:
         before: How far former imports of the file had come.
         after: How far it is now.
         taken: Lines left out this time, because their id belongs to another entry.
+        last_seq: Highest sequence acked this time, 0 if nothing was sent.
     """
 
     before: ImportState
     after: ImportState
     taken: int
+    last_seq: int
 
 
 def import_command(
@@ -99,8 +101,9 @@ def import_command(
     began = time.monotonic()
     with target(where, create=True) as there:
         done = import_file(file, there, where, options)
+        seconds = time.monotonic() - began
+        behind = _behind(there, where, done.last_seq)
     before, after = done.before, done.after
-    seconds = time.monotonic() - began
     sent = after.imported + after.repeated - before.imported - before.repeated
     report = {
         "file": after.path,
@@ -111,6 +114,7 @@ def import_command(
         "resumed_from_line": before.line + 1 if before.line else None,
         "last_line": after.line,
         "last_seq": after.last_seq or None,
+        "views_behind": behind,
         "seconds": round(seconds, 3),
         "entries_per_second": round(sent / seconds) if seconds > 0 else None,
     }
@@ -136,6 +140,23 @@ def _show(report: dict[str, Any], before: ImportState, after: ImportState, sent:
         f"imported {report['imported']:,}, already there {report['repeated']:,}, left out {report['skipped']:,} "
         f"in {report['seconds']:.1f} s; last sequence {after.last_seq}"
     )
+    if report["views_behind"]:
+        say(
+            f"the views are behind by {report['views_behind']:,} sequences: until they are not, recall and list find fewer "
+            "entries (see `crew-journal status`)"
+        )
+
+
+def _behind(there: Target, where: Where, last_seq: int) -> int | None:
+    """By how many sequences the views are behind what was sent, after a while; None if nobody says."""
+    from crew_journal.services.cli.connection import resolve, sync_client
+    from crew_journal.services.cli.views_behind import views_behind
+
+    if not last_seq:
+        return 0
+    anew = None if there.local or there.data_dir is None else resolve(where)  # it may have been started anew meanwhile
+    with sync_client(anew or there) as journal:
+        return views_behind(journal, last_seq)
 
 
 def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> Imported:
@@ -210,7 +231,7 @@ def _import_open(
         asyncio.run(whole())
     finally:
         keeper.save()
-    return Imported(begun, keeper.state, keeper.taken)
+    return Imported(begun, keeper.state, keeper.taken, keeper.last_seq)
 
 
 class _Keeper:
@@ -227,12 +248,14 @@ class _Keeper:
         self._began = time.monotonic()
         self._sent = 0
         self.taken = 0
+        self.last_seq = 0
 
     def acked(self, ack: BatchAck) -> None:
         """A batch is in the journal, and all before it."""
         from crew_journal.services.cli.output import say
 
         repeated = sum(1 for entry in ack.sent if entry.repeated)
+        self.last_seq = max(self.last_seq, max((entry.seq for entry in ack.sent), default=0))
         state = self.state
         self.state = replace(
             state,
@@ -241,7 +264,7 @@ class _Keeper:
             imported=state.imported + len(ack.sent) - repeated,
             repeated=state.repeated + repeated,
             skipped=state.skipped + len(ack.bad) + len(ack.taken),
-            last_seq=max(state.last_seq, max((entry.seq for entry in ack.sent), default=0)),
+            last_seq=max(state.last_seq, self.last_seq),
         )
         left_out = sorted((*ack.bad, *ack.taken), key=lambda line: line.number)
         if self._aside is not None and left_out:

@@ -7,17 +7,19 @@ finite, non-zero and L2-normalised. Nothing else leaves but an `EmbedderError` o
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Final, NoReturn
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 from ollama import AsyncClient, ResponseError
 from pydantic import ValidationError
 
-from crew_journal.consumers.adapters.direct_http import ANSWERED, DirectTransport, is_loopback
+from crew_journal.consumers.adapters.fast_json import JsonTransport
 from crew_journal.schemas.errors import (
     EmbedderBadAnswer,
     EmbedderInputRejected,
@@ -111,7 +113,7 @@ class OllamaEmbedder:
                 host,
                 timeout=httpx.Timeout(None, connect=connect_timeout_s),
                 trust_env=not direct,
-                transport=DirectTransport() if direct else None,
+                transport=JsonTransport(trust_env=False) if direct else None,  # one of our own knows no proxies
                 event_hooks={"response": [_mark_answered]},
             )
         except (ValueError, httpx.InvalidURL) as error:
@@ -176,7 +178,7 @@ class OllamaEmbedder:
                 hint="see whether the address is Ollama's",
             ) from error
         except httpx.RequestError as error:
-            if error.request.extensions.get(ANSWERED):
+            if error.request.extensions.get(_ANSWERED):
                 raise EmbedderBadAnswer(f"Ollama at {self._host} broke off in the middle of its answer") from error
             raise self._unreachable(error) from error
         except (OSError, httpx.InvalidURL) as error:  # the client's own ConnectionError among them
@@ -225,6 +227,19 @@ class OllamaEmbedder:
         return [row.tobytes() for row in (rows / norms).astype(FLOAT32_LE)]
 
 
+_ANSWERED: Final = "crew_journal.answered"
+
+
 async def _mark_answered(response: httpx.Response) -> None:
     """Remember that headers came: a connection that breaks after them broke in the middle of an answer."""
-    response.request.extensions[ANSWERED] = True
+    response.request.extensions[_ANSWERED] = True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a server's address is of this machine, which no proxy reaches."""
+    name = urlsplit(host if "://" in host else f"http://{host}").hostname or "localhost"
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return address.is_loopback or address.is_unspecified

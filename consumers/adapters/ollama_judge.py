@@ -14,7 +14,7 @@ import structlog
 from ollama import AsyncClient, ResponseError
 from pydantic import ValidationError
 
-from crew_journal.consumers.adapters.direct_http import is_loopback
+from crew_journal.consumers.adapters.ollama import is_loopback
 from crew_journal.consumers.prompts.contradiction import SYSTEM, Verdict, question, verdict_of
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import JUDGE_TIMEOUT_S

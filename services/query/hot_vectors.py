@@ -97,13 +97,15 @@ def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[ModelF
     """Put the facts of the matrix's model into it, in order; those of entries that are no documents are passed over."""
     own = [fact for fact in facts if fact.model == matrix.model]
     docs = documents.local(np.array([fact.entry_seq for fact in own], np.int64))
+    vectors = []
     for doc, fact in zip(docs.tolist(), own, strict=True):
         if doc == ABSENT:
             continue
         if isinstance(fact, TokenBitsDerived):
             matrix.tokens.put(doc, fact.quantiser, fact.dim, fact.bits, fact.first_passage)
         else:
-            matrix.put(doc, fact.vector, fact.seq)
+            vectors.append((doc, fact.vector, fact.seq))
+    matrix.put_all(vectors)
 
 
 def _one(table: pa.Table, name: str) -> Any:

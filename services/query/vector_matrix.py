@@ -7,6 +7,7 @@ number counts as cosine 0, contract §4); one row a document; a document whose v
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -121,6 +122,18 @@ class VectorMatrix:
         else:
             self._vectors.rows[row] = normalised(vector)[0]
             self._fact_seq.rows[row] = fact_seq
+
+    def put_all(self, facts: Sequence[tuple[int, bytes, int]]) -> None:
+        """``put`` of several, in order; one append where they are, as nearly always, of documents that have none yet."""
+        width = FLOAT32_LE.itemsize * (self._dim or 0) or len(facts[0][1]) if facts else 0
+        docs = np.array([doc for doc, _, _ in facts], np.int32)
+        plain = width > 0 and all(len(data) == width for _, data, _ in facts)
+        if plain and len(set(docs.tolist())) == len(facts) and bool((self.rows_of(docs) == NO_ROW).all()):
+            vectors = np.frombuffer(b"".join([data for _, data, _ in facts]), FLOAT32_LE).reshape(len(facts), -1)
+            self.append(docs, vectors, np.array([seq for _, _, seq in facts], np.int64))
+            return
+        for doc, data, fact_seq in facts:
+            self.put(doc, data, fact_seq)
 
     def rows_of(self, docs: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
         """(m,) int32 rows of documents, -1 where a document has no vector."""

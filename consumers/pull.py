@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from nats.aio.client import Client
@@ -28,6 +28,8 @@ from nats.errors import NoRespondersError
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
+from crew_journal.consumers.positions import headers_of, status_of
+from crew_journal.consumers.replay import Diverting
 from crew_journal.schemas.errors import BrokerUnavailable, StreamMismatch
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 
@@ -124,7 +126,7 @@ class PullConsumer:
         if self._subscription is None:
             self._inbox = self._client.new_inbox()
             try:
-                self._subscription = await self._client.subscribe(f"{self._inbox}.*", cb=self._on_message)
+                self._subscription = await self._listen(f"{self._inbox}.*")
             except NatsError as error:
                 raise _unavailable(error) from error
 
@@ -186,7 +188,10 @@ class PullConsumer:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             with contextlib.suppress(NatsError):
-                await subscription.unsubscribe()
+                if isinstance(self._client, Diverting):
+                    await self._client.release(subscription)
+                else:
+                    await subscription.unsubscribe()
         while not self._arrived.empty():
             message = self._arrived.get_nowait()
             if message is not None and _is_data(message):
@@ -245,8 +250,20 @@ class PullConsumer:
         filters = self._durable.sparse or (version.major, version.minor) >= FILTERS_SINCE
         return self._durable.filter_subjects if filters else ()
 
-    async def _on_message(self, message: Msg) -> None:
-        self._arrived.put_nowait(message)
+    async def _listen(self, subject: str) -> Subscription:
+        client = self._client
+
+        def sink(subject: bytes, reply: bytes, data: bytes, block: bytes | None) -> None:
+            headers: Any = headers_of(block) if reply else {_STATUS_HEADER: status_of(block or b"")}
+            message = Msg(client, subject.decode(errors="replace"), reply.decode(errors="replace"), data, headers)
+            self._arrived.put_nowait(message)
+
+        async def deliver(message: Msg) -> None:
+            self._arrived.put_nowait(message)
+
+        if isinstance(client, Diverting):
+            return await client.divert(subject, sink)
+        return await client.subscribe(subject, cb=deliver)
 
     async def _request(self, batch: int, seconds: float) -> str:
         self._requests += 1

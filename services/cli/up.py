@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 FORCED: Final = 130
 """Exit code of a process that a second signal ended."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+YOUNG_OBJECTS: Final = 10_000
+"""Objects made before the youngest are searched for garbage, not 700: a batch of entries is then mostly gone by itself."""
 
 
 def up(
@@ -116,6 +119,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     from crew_journal.services.runtime import Runtime
 
     configure_logging(settings.log_level)
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     broker = BrokerFiles.below(settings.data_dir)
     asked = stop_on_signals(lambda: terminate_children(broker.config))
     runtime = Runtime(settings, log=say)
@@ -129,6 +133,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
             return
         await starting
         await _announce(runtime, settings, as_json=as_json)
+        _spare_what_stays()
         if sample:
             showing = asyncio.create_task(_beside(lambda: _show_sample(runtime, settings.data_dir, as_json)))
             await asyncio.wait({showing, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -148,6 +153,12 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         stopping.cancel()
         await runtime.stop()
     say("stopped")
+
+
+def _spare_what_stays() -> None:
+    """Leave the 200,000 objects of modules and routes out of searches for garbage: each full one stopped all for 0.14 s."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _beside(work: Callable[[], None]) -> None:

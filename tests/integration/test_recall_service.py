@@ -70,6 +70,24 @@ async def test_commits_after_the_first_query_are_found_at_once(tmp_path):
             assert answer.view_seq == seq
 
 
+async def test_an_entry_dated_in_the_future_wins_ties_alone_and_has_no_age(tmp_path):
+    """docs/recall.md: its time is what its author said; no score grows with it."""
+    async with recalling(tmp_path) as at_work:
+        ahead = EPOCH_MS + 400 * 86_400_000
+        await at_work.fold(
+            told("z-ahead", ts_ms=ahead),
+            told("a-now"),
+            told("better", summary="the parser broke, the parser broke again", ts_ms=EPOCH_MS - 1),
+        )
+        hits = (await at_work.recall(recipe="lexical")).hits
+        by_id = {hit.entry_id: hit for hit in hits}
+        assert by_id["z-ahead"].score == by_id["a-now"].score, "a tie"
+        ids = [hit.entry_id for hit in hits]
+        assert ids.index("z-ahead") < ids.index("a-now")
+        assert ids[0] == max(hits, key=lambda hit: hit.score).entry_id
+        assert (by_id["z-ahead"].age_seconds, by_id["a-now"].age_seconds) == (0.0, 60.0)
+
+
 async def test_relative_dates_of_a_query_count_from_now_or_from_when_it_says_it_was_asked(tmp_path):
     """The service's now is the entry's day: today for "today", yesterday for who asked a day later."""
 

@@ -173,19 +173,21 @@ def _in_their_places(
     plain[found] = sum(as_ever.values(), np.zeros(len(lexical)))
     plain[~found] = plain[found].min() - 1.0
     shares = {name: np.zeros(len(seen.docs)) for name in (*as_ever, *of_turns)}
-    other = found & ~is_turn
+    others, of_found = (found & ~is_turn).nonzero()[0], (~is_turn[found]).nonzero()[0]
     for name, values in as_ever.items():
-        shares[name][other] = values[other[found]]
+        shares[name][others] = values[of_found]
     if not of_turns:
         return shares
+    turns = is_turn.nonzero()[0]
     for name, values in of_turns.items():
-        shares[name][is_turn] = values
-    own = sum(of_turns.values(), np.zeros(int(is_turn.sum())))
-    order = np.argsort(-own, kind="stable")
+        shares[name][turns] = values
+    own = sum(of_turns.values(), np.zeros(len(turns)))
+    places = plain[turns]
+    places.sort()
     placed = np.empty(len(own))
-    placed[order] = -np.sort(-plain[is_turn])
+    placed[(-own).argsort(kind="stable")] = places[::-1]
     shares["place"] = np.zeros(len(seen.docs))
-    shares["place"][is_turn] = placed - own
+    shares["place"][turns] = placed - own
     return shares
 
 

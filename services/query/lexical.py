@@ -30,6 +30,9 @@ K1: Final = 1.2
 B: Final = 0.75
 """facts/retrieval.md: BM25 with these and our analyser .649 on the development conversations."""
 
+_FEW: Final = 4
+"""Times as many as wanted that are sorted sooner than looked through for the best."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -108,7 +111,7 @@ NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
-    if depth < len(docs):  # whatever is below the last of the best need not be sorted
+    if _FEW * depth < len(docs):  # whatever is below the last of the best need not be sorted
         kept = (scores >= floor_of(scores, depth)).nonzero()[0]
         best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
         return best
@@ -164,11 +167,10 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     sums, touched = index.sums.begin([part.docs for part in parts], scoped.count)
     for part in parts:
         sums[part.docs] += norms.shares(part)
-    longest = max((part.docs for part in parts), key=len)
-    if depth < len(
-        longest
-    ):  # as many of one list are found as are wanted; whatever is below them need not be looked at
-        touched = touched[(sums[touched] >= floor_of(sums[longest], depth)).nonzero()[0]]
+    long = [part for part in parts if len(part.docs) > depth]
+    if long:  # one list alone has as many as are wanted; the rarest term's stand highest
+        rarest = max(long, key=lambda part: part.gain)
+        touched = touched[(sums[touched] >= floor_of(sums[rarest.docs], depth)).nonzero()[0]]
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
@@ -186,10 +188,8 @@ def _parts(
     """The query's terms in scope, each as those that hold it once and those that hold it more often; and their idf."""
     parts: list[TermPart] = []
     idfs: dict[int, float] = {}
-    for term in dict.fromkeys(terms) if scoped.size else ():
-        found = index.postings.of(term)
-        if found is None:
-            continue
+    wanted = list(dict.fromkeys(terms)) if scoped.size else []
+    for term, found in zip(wanted, index.postings.of(wanted), strict=True):
         once, often, tf = found.once, found.often, found.tf
         if scoped.mask is not None:
             once = once[scoped.mask[once]]

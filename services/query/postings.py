@@ -58,12 +58,13 @@ class TermRows:
         tf = 0 if self.tf is None else self.tf.nbytes
         return self.terms.nbytes + self.starts.nbytes + self.docs.nbytes + tf
 
-    def slice_of(self, term: int) -> slice | None:
-        """Where the postings of ``term`` lie, None if it has none."""
-        place = int(self.terms.searchsorted(np.uint64(term)))
-        if place == len(self.terms) or int(self.terms[place]) != term:
-            return None
-        return slice(int(self.starts[place]), int(self.starts[place + 1]))
+    def slices_of(self, wanted: Terms) -> list[tuple[int, slice]]:
+        """Which of the wanted terms have postings, by their index, and where these lie."""
+        if not len(self.terms):
+            return []
+        place = self.terms.searchsorted(wanted)
+        known = (self.terms.take(place, mode="clip") == wanted).nonzero()[0].tolist()
+        return [(at, slice(int(self.starts[place[at]]), int(self.starts[place[at] + 1]))) for at in known]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,20 +236,23 @@ class Postings:
                 return True
         return False
 
-    def of(self, term: int) -> TermPostings | None:
-        """All postings of a term, None if it has none."""
-        once: list[Docs] = []
-        often: list[Docs] = []
-        tf: list[Counts] = []
+    def of(self, terms: Sequence[int]) -> list[TermPostings]:
+        """All postings of each term, none for one that has none; one look into each segment for all terms."""
+        wanted = np.array(terms, np.uint64)
+        once: list[list[Docs]] = [[] for _ in terms]
+        often: list[list[Docs]] = [[] for _ in terms]
+        tf: list[list[Counts]] = [[] for _ in terms]
         for segment in self._segments:
-            if (place := segment.once.slice_of(term)) is not None:
-                once.append(segment.once.docs[place])
-            if (place := segment.often.slice_of(term)) is not None and segment.often.tf is not None:
-                often.append(segment.often.docs[place])
-                tf.append(segment.often.tf[place])
-        if not once and not often:
-            return None
-        return TermPostings(_joined(once, _NO_DOCS), _joined(often, _NO_DOCS), _joined(tf, _NO_COUNTS))
+            for at, place in segment.once.slices_of(wanted):
+                once[at].append(segment.once.docs[place])
+            if segment.often.tf is not None:
+                for at, place in segment.often.slices_of(wanted):
+                    often[at].append(segment.often.docs[place])
+                    tf[at].append(segment.often.tf[place])
+        return [
+            TermPostings(_joined(docs, _NO_DOCS), _joined(more, _NO_DOCS), _joined(counts, _NO_COUNTS))
+            for docs, more, counts in zip(once, often, tf, strict=True)
+        ]
 
 
 _NO_DOCS: Final[Docs] = np.empty(0, np.int32)

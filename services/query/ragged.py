@@ -74,8 +74,10 @@ class Ragged:
         if not len(self):
             return Gathered(np.empty(0, np.int64), counts)
         starts = self._start.rows.take(docs, mode="clip")  # those beyond the end have no values
-        begins = np.cumsum(counts) - counts
-        return Gathered(np.arange(int(counts.sum())) + np.repeat(starts - begins, counts), counts)
+        ends = counts.cumsum()
+        at = (starts - ends + counts).repeat(counts)
+        at += np.arange(len(at))
+        return Gathered(at, counts)
 
     def append(self, docs: npt.NDArray[np.integer], values: npt.NDArray[Any], counts: Ints) -> None:
         """Set the runs of some documents.

@@ -237,7 +237,8 @@ class RecallService:
     ) -> list[tuple[int, int, EntryRecord | None]]:
         """Sequence, time and record of each hit: from memory, or from the views for older entries."""
         documents = index.documents
-        shown = [(int(documents.seq[doc]), int(documents.ts_ms[doc]), index.records.get(doc)) for doc in docs]
+        seqs, times = documents.seq[docs].tolist(), documents.ts_ms[docs].tolist()
+        shown = [(seq, ts_ms, index.records.get(doc)) for doc, seq, ts_ms in zip(docs, seqs, times, strict=True)]
         missing = [seq for seq, _, record in shown if record is None]
         if not missing:
             return shown
@@ -295,23 +296,11 @@ def _hit(
 ) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
-        entry_id=record.entry_id,
+        **record._asdict(),
         score=found.score if isinstance(found, Found) else found.weight,
         ts=format_ms(ts_ms),
         age_seconds=max(0, now_ms - ts_ms) / 1000,
-        entry_type=record.entry_type,
-        summary=record.summary,
-        agent_id=record.agent_id,
-        crew_id=record.crew_id,
-        actor_type=record.actor_type,
-        actor_id=record.actor_id,
-        severity=record.severity,
-        priority=record.priority,
         live_priority=live_priority or record.priority,
-        trace_id=record.trace_id,
-        mission_id=record.mission_id,
-        payload=record.payload,
-        refs=record.refs,
         seq=seq,
         explain=_explain(explanation) if explanation is not None else None,
         via=via,

@@ -55,9 +55,14 @@ class Batch:
         """The facts about tokens in context among the events."""
         return [event for event in self.events if isinstance(event, TokenBitsDerived)]
 
+    @cached_property
+    def controls(self) -> list[EntryRecorded]:
+        """The control entries among the events: few, and most folds ask for nothing else."""
+        return [event for event in self.entries if event.control]
+
     def control(self, entry_type: str) -> list[EntryRecorded]:
         """The control entries of one type."""
-        return [e for e in self.entries if e.control and e.entry.entry_type == entry_type]
+        return [event for event in self.controls if event.entry.entry_type == entry_type]
 
 
 class FoldTransaction(Protocol):
@@ -73,6 +78,13 @@ class FoldTransaction(Protocol):
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
+        ...
+
+    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
+        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none.
+
+        Such a table gets its rows through ``insert`` alone, ``key`` being a numpy array of uint64.
+        """
         ...
 
     def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:

@@ -24,6 +24,7 @@ from crew_journal.consumers.digest import Difference, DigestedView, ViewDigest, 
 from crew_journal.consumers.host import Host
 from crew_journal.consumers.prepare import Parked
 from crew_journal.consumers.projection import Projection
+from crew_journal.consumers.statements import forget
 from crew_journal.consumers.store import ViewStore
 from crew_journal.consumers.transaction import read_checkpoints, transaction, write_checkpoints
 from crew_journal.schemas.errors import NotFound, Unavailable
@@ -170,6 +171,7 @@ def _copy(con: duckdb.DuckDBPyConnection, path: Path, projections: Sequence[Proj
                     con.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM fresh."{table}"')
             write_checkpoints(con, [projection.name for projection in projections], seq)
     finally:
+        forget(con)  # rows came without its knowing their keys
         con.execute("DETACH fresh")
 
 

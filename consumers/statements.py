@@ -1,4 +1,4 @@
-"""Statements of a fold that are planned once per connection: inserts of Arrow columns; and what it knows of checkpoints.
+"""What a connection knows of its tables: inserts of Arrow columns that are planned once, keys of rows, checkpoints.
 
 Why: planning is what a small batch costs. ``INSERT … SELECT`` from a registered Arrow table takes 5 ms for 25 columns and
 one row, an ``EXECUTE`` of the prepared one 0.7 (DuckDB 2.0.0). DuckDB scans a registered object by asking it for an Arrow
@@ -18,12 +18,15 @@ from weakref import WeakKeyDictionary
 import duckdb
 import pyarrow as pa
 
+from crew_journal.consumers.keys import Keys
 from crew_journal.schemas.errors import CrewJournalError
 
 _numbers = itertools.count()
 """Names are never used twice, so no forgotten statement can be mistaken for another."""
 
 
+KEY: Final = "key"
+"""The column with a 64-bit hash of a row's name, where a table has one."""
 EARLY_PLANS: Final = frozenset({0, 1, 2, 4, 8, 16, 32, 64})
 PLAN_EVERY: Final = 128
 """Runs of an insert before which it is planned anew. DuckDB plans at every execution (2 ms) once any temporary view or
@@ -90,6 +93,7 @@ class _Statements:
 
     def __init__(self) -> None:
         self.inserts: dict[tuple[str, ...], _Insert] = {}
+        self.keys: dict[str, Keys] = {}
         self.everyone: frozenset[str] | None = None
 
 
@@ -104,7 +108,7 @@ def _of(con: duckdb.DuckDBPyConnection) -> _Statements:
 
 
 def forget(con: duckdb.DuckDBPyConnection) -> None:
-    """Drop what the connection has prepared: after a rollback, and where tables are made or dropped."""
+    """Drop what the connection knows: after a rollback, and where tables are made, dropped or filled by others."""
     known = _prepared.pop(con, None)
     if known is not None:
         for insert in known.inserts.values():
@@ -120,12 +124,26 @@ def insert_columns(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[
         pyarrow.ArrowException: If a value does not fit its column's type.
         duckdb.Error: If DuckDB refuses the rows.
     """
-    inserts = _of(con).inserts
-    key = (table, *columns)
-    insert = inserts.get(key)
+    known = _of(con)
+    name = (table, *columns)
+    insert = known.inserts.get(name)
     if insert is None:
-        insert = inserts[key] = _Insert(con, table, tuple(columns))
+        insert = known.inserts[name] = _Insert(con, table, tuple(columns))
+    if (keys := known.keys.get(table)) is not None:
+        keys.add(columns[KEY].tolist())
     insert.run(con, columns)
+
+
+def may_hold(con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[int]) -> bool:
+    """Whether a row of ``table`` may have one of ``keys`` in its column ``key``; no is certain.
+
+    Rows must be added to such a table through ``insert_columns`` alone, with ``key`` as a numpy array.
+    """
+    known = _of(con).keys
+    if table not in known:
+        stored: Any = con.sql(f"SELECT {KEY} FROM {table}")
+        known[table] = Keys(stored.to_arrow_table().column(KEY).to_numpy())
+    return known[table].may_hold(keys)
 
 
 def move_checkpoints(con: duckdb.DuckDBPyConnection, projections: frozenset[str], seq: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import duckdb
 
 from crew_journal.consumers.projection import Projection
-from crew_journal.consumers.statements import forget, insert_columns, move_checkpoints
+from crew_journal.consumers.statements import KEY, forget, insert_columns, may_hold, move_checkpoints
 from crew_journal.schemas.errors import CrewJournalError
 
 __all__ = [
@@ -81,6 +81,12 @@ class ProjectionTransaction:
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
         return self._con.execute(sql, params).fetchall()
+
+    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
+        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
+        if not may_hold(self._con, table, keys):
+            return []
+        return self.rows(f"SELECT {', '.join(columns)} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
 
     def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Read from the projection's own tables as a ``pyarrow.Table``."""

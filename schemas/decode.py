@@ -72,7 +72,7 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
     if len(body) > MAX_ENTRY_BYTES:
         raise FoldError(f"the entry at {seq} has {len(body)} bytes, more than {MAX_ENTRY_BYTES}")
     try:
-        record = from_json(body, allow_inf_nan=False)
+        record = from_json(body, allow_inf_nan=False, cache_strings="keys")  # values differ: keeping them costs 0.5 µs
     except ValueError:
         raise FoldError(f"the entry at {seq} is no JSON") from None
     if not isinstance(record, dict):

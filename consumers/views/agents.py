@@ -34,9 +34,7 @@ class AgentsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Replace what is registered, in stream order."""
-        for event in batch.entries:
-            if not event.control:
-                continue
+        for event in batch.controls:
             if event.entry.entry_type == AgentRegistered.ENTRY_TYPE:
                 agent = payload_of(event, AgentRegistered)
                 also = {"crew_id": agent.crew_id, "memory_walk_depth": agent.memory_walk_depth}

@@ -31,9 +31,7 @@ class DeadLettersProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record parkings and decisions in stream order."""
-        for event in batch.entries:
-            if not event.control:
-                continue
+        for event in batch.controls:
             kind = event.entry.entry_type
             if kind == EventParked.ENTRY_TYPE:
                 self._parked(event, tx)

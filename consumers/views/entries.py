@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
-import numpy as np
 import orjson
 
 from crew_journal.consumers.payloads import payload_of
@@ -42,17 +41,20 @@ _LIKE_FIELDS: Final = (
     "trace_id",
     "span_id",
     "entry_type",
+    "severity",
+    "priority",
+    "actor_type",
     "actor_id",
     "summary",
     "data_subject_id",
     "schema_version",
 )
 """Columns that hold the entry's field of the same name as it is."""
-_ENUMS: Final = ("severity", "priority", "actor_type")
-"""Columns that hold the value of the entry's field of the same name."""
-_NAMES: Final = (*_LIKE_FIELDS, *_ENUMS)
-_VALUES: Final = attrgetter(*_LIKE_FIELDS, *(f"{name}.value" for name in _ENUMS))
-"""All of them in one pass over the entries."""
+_OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
+"""Columns that hold the event's own."""
+_FIELDS: Final = attrgetter(*_LIKE_FIELDS)
+_EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
+"""All of them in one pass."""
 
 
 def json_text(value: Mapping[str, Any]) -> str:
@@ -86,8 +88,10 @@ class EntriesProjection:
             return
         in_force = self._reindex(batch.control(ReindexRequested.ENTRY_TYPE), tx)
         entries = [event.entry for event in events]
-        n = len(events)
-        columns: dict[str, Any] = dict(zip(_NAMES, zip(*map(_VALUES, entries), strict=True), strict=True))
+        columns: dict[str, Any] = {
+            **dict(zip(_LIKE_FIELDS, zip(*map(_FIELDS, entries), strict=True), strict=True)),
+            **dict(zip(_OF_EVENT, zip(*map(_EVENT_FIELDS, events), strict=True), strict=True)),
+        }
         columns["payload"] = [json_text(entry.payload) for entry in entries]
         columns["refs"] = [json_text(entry.refs) for entry in entries]
         run_ids = [entry.payload.get("run_id") for entry in entries]
@@ -102,10 +106,6 @@ class EntriesProjection:
             )
             for entry in entries
         ]
-        columns["seq"] = np.fromiter((event.seq for event in events), np.uint64, n)
-        columns["control"] = [event.control for event in events]
-        for name in ("ts_ms", "published_ms", "size"):
-            columns[name] = np.fromiter((getattr(event, name) for event in events), np.int64, n)
         columns["words"] = batch_tokens(batch).counts - DATE_TOKENS
         tx.insert(ENTRIES, columns)
 

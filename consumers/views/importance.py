@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -56,7 +57,6 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {IMPORTANCE} (""" + ", ".join(
 _DECAYS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {DECAYS} (
     workspace_id VARCHAR NOT NULL, due_ms BIGINT NOT NULL, decayed BIGINT NOT NULL, seq UBIGINT NOT NULL)"""
 
-_FIND: Final = f"SELECT {', '.join(_COLUMNS)} FROM {IMPORTANCE} WHERE key IN (SELECT unnest(?))"
 _CHANGED: Final = _COLUMNS[3:]
 _UPDATE: Final = (
     f"UPDATE {IMPORTANCE} AS old SET "
@@ -155,16 +155,16 @@ class ImportanceProjection:
         """
         changes: list[tuple[int, _Change]] = []
         decays: dict[str, tuple[EntryRecorded, int]] = {}
-        for event in batch.events:
+        events: list[VectorDerived | EntryRecorded] = [*batch.vectors, *batch.controls]
+        for event in sorted(events, key=attrgetter("seq")):
             if isinstance(event, VectorDerived):
                 if event.dim:
                     changes.append((event.seq, _Change((event.workspace_id, event.entry_id), fact=event)))
-            elif isinstance(event, EntryRecorded) and event.control:
-                if event.entry.entry_type == SweepTicked.ENTRY_TYPE:
-                    if (due_ms := _decay_due(event)) is not None:
-                        decays[event.workspace_id] = event, due_ms
-                else:
-                    changes.extend((event.seq, change) for change in _changes(event))
+            elif event.entry.entry_type == SweepTicked.ENTRY_TYPE:
+                if (due_ms := _decay_due(event)) is not None:
+                    decays[event.workspace_id] = event, due_ms
+            else:
+                changes.extend((event.seq, change) for change in _changes(event))
         if not decays:
             _write([change for _, change in changes], tx)
             return
@@ -225,7 +225,8 @@ def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
 
 
 def _load(names: set[Name], tx: FoldTransaction) -> dict[Name, _Row]:
-    found = (_Row(*values) for values in tx.rows(_FIND, [list({name_key(name) for name in names})]))
+    keys = list({name_key(name) for name in names})
+    found = (_Row(*values) for values in tx.find(IMPORTANCE, _COLUMNS, keys))
     return {name: row for row in found if (name := (row.workspace_id, row.entry_id)) in names}
 
 

@@ -110,9 +110,7 @@ class RelationsProjection:
         if not said:
             return
         keys = {edge.name: name_key(edge.name) for edge in said}
-        stored = tx.rows(
-            f"SELECT {', '.join(_COLUMNS)} FROM {RELATIONS} WHERE key IN (SELECT unnest(?))", [list(keys.values())]
-        )
+        stored = tx.find(RELATIONS, _COLUMNS, list(keys.values()))
         known = {edge.name: edge for edge in map(_stored, stored)}
         for name in known:  # one whose hash is that of another edge is written back with the rest
             keys.setdefault(name, name_key(name))
@@ -146,18 +144,19 @@ def _merged(before: _Edge, new: _Edge) -> _Edge:
 
 def _edges(batch: Batch) -> Iterator[_Edge]:
     """What the batch's events say of edges, in stream order."""
-    for event in batch.events:
+    events: list[LinkDerived | EntryRecorded] = [*batch.links, *batch.controls]
+    for event in sorted(events, key=attrgetter("seq")):
         if isinstance(event, LinkDerived):
             yield _found(event)
-        elif isinstance(event, EntryRecorded) and event.control:
-            entry_type = event.entry.entry_type
-            if entry_type == RelationAsserted.ENTRY_TYPE:
-                asserted = payload_of(event, RelationAsserted)
-                yield _spoken(event, asserted, RelationState.ASSERTED, asserted.weight)
-            elif entry_type == RelationRetracted.ENTRY_TYPE:
-                yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
-            elif entry_type == CONSOLIDATED:
-                yield from _evidence(event)
+            continue
+        entry_type = event.entry.entry_type
+        if entry_type == RelationAsserted.ENTRY_TYPE:
+            asserted = payload_of(event, RelationAsserted)
+            yield _spoken(event, asserted, RelationState.ASSERTED, asserted.weight)
+        elif entry_type == RelationRetracted.ENTRY_TYPE:
+            yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
+        elif entry_type == CONSOLIDATED:
+            yield from _evidence(event)
 
 
 def _found(fact: LinkDerived) -> _Edge:

@@ -74,10 +74,7 @@ class TokenBitsProjection:
     def _upsert(self, facts: Sequence[TokenBitsDerived], tx: FoldTransaction) -> None:
         last = {_name(fact): fact for fact in facts}
         keys = {name: name_key(name) for name in last}
-        known = tx.rows(
-            f"SELECT workspace_id, entry_id, model FROM {TOKEN_BITS} WHERE key IN (SELECT unnest(?))",
-            [list(keys.values())],
-        )
+        known = tx.find(TOKEN_BITS, ("workspace_id", "entry_id", "model"), list(keys.values()))
         for workspace, entry, model in known:
             name = (workspace, entry, model)
             if name in last:

@@ -35,9 +35,7 @@ class TokensProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record mintings and revocations in stream order."""
-        for event in batch.entries:
-            if not event.control:
-                continue
+        for event in batch.controls:
             if event.entry.entry_type == TokenCreated.ENTRY_TYPE:
                 self._created(event, tx)
             elif event.entry.entry_type == TokenRevoked.ENTRY_TYPE:

@@ -81,10 +81,7 @@ class VectorsProjection:
         last = {_name(fact): fact for fact in facts}
         indexed_at = {_name(fact): fact.published_ms for fact in reversed(facts)}
         keys = {name: name_key(name) for name in last}
-        known = tx.rows(
-            f"SELECT workspace_id, entry_id, model, indexed_at FROM {EMBEDDINGS} WHERE key IN (SELECT unnest(?))",
-            [list(keys.values())],
-        )
+        known = tx.find(EMBEDDINGS, ("workspace_id", "entry_id", "model", "indexed_at"), list(keys.values()))
         for workspace, entry, model, first in known:
             name = (workspace, entry, model)
             if name in last:

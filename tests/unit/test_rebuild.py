@@ -15,6 +15,7 @@ from crew_journal.consumers import rebuild as rebuild_module
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.messages import RawMessage
 from crew_journal.consumers.rebuild import rebuild, verify
+from crew_journal.consumers.statements import forget
 from crew_journal.schemas.errors import NotFound
 
 STREAM = [
@@ -49,6 +50,22 @@ async def test_a_rebuild_mends_what_was_broken_and_parks_nothing_twice(tmp_path:
         await live.host.fold([at(61, entry("e61"))])
         assert live.store.view_seq() == 61
     assert file_names(tmp_path) == ["v.duckdb"]
+
+
+@pytest.mark.parametrize("names", [None, ["vectors", "importance"]])
+async def test_a_fact_told_again_after_a_rebuild_makes_no_second_row(tmp_path: Path, names: list[str] | None) -> None:
+    again = [at(61, vector("e2", entry_seq=2, seed=99)), at(62, vector("e62", entry_seq=58, seed=62))]
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM[:10])
+        await live.store.write(lambda con: con.execute("DELETE FROM journal_embeddings"))
+        await live.store.write(forget)  # as after a restart: the keys are read from what the table has lost
+        await live.host.fold(STREAM[10:])
+        await rebuild(live.host, source_of(STREAM), memory_mb=MEMORY_MB, names=names)
+        await live.host.fold(again)
+        results = await verify(live.host, source_of([*STREAM, *again]), memory_mb=MEMORY_MB)
+        assert all(result.equal for result in results)
+        rows = live.store.rows("SELECT count(*), count(DISTINCT key) FROM journal_embeddings")
+        assert rows == [(21, 21)]
 
 
 async def test_writes_go_on_during_a_rebuild_and_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,48 @@
+"""Keys that the rows of a table may have, in memory: so that an upsert of what is new asks the table nothing.
+
+Why: looking five keys up costs 1.1 ms in a table of 10,000 rows and 3 in one of 100,000, four folds do it in every small
+batch, and nearly always there is none.
+
+Invariant: never a key too few. Keys come from the table itself when they are first asked for, and with every insert from
+then on; what is deleted or rolled back only leaves keys too many, which costs a query that finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+ADDED_KEPT: Final = 65_536
+"""Keys of the set before they are merged into the array: 5 MB, where the array takes 8 bytes a key."""
+
+U64 = npt.NDArray[np.uint64]
+
+
+class Keys:
+    """The keys of one table, 64-bit hashes each."""
+
+    def __init__(self, stored: U64) -> None:
+        """Begin with the keys of the rows that are there, in any order."""
+        self._stored: U64 = np.sort(stored)
+        self._added: set[int] = set()
+
+    def add(self, keys: Iterable[int]) -> None:
+        """Rows with these keys are inserted."""
+        self._added.update(keys)
+        if len(self._added) >= ADDED_KEPT:
+            added = np.fromiter(self._added, np.uint64, len(self._added))
+            self._stored = np.union1d(self._stored, added)
+            self._added = set()
+
+    def may_hold(self, keys: Sequence[int]) -> bool:
+        """Whether a row may have one of ``keys``; no is certain."""
+        if not self._added.isdisjoint(keys):
+            return True
+        if not len(self._stored):
+            return False
+        asked = np.array(keys, np.uint64)
+        at = np.minimum(np.searchsorted(self._stored, asked), len(self._stored) - 1)
+        return bool((self._stored[at] == asked).any())

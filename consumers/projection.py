@@ -87,6 +87,10 @@ class FoldTransaction(Protocol):
         """
         ...
 
+    def whole(self, table: str) -> Sequence[tuple[Any, ...]]:
+        """All rows of a small table of its own; costs next to nothing while nobody changes it."""
+        ...
+
     def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Read from the projection's own tables as a ``pyarrow.Table``."""
         ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -94,6 +94,7 @@ class _Statements:
     def __init__(self) -> None:
         self.inserts: dict[tuple[str, ...], _Insert] = {}
         self.keys: dict[str, Keys] = {}
+        self.whole: dict[str, list[tuple[Any, ...]]] = {}
         self.everyone: frozenset[str] | None = None
 
 
@@ -144,6 +145,21 @@ def may_hold(con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[int]) ->
         stored: Any = con.sql(f"SELECT {KEY} FROM {table}")
         known[table] = Keys(stored.to_arrow_table().column(KEY).to_numpy())
     return known[table].may_hold(keys)
+
+
+def whole(con: duckdb.DuckDBPyConnection, table: str) -> list[tuple[Any, ...]]:
+    """All rows of a small table, remembered until ``changed`` says otherwise."""
+    known = _of(con).whole
+    if table not in known:
+        known[table] = con.execute(f"SELECT * FROM {table}").fetchall()
+    return known[table]
+
+
+def changed(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+    """Rows of ``tables`` may be others now."""
+    known = _of(con).whole
+    for table in tables:
+        known.pop(table, None)
 
 
 def move_checkpoints(con: duckdb.DuckDBPyConnection, projections: frozenset[str], seq: int) -> None:

@@ -13,7 +13,15 @@ from typing import Any, Final
 import duckdb
 
 from crew_journal.consumers.projection import Projection
-from crew_journal.consumers.statements import KEY, forget, insert_columns, may_hold, move_checkpoints
+from crew_journal.consumers.statements import (
+    KEY,
+    changed,
+    forget,
+    insert_columns,
+    may_hold,
+    move_checkpoints,
+    whole,
+)
 from crew_journal.schemas.errors import CrewJournalError
 
 __all__ = [
@@ -72,14 +80,17 @@ class ProjectionTransaction:
         """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
         if table not in self._tables:
             raise TableNotOwned(f"projection {self._name} does not own table {table}")
+        changed(self._con, [table])
         insert_columns(self._con, table, columns)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
+        changed(self._con, self._tables)  # whichever of them
         self._con.execute(sql, params)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
+        changed(self._con, self._tables)  # an UPDATE has a result, too
         return self._con.execute(sql, params).fetchall()
 
     def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
@@ -87,6 +98,10 @@ class ProjectionTransaction:
         if not may_hold(self._con, table, keys):
             return []
         return self.rows(f"SELECT {', '.join(columns)} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+
+    def whole(self, table: str) -> list[tuple[Any, ...]]:
+        """All rows of a small table of its own; free while nobody changes it."""
+        return whole(self._con, table)
 
     def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Read from the projection's own tables as a ``pyarrow.Table``."""

@@ -48,7 +48,7 @@ class TokenBitsProjection:
         decisions = [event for kind in MODEL_DECISIONS for event in batch.control(kind)]
         if not batch.token_bits and not decisions:
             return
-        dropped = {str(model) for (model,) in tx.rows(f"SELECT model FROM {_DROPPED}")}
+        dropped = {str(model) for (model,) in tx.whole(_DROPPED)}
         facts: list[TokenBitsDerived] = []
         events: list[TokenBitsDerived | EntryRecorded] = [*batch.token_bits, *decisions]
         for event in sorted(events, key=attrgetter("seq")):

@@ -122,9 +122,7 @@ class _Models:
         self._tx = tx
         self._rows: dict[str, tuple[str, str, int]] = {
             model: (embedder, state, dropped_seq)
-            for model, embedder, state, dropped_seq in tx.rows(
-                f"SELECT model, embedder, state, dropped_seq FROM {EMBEDDING_MODELS}"
-            )
+            for model, embedder, state, dropped_seq, _ in tx.whole(EMBEDDING_MODELS)
         }
 
     def is_dropped(self, model: str) -> bool:

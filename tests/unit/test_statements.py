@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import duckdb
 import pytest
 
+from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.consumers.statements import CheckpointsChanged, insert_columns, move_checkpoints
-from crew_journal.consumers.transaction import CHECKPOINT_DDL, transaction
+from crew_journal.consumers.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
 
 
 @pytest.fixture
@@ -69,3 +71,36 @@ def test_a_checkpoint_that_appeared_unseen_is_not_moved_with_the_others(con: duc
     with transaction(con):
         move_checkpoints(con, everyone, 7)
     assert dict(con.execute("SELECT projection, seq FROM checkpoint").fetchall()) == {"a": 7, "b": 7, "late": 0}
+
+
+class Numbers:
+    """Owns the table of this module's connection."""
+
+    name: ClassVar[str] = "numbers"
+    version: ClassVar[int] = 1
+    ddl: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[str, ...]] = ("numbers",)
+    digest: ClassVar[Mapping[str, str]] = {}
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Folds nothing."""
+
+
+def test_a_small_table_that_is_remembered_is_as_its_projection_left_it(con: duckdb.DuckDBPyConnection) -> None:
+    def fails() -> None:
+        with transaction(con):
+            tx.execute("DELETE FROM numbers")
+            assert tx.whole("numbers") == []
+            raise RuntimeError
+
+    tx = ProjectionTransaction(con, Numbers())
+    assert tx.whole("numbers") == tx.whole("numbers") == []
+    tx.insert("numbers", {"n": [1], "word": ["a"]})
+    assert tx.whole("numbers") == tx.whole("numbers") == [(1, "a")]
+    tx.execute("UPDATE numbers SET word = 'b'")
+    assert tx.whole("numbers") == [(1, "b")]
+    assert tx.rows("UPDATE numbers SET word = 'c'") == [(1,)]
+    assert tx.whole("numbers") == [(1, "c")]
+    with pytest.raises(RuntimeError):
+        fails()
+    assert tx.whole("numbers") == [(1, "c")]

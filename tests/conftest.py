@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -37,6 +38,19 @@ def patience() -> Iterator[None]:
     """No test fails because a machine is slow: see ``support.patience``."""
     with patient():
         yield
+
+
+@pytest.fixture(autouse=True)
+def log_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """How a command configures the log is over with its test; a logger that kept it would hide from ``capture_logs``."""
+    before, configure = structlog.get_config(), structlog.configure
+
+    def uncached(**given: Any) -> None:
+        configure(**{**given, "cache_logger_on_first_use": False})
+
+    monkeypatch.setattr(structlog, "configure", uncached)
+    yield
+    configure(**before)
 
 
 @pytest.fixture(scope="session")

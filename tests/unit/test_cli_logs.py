@@ -3,12 +3,13 @@
 import io
 import json
 import sys
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from crew_journal.services.cli.logs import LEVEL_VARIABLE, configure_logging, plain_line
+
+_module_log = structlog.get_logger(__name__)
 
 
 class Screen(io.StringIO):
@@ -16,12 +17,6 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, level: str = "info") -> list[str]:
@@ -53,6 +48,16 @@ def test_who_names_a_level_gets_json_of_that_level_on_a_terminal_too(monkeypatch
 def test_a_quieter_level_stays_quieter_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LEVEL_VARIABLE, raising=False)
     assert logged(monkeypatch, Screen(), "error") == []
+
+
+@pytest.mark.parametrize("level", ["error", "info"])
+def test_what_one_test_makes_of_the_log_is_over_in_the_next(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    """A logger of a module that was used meanwhile follows as well, whatever the order of the tests."""
+    with structlog.testing.capture_logs() as seen:
+        _module_log.warning("here")
+    assert [event["event"] for event in seen] == ["here"]
+    logged(monkeypatch, io.StringIO(), level)
+    _module_log.info("there")
 
 
 def test_nothing_that_is_logged_can_act_on_the_terminal() -> None:

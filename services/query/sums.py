@@ -10,6 +10,7 @@ await nothing, so on one thread it cannot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +18,21 @@ import numpy.typing as npt
 Docs = npt.NDArray[np.intp]
 Scores = npt.NDArray[np.float32]
 
+FILL_SHARE: Final = 8
+"""Where more than one sum in so many was touched, all are zeroed: that costs no more, and no list of them is kept."""
+
 
 class Sums:
     """The sums of one index."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(0, np.float32)
-        self._touched = np.empty(0, np.intp)
+        self._touched: Docs | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._sums.nbytes + self._touched.nbytes
+        return self._sums.nbytes + (0 if self._touched is None else self._touched.nbytes)
 
     def begin(self, lists: Sequence[Docs], count: int) -> tuple[Scores, Docs]:
         """Begin a query; the sums of the one before are gone.
@@ -43,7 +47,9 @@ class Sums:
         touched = np.concatenate(lists)
         if len(self._sums) < count:
             self._sums = np.zeros(count + count // 8, np.float32)
+        elif self._touched is None:
+            self._sums.fill(0.0)
         else:
             self._sums[self._touched] = 0.0
-        self._touched = touched
+        self._touched = touched if len(touched) * FILL_SHARE < len(self._sums) else None
         return self._sums[:count], touched

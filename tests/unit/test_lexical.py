@@ -80,8 +80,10 @@ def test_noise_is_not_found_and_not_counted():
     assert lane(index_of(events), "parser") == lane(index_of(events[:1]), "parser")
 
 
-def test_a_query_that_failed_half_way_leaves_nothing_to_the_next(monkeypatch):
-    events = [recorded(seq, text) for seq, text in enumerate(["parser broke", "billing ran", "parser billing"], 1)]
+@pytest.mark.parametrize("others", [0, 100], ids=["most sums are touched", "few sums are touched"])
+def test_a_query_that_failed_half_way_leaves_nothing_to_the_next(monkeypatch, others):
+    texts = ["parser broke", "billing ran", "parser billing", *["night"] * others]
+    events = [recorded(seq, text) for seq, text in enumerate(texts, 1)]
     index, shares = index_of(events), lexical._Norms.shares
     begun = []
 

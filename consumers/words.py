@@ -23,6 +23,8 @@ from crew_journal.schemas.rules.word_pieces import pieces_of
 
 WORDS_KEPT: Final = 200_000
 """Words until all are forgotten: some 30 MB. English conversation of 4 million words has 50,000."""
+CHARS_KEPT: Final = 8_000_000
+"""Their characters until then, for a word is as long as its author makes it: a dump in hexadecimal is one word."""
 PIECES_DTYPE: Final = np.dtype("<u2")
 _FEW: Final = 1_024
 """Rows that a column has room for at first."""
@@ -76,6 +78,7 @@ class _Words:
 
         spoken = len(languages())
         self.numbers: dict[str, int] = {}
+        self.chars = 0
         self._analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords, cache_size=0)
         self.key = _Column(np.uint64)
         self.turn_row = _Column(np.int64)
@@ -94,6 +97,7 @@ class _Words:
             unknown = list(dict.fromkeys([words[place] for place in places]))
             self.key.add(np.array(self._analyzer.keys_of(unknown), np.uint64))
             self.turn_row.add(np.full(len(unknown), -1))
+            self.chars += sum(map(len, unknown))
             numbers.update(zip(unknown, range(len(numbers), len(numbers) + len(unknown)), strict=True))
             for place in places:
                 found[place] = numbers[words[place]]
@@ -131,7 +135,7 @@ class KnownWords:
         self._words = words
         with _Memory.lock:
             memory = _Memory.words
-            if memory is None or len(memory.numbers) + len(words) > WORDS_KEPT:
+            if memory is None or len(memory.numbers) + len(words) > WORDS_KEPT or memory.chars > CHARS_KEPT:
                 memory = _Memory.words = _Words()
             self._memory = memory
             self._numbers = memory.find(words)

@@ -162,7 +162,10 @@ class Connection(Client):
 
     async def close(self) -> None:
         """Close; what was still to be sent while the connection is down is given up."""
-        with contextlib.suppress(OSError):  # nats-py writes it to the socket that is gone
+        if not self.is_connected:  # nats-py would write it to the socket that is gone, fail, and leave its tasks behind
+            self._pending.clear()
+            self._pending_data_size = 0
+        with contextlib.suppress(OSError):  # the loss may not be seen yet
             await super().close()
 
     async def relieve(self) -> None:

@@ -96,12 +96,16 @@ async def test_a_first_connect_that_is_cancelled_leaves_nothing_running() -> Non
 
 
 async def test_a_connection_that_is_down_with_something_to_send_closes_all_the_same(broker: ManagedBroker) -> None:
+    before = asyncio.all_tasks()
     client = await connect(broker.url, broker.user, broker.password, "test")
+    await client.divert("some.>", lambda *_: None)
     await broker.stop()
     try:
         await eventually(lambda: not client.is_connected, "the loss is seen")
         client.send(b"PING\r\n")
         await client.close()
         assert client.is_closed
+        assert client.ended.is_set()
+        await eventually(lambda: not asyncio.all_tasks() - before, "nothing of it goes on")
     finally:
         await broker.start()

@@ -44,6 +44,14 @@ def test_a_key_that_was_stored_or_added_is_held_and_no_other(
     assert keys.may_hold(asked) is not set(asked).isdisjoint({*stored, *(key for some in added for key in some)})
 
 
+def test_keys_that_are_inserted_again_take_no_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_in_memory, "ADDED_KEPT", 2)
+    keys = Keys(np.array([5, 9], np.uint64))
+    for _ in range(3):
+        keys.add([9, MOST, 0])
+    assert keys._stored.tolist() == [0, 5, 9, MOST]
+
+
 def test_rows_that_were_there_and_rows_inserted_since_are_known(con: duckdb.DuckDBPyConnection) -> None:
     assert may_hold(con, "facts", [1, 7])
     assert not may_hold(con, "facts", [1, MOST])

@@ -236,6 +236,16 @@ def test_words_that_were_forgotten_say_the_same_when_they_are_met_again(monkeypa
         former = known
 
 
+def test_long_words_are_forgotten_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words_met._Memory, "words", None)
+    monkeypatch.setattr(words_met, "CHARS_KEPT", 1_000)
+    for n in range(20):
+        words_met.KnownWords(["f" * 200 + str(n), "tea"])
+        memory = words_met._Memory.words
+        assert memory is not None
+        assert sum(map(len, memory.numbers)) < 1_300
+
+
 def test_more_words_than_a_column_first_has_room_for_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words_met._Memory, "words", None)
     known = words_met.KnownWords([f"tea{n}" for n in range(3_000)])

@@ -27,7 +27,6 @@ DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
 _id = re.compile(ID_PATTERN.removesuffix("$") + r"\Z")
 _workspace = re.compile(WORKSPACE_PATTERN.removesuffix("$") + r"\Z")
 _derived = re.compile(r"d_[0-9a-f]{32}\Z")
-_blake128 = hashlib.blake2b(digest_size=16)
 
 
 def is_id(text: str) -> bool:
@@ -88,9 +87,7 @@ def message_id(workspace: str, entry_id: str) -> str:
 
 def identity_key(workspace: str, entry_id: str) -> bytes:
     """16 bytes that stand for (workspace, id) in the identity index: BLAKE2b-128."""
-    key = _blake128.copy()  # an object made with a digest size costs twice a copy, and every entry needs its own
-    key.update(f"{workspace}/{entry_id}".encode())
-    return key.digest()
+    return hashlib.blake2b(f"{workspace}/{entry_id}".encode(), digest_size=16).digest()
 
 
 def hash64(text: str) -> int:

@@ -7,6 +7,7 @@ published in part unless the bad lines are asked to be set aside.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from contextlib import ExitStack
@@ -149,13 +150,16 @@ def _show(report: dict[str, Any], before: ImportState, after: ImportState, sent:
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:
     """By how many sequences the views are behind what was sent, after a while; None if nobody says."""
+    from crew_journal.schemas.errors import CrewJournalError
     from crew_journal.services.cli.connection import resolve, sync_client
     from crew_journal.services.cli.views_behind import views_behind
 
     if not last_seq:
         return 0
-    anew = None if there.local or there.data_dir is None else resolve(where)  # it may have been started anew meanwhile
-    with sync_client(anew or there) as journal:
+    if not there.local and there.data_dir is not None:
+        with contextlib.suppress(CrewJournalError):  # nobody says, then; the import itself is done
+            there = resolve(where) or there  # it may have been started anew meanwhile
+    with sync_client(there) as journal:
         return views_behind(journal, last_seq)
 
 

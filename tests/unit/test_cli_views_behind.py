@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crew_journal.schemas.api import CountAnswer
-from crew_journal.schemas.errors import CrewJournalError, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import CrewJournalError, NotAuthenticated, Unavailable, ViewsBehind
+from crew_journal.services.cli import connection
+from crew_journal.services.cli.connection import Target, Where
+from crew_journal.services.cli.importing import _behind
 from crew_journal.services.cli.views_behind import views_behind
 
 
@@ -42,3 +46,11 @@ def test_in_the_end_it_says_by_how_much_they_are_behind() -> None:
 def test_a_service_that_went_away_makes_no_failure_of_an_import_that_is_done() -> None:
     views: Any = Views(40, Unavailable("nobody is there"))
     assert views_behind(views, 100) is None
+
+
+def test_neither_does_a_service_that_is_not_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(_: Where) -> Target:
+        raise NotAuthenticated("the owner's token cannot be read")
+
+    monkeypatch.setattr(connection, "resolve", nobody)
+    assert _behind(Target("http://127.0.0.1:9", "cj_t", tmp_path), Where(tmp_path), 5) is None

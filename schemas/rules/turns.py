@@ -8,7 +8,6 @@ Evidence: facts/conversational-recall.md; without all of these recall@10 falls b
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from crew_journal.schemas.entry import ActorType
@@ -53,7 +52,6 @@ class WordMeaning(NamedTuple):
     flags: int
 
 
-@lru_cache(maxsize=65_536)
 def meanings_of(word: str) -> tuple[WordMeaning, ...]:
     """What a folded word says in each of ``languages()``."""
     number = NUMBER if any(map(str.isdecimal, word)) else 0

@@ -27,10 +27,14 @@ PASSAGES: Final = 2
 _PREFIX: Final = "##"
 
 
-@lru_cache(maxsize=200_000)
 def pieces_of(word: str) -> tuple[int, ...]:
     """Ids of the pieces of a folded word; none for a stop word or a word the vocabulary cannot write."""
-    if word in STOP_WORDS or len(word) > MAX_WORD:
+    return () if len(word) > MAX_WORD else _pieces(word)
+
+
+@lru_cache(maxsize=65_536)  # of short words: a word may be as long as an entry
+def _pieces(word: str) -> tuple[int, ...]:
+    if word in STOP_WORDS:
         return ()
     if word.isascii():
         return _cut(word)

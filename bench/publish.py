@@ -62,6 +62,10 @@ class NoIdentities:
         """Nothing."""
         return None
 
+    def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
+        """Nothing, for each."""
+        return [None] * len(wanted)
+
 
 @asynccontextmanager
 async def our_journal(broker: ManagedBroker, streams: DeclaredStreams, *, group: bool) -> AsyncIterator[Journal]:

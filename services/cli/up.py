@@ -7,6 +7,7 @@ the managed nats-server is told to end even then.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import gc
 import os
@@ -159,6 +160,7 @@ def _spare_what_stays() -> None:
     """Leave the 200,000 objects of modules and routes out of searches for garbage: each full one stopped all for 0.14 s."""
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
 
 
 async def _beside(work: Callable[[], None]) -> None:

@@ -88,10 +88,10 @@ class IdentityIndex:
     def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
         """``find`` for many workspaces and ids, at a third of its cost each."""
         keys = [identity_key(workspace_id, entry_id) for workspace_id, entry_id in wanted]
-        tail = self._tail  # before the arrays, as in ``_find``
-        recent = [tail.get(key) for key in keys]
-        older = iter(self._find_many([key for key, hit in zip(keys, recent, strict=True) if hit is None]))
-        found = (next(older) if hit is None else hit for hit in recent)
+        tail = (
+            self._tail
+        )  # before the arrays, as in ``_find``: a merge fills those first and then puts another in its place
+        found = (tail.get(key) or older for key, older in zip(keys, self._find_many(keys), strict=True))
         return [None if one is None else Identity(*one) for one in found]
 
     def _find(self, key: bytes) -> tuple[int, bytes] | None:

@@ -29,7 +29,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from crew_journal.consumers.positions import headers_of, status_of
-from crew_journal.consumers.replay import Diverting
+from crew_journal.consumers.replay import Diverting, end_subscription
 from crew_journal.schemas.errors import BrokerUnavailable, StreamMismatch
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 
@@ -188,10 +188,7 @@ class PullConsumer:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             with contextlib.suppress(NatsError):
-                if isinstance(self._client, Diverting):
-                    await self._client.release(subscription)
-                else:
-                    await subscription.unsubscribe()
+                await end_subscription(self._client, subscription)
         while not self._arrived.empty():
             message = self._arrived.get_nowait()
             if message is not None and _is_data(message):

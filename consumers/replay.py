@@ -64,6 +64,14 @@ class Diverting(Protocol):
         ...
 
 
+async def end_subscription(client: Client, subscription: Subscription) -> None:
+    """End a subscription of a client that diverted it, if it is ``Diverting``."""
+    if isinstance(client, Diverting):
+        await client.release(subscription)
+    else:
+        await subscription.unsubscribe()
+
+
 async def replay(
     client: Client, first_seq: int, last_seq: int, *, batch: int = REPLAY_BATCH_MESSAGES, stream: str = JOURNAL_STREAM
 ) -> AsyncGenerator[list[RawMessage], None]:
@@ -152,10 +160,8 @@ class _Replay:
         consumer, self._consumer = self._consumer, None
         subscription, self._subscription = self._subscription, None
         with contextlib.suppress(NatsError, APIError, TimeoutError):
-            if subscription is not None and isinstance(self._client, Diverting):
-                await self._client.release(subscription)
-            elif subscription is not None:
-                await subscription.unsubscribe()
+            if subscription is not None:
+                await end_subscription(self._client, subscription)
             if consumer is not None and self._client.is_connected:
                 await self._js.delete_consumer(self._stream, consumer)
 

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Docs = npt.NDArray[np.intp]
+from crew_journal.services.query.lists import Docs
+
 Scores = npt.NDArray[np.float32]
 
 FILL_SHARE: Final = 8

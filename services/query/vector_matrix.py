@@ -6,7 +6,6 @@ number counts as cosine 0, contract §4); one row a document; a document whose v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,13 +32,9 @@ def normalised(vectors: Vectors) -> Vectors:
 
 
 def query_vector(data: bytes) -> Vectors:
-    """A query's vector, (d,) float32, normalised as ``normalised`` does it for many."""
-    vector: Vectors = np.frombuffer(data, FLOAT32_LE)
-    squares = float(np.einsum("ij,ij->i", vector[None, :], vector[None, :], dtype=np.float64)[0])
-    norm = math.sqrt(squares)  # the sum of squares is never negative; of NaN it is NaN
-    if not _SMALLEST_NORM < norm < math.inf:
-        return np.zeros(len(vector), np.float32)
-    return vector * np.float32(1.0 / norm)
+    """A query's vector, (d,) float32, normalised."""
+    vector: Vectors = normalised(np.frombuffer(data, FLOAT32_LE)[None, :])[0]
+    return vector
 
 
 class VectorMatrix:

@@ -22,10 +22,10 @@ from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, 
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.token_store import Words
 from crew_journal.services.query.recipes import CONVERSATIONAL, Recipe
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import search
-from crew_journal.services.query.token_store import Words
 
 DATA: Final = Path(__file__).parent / "data"
 CHAT: Final = DATA / "everyday_chat.txt"

@@ -20,7 +20,7 @@ from bench.figures import Report, say
 from bench.ideas import IDEAS, Answered, Idea, Memory
 from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import DEPTH, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
-from crew_journal.services.query.hot_index import HotIndex
+from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.recipes import CONVERSATIONAL, ConversationWeights, Recipe
 from crew_journal.services.query.search import search
 

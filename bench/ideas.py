@@ -18,10 +18,10 @@ import numpy.typing as npt
 from bench.quality_index import ANALYZER, Asked, Set
 from crew_journal.schemas.rules.text import STOP_WORDS, indexed_text, tokens_of
 from crew_journal.schemas.rules.turns import question_of
-from crew_journal.services.query.fusion import z_scores
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.late_interaction import distances
-from crew_journal.services.query.lexical import K1, B, idf_of
+from crew_journal.services.query.arms.late_interaction import distances
+from crew_journal.services.query.arms.lexical import K1, B, idf_of
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.ranking.fusion import z_scores
 from crew_journal.services.query.search import Query
 
 Floats = npt.NDArray[np.float64]

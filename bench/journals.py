@@ -21,8 +21,8 @@ from support.nats import connected, running_broker
 from bench.corpus import Corpus, random_units
 from bench.figures import say
 from bench.raw_nats import RawWriter
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.prepare import Parked
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.prepare import Parked
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
@@ -31,8 +31,8 @@ from crew_journal.schemas.ids import message_id
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import parse_ts, to_ms
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.broker_config import Durability
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.streams import DeclaredStreams, declare_streams
 
 OWNER: Final = Principal(token_id="bench", role=Role.OWNER, workspace_id=None)

@@ -25,8 +25,8 @@ from bench.journals import OWNER, open_broker, ready_made
 from bench.raw_nats import RawWriter
 from crew_journal.schemas.ports import Identity
 from crew_journal.services.journal.append import Journal
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.broker_config import Durability
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.connection import connect
 from crew_journal.services.journal.streams import DeclaredStreams
 from crew_journal.services.journal.writer import Writer

@@ -24,10 +24,10 @@ from bench.figures import Report, Target, at_least, say
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, rankings, recorded
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.rules.embed_policy import is_embedded
-from crew_journal.services.query.evaluation import OVERALL, Ranking, evaluate, recall_at
-from crew_journal.services.query.intervals import cluster_bootstrap
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.measures.evaluation import OVERALL, Ranking, evaluate, recall_at
+from crew_journal.services.query.measures.intervals import cluster_bootstrap
 from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, RECIPES, ROBUST, Fusion, Recipe
-from crew_journal.services.query.scope import Scope, ScopeKind
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 LOCOMO: Final = "locomo_dev"

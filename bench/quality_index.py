@@ -19,8 +19,8 @@ import Stemmer
 
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
+from crew_journal.consumers.folds.turn_columns import batch_turns
 from crew_journal.consumers.projection import Batch
-from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.ports import TokenBits
@@ -29,14 +29,14 @@ from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.evaluation import Ranking
-from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.hot_turns import turns_of_commit
+from crew_journal.services.query.hot.extend import WorkspaceCommit, extend
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.turns import turns_of_commit
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix, query_vector
+from crew_journal.services.query.measures.evaluation import Ranking
 from crew_journal.services.query.recipes import Fusion, Recipe
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
-from crew_journal.services.query.vector_matrix import VectorMatrix, query_vector
 
 K: Final = 10
 DEPTH: Final = 50

@@ -31,8 +31,8 @@ from bench.sql_baseline import numpy_cosine, sql_bm25
 from bench.standin import stand_in
 from bench.watching import async_client_of, client_of, memory_of, wait_folded, wait_idle
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host import Host
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.events.derived import OutgoingMessage

@@ -14,13 +14,13 @@ from bench.corpus import Corpus
 from bench.figures import MIB, Report, at_least, median
 from bench.journals import fill, never_park, open_broker
 from bench.raw_nats import pull_all
-from crew_journal.consumers.bulk import fold_range
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host import Host
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.rebuild import rebuild
-from crew_journal.consumers.replay import replay
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.replay import replay
+from crew_journal.consumers.host.bulk import fold_range
+from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.rebuild import rebuild
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES
 from crew_journal.services.journal.connection import connect
 

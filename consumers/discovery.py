@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from crew_journal.consumers import reactors, views
-from crew_journal.consumers.admission import ADMISSION_TABLE
+from crew_journal.consumers.host.admission import ADMISSION_TABLE
 from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.views import ADMISSION_PROJECTION

@@ -104,7 +104,7 @@ class CommittedBatch:
         projections: Names of the projections that committed.
         links: Link facts among them.
         token_bits: Facts about tokens in context among them.
-        turns: What the fold of turns wrote, as ``consumers/turn_columns`` lays it out; None if it was not part of this
+        turns: What the fold of turns wrote, as ``consumers/folds/turn_columns`` lays it out; None if it was not part of this
             commit or there was no turn.
     """
 

@@ -32,7 +32,7 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``memory_sweeps(workspace_id, sweep VARCHAR, due_ms BIGINT, tick_seq UBIGINT, ticked_ms, finished_due_ms BIGINT,
   finished_seq UBIGINT, finished_ms BIGINT, counts, error VARCHAR)``: the last tick and the last finish of each sweep, NULL
   where there was none; ``due_ms`` is what the tick says, ``ticked_ms`` the broker's time of it; ``counts`` is JSON text.
-- ``conversation_turns``: one row per entry of a conversation type (``consumers/turn_columns``): ``ws, doc UBIGINT``,
+- ``conversation_turns``: one row per entry of a conversation type (``consumers/folds/turn_columns``): ``ws, doc UBIGINT``,
   ``flags UTINYINT`` (``rules/turns``)``, pieces BLOB`` (uint16 ids of its word pieces)``, first_passage USMALLINT``,
   ``days BLOB`` (pairs of int32: first and last day of each interval named).
 - ``entry_token_bits``: one row per (entry, model): ``key UBIGINT, entry_seq UBIGINT, entry_id, workspace_id, model

@@ -20,7 +20,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.schemas.views import HEALTH_SNAPSHOTS
-from crew_journal.services.query.active_models import active_in, read_active_models
+from crew_journal.services.query.hot.active_models import active_in, read_active_models
 
 _COUNTS: Final = """
 SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),

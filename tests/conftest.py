@@ -12,8 +12,8 @@ from hypothesis import settings
 from support.nats import nats_binary, running_broker
 from support.patience import patient
 
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.nats_binary import NatsBinary
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.nats_binary import NatsBinary
 
 settings.register_profile("bounded", deadline=None)  # two shared cores: a slow example is no failure
 settings.register_profile("nightly", deadline=None, max_examples=2_000)

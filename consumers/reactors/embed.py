@@ -23,9 +23,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from crew_journal.consumers.backoff import doubled
-from crew_journal.consumers.pull import Durable
-from crew_journal.consumers.pull_reactor import PullReactor
+from crew_journal.consumers.reacting.backoff import doubled
+from crew_journal.consumers.reacting.pull import Durable
+from crew_journal.consumers.reacting.pull_reactor import PullReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.embed_batch import (
     FILTER_SUBJECTS,

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
-from crew_journal.consumers.positions import position_of
+from crew_journal.consumers.feed.positions import position_of
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.consumers.pull_reactor import PullLimits
+from crew_journal.consumers.reacting.pull_reactor import PullLimits
 from crew_journal.schemas.settings import EMBED_BATCH
 
 MODEL_SLUG_CHARS: Final = 40

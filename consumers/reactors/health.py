@@ -13,10 +13,10 @@ from typing import ClassVar, Final
 
 from nats.aio.client import Client
 
-from crew_journal.consumers.control_facts import encode_control
-from crew_journal.consumers.health_figures import Measured, measure_workspace
+from crew_journal.consumers.reacting.control_facts import encode_control
+from crew_journal.consumers.reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from crew_journal.consumers.reactor import Reactor, ReactorContext
-from crew_journal.consumers.sweeping import SweepLimits, SweepReactor, Swept, Tick
+from crew_journal.consumers.reactors.health_figures import Measured, measure_workspace
 from crew_journal.schemas.entry import Severity
 from crew_journal.schemas.events.control import HealthRecorded
 from crew_journal.schemas.events.derived import OutgoingMessage

@@ -20,15 +20,15 @@ from typing import ClassVar, Final
 import structlog
 from nats.aio.client import Client
 
-from crew_journal.consumers.backoff import doubled
-from crew_journal.consumers.health_figures import active_model
+from crew_journal.consumers.reacting.backoff import doubled
+from crew_journal.consumers.reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from crew_journal.consumers.reactors.embed_limits import durable_name
+from crew_journal.consumers.reactors.health_figures import active_model
 from crew_journal.consumers.reactors.index_backlog import Backlog, backlog_of
 from crew_journal.consumers.reactors.index_rows import count_missing, entries_at, known, missing_after, without_bits
-from crew_journal.consumers.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from crew_journal.schemas.errors import EmbedderError, EmbedderInputRejected
 from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.events.token_bits import encode_token_bits

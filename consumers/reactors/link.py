@@ -23,10 +23,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from crew_journal.consumers.adapters.ollama_judge import Judge, OllamaJudge
-from crew_journal.consumers.backoff import doubled
-from crew_journal.consumers.positions import position_of
-from crew_journal.consumers.pull import Durable
-from crew_journal.consumers.pull_reactor import PullLimits, PullReactor
+from crew_journal.consumers.feed.positions import position_of
+from crew_journal.consumers.reacting.backoff import doubled
+from crew_journal.consumers.reacting.pull import Durable
+from crew_journal.consumers.reacting.pull_reactor import PullLimits, PullReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.link_finder import LinkFinder
 from crew_journal.schemas.decode import decode

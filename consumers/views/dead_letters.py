@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.events.control import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from crew_journal.schemas.events.envelope import EntryRecorded

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.folds.payloads import payload_of
+from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.envelope import EntryRecorded

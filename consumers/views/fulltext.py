@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from crew_journal.consumers.folds.tokenise import batch_tokens, batch_words
 from crew_journal.consumers.projection import SHARED_POSTINGS, Batch, FoldTransaction
-from crew_journal.consumers.tokenise import batch_tokens, batch_words
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.rules import text
 from crew_journal.schemas.rules.text import MAX_TOKENS

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.events.control import NudgeOffered, WorkspaceConfigured
 from crew_journal.schemas.events.envelope import EntryRecorded

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted

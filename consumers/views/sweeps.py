@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.consumers.views.entries import json_text
 from crew_journal.schemas.errors import FoldError

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.model_decisions import MODEL_DECISIONS, model_decision
+from crew_journal.consumers.folds.model_decisions import MODEL_DECISIONS, model_decision
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived
 from crew_journal.schemas.ids import name_key

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.model_decisions import MODEL_DECISIONS, model_decision
-from crew_journal.consumers.payloads import payload_of
+from crew_journal.consumers.folds.model_decisions import MODEL_DECISIONS, model_decision
+from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived

@@ -87,7 +87,7 @@ def check_python(settings: Settings, where: Where) -> Iterator[Finding]:
 
 def check_nats_server(settings: Settings, where: Where) -> Iterator[Finding]:
     """The broker's binary, unless a broker is named."""
-    from crew_journal.services.journal.nats_binary import INSTALL_HINT, find_nats_server, version_text
+    from crew_journal.services.journal.broker.nats_binary import INSTALL_HINT, find_nats_server, version_text
 
     if settings.nats is not None:
         yield Finding("nats-server", Verdict.OK, f"not needed: the broker is {settings.nats}")

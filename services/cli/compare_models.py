@@ -72,7 +72,7 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
     from crew_journal.schemas.settings import Settings
     from crew_journal.services.cli.connection import ANY_PORT, Target, Where, sync_client
-    from crew_journal.services.cli.importing import ImportOptions, import_file
+    from crew_journal.services.cli.importing.command import ImportOptions, import_file
     from crew_journal.services.cli.local import LocalRuntime
     from crew_journal.services.cli.output import plain
     from crew_journal.services.cli.vectors import wait_for_model

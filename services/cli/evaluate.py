@@ -1,7 +1,7 @@
 """``eval DIR``: how well recall finds what is known to be relevant, on any journal with questions.
 
 Invariant: the journal goes through the same import, service and recall as any other; nothing is read around them. The
-figures are computed by ``services/query/evaluation`` alone.
+figures are computed by ``services/query/measures/evaluation`` alone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _scratch(directory: Path, embedder: Any, workspace: str | None) -> Iterator[
     """A journal of its own below a temporary folder, with the entries imported, and their last sequence."""
     from crew_journal.schemas.settings import Settings
     from crew_journal.services.cli.connection import ANY_PORT, Target, Where
-    from crew_journal.services.cli.importing import ImportOptions, import_file
+    from crew_journal.services.cli.importing.command import ImportOptions, import_file
     from crew_journal.services.cli.local import LocalRuntime
 
     with tempfile.TemporaryDirectory(prefix="crew-journal-eval-") as folder:

@@ -1,7 +1,7 @@
 """Asking a journal the questions whose answers are known, and what that says of its recall.
 
 Invariant: questions are asked over HTTP in scope ``own`` of their agent; the measures themselves are those of
-``services/query/evaluation``, and a mean over no question is no figure.
+``services/query/measures/evaluation``, and a mean over no question is no figure.
 """
 
 from __future__ import annotations
@@ -167,13 +167,13 @@ async def ask_all(
 
 
 def _recalls(answered: Sequence[Answered], k: int) -> list[float]:
-    from crew_journal.services.query.evaluation import recall_at
+    from crew_journal.services.query.measures.evaluation import recall_at
 
     return [recall_at(one.ranked, frozenset(one.question.relevant_ids), k) for one in answered]
 
 
 def _interval(answered: Sequence[Answered], k: int) -> dict[str, float] | None:
-    from crew_journal.services.query.intervals import cluster_bootstrap
+    from crew_journal.services.query.measures.intervals import cluster_bootstrap
 
     found = cluster_bootstrap(_recalls(answered, k), [one.question.agent_id for one in answered])
     return None if found is None else found.as_dict()
@@ -181,7 +181,7 @@ def _interval(answered: Sequence[Answered], k: int) -> dict[str, float] | None:
 
 def gain_over(answered: Sequence[Answered], baseline: Sequence[Answered], k: int) -> dict[str, float] | None:
     """How much more recall@k than another recipe on the same questions: paired, cluster bootstrap over agents."""
-    from crew_journal.services.query.intervals import cluster_bootstrap
+    from crew_journal.services.query.measures.intervals import cluster_bootstrap
 
     pairs = zip(_recalls(answered, k), _recalls(baseline, k), strict=True)
     found = cluster_bootstrap([one - other for one, other in pairs], [one.question.agent_id for one in answered])
@@ -235,7 +235,7 @@ def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _means(group: Sequence[Answered], k: int, sessions: Mapping[str, str]) -> dict[str, Any]:
-    from crew_journal.services.query.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
+    from crew_journal.services.query.measures.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
 
     found: dict[str, list[float]] = {name: [] for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")}
     for one in group:

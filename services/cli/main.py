@@ -20,7 +20,7 @@ from crew_journal.services.cli.embedder import app as embedder
 from crew_journal.services.cli.embeddings import app as embeddings
 from crew_journal.services.cli.evaluate import evaluate
 from crew_journal.services.cli.health import health
-from crew_journal.services.cli.importing import import_command
+from crew_journal.services.cli.importing.command import import_command
 from crew_journal.services.cli.journal import list_entries, tail
 from crew_journal.services.cli.memory import priority, run_sweep
 from crew_journal.services.cli.nudges import nudges

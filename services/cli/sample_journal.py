@@ -30,7 +30,7 @@ def load_sample(there: Target) -> int | None:
         The last sequence, None if it was loaded before.
     """
     from crew_journal.services.cli.connection import Where
-    from crew_journal.services.cli.importing import ImportOptions, import_file
+    from crew_journal.services.cli.importing.command import ImportOptions, import_file
     from crew_journal.services.cli.output import say
 
     if there.data_dir is None:

@@ -115,8 +115,8 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
 async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     from crew_journal.services.cli.logs import configure_logging
     from crew_journal.services.cli.output import say
-    from crew_journal.services.journal.broker_files import BrokerFiles
-    from crew_journal.services.journal.broker_process import terminate_children
+    from crew_journal.services.journal.broker.files import BrokerFiles
+    from crew_journal.services.journal.broker.process import terminate_children
     from crew_journal.services.runtime import Runtime
 
     configure_logging(settings.log_level)

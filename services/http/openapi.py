@@ -13,7 +13,7 @@ from typing import Any, Final
 from crew_journal.schemas.api import Problem
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
-from crew_journal.services.query.filters import FILTER_PARAMETERS, LIST_PARAMETERS
+from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 JsonSchema = dict[str, Any]
 

@@ -13,9 +13,9 @@ from fastapi import Request
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT
-from crew_journal.services.query.cursor import Cursor
-from crew_journal.services.query.filters import FILTER_PARAMETERS
-from crew_journal.services.query.journal_queries import MAX_SEQ
+from crew_journal.services.query.entries.cursor import Cursor
+from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
+from crew_journal.services.query.entries.journal_queries import MAX_SEQ
 
 _WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)
 

@@ -32,7 +32,7 @@ from crew_journal.services.http.lines import LINES, lines
 from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
-from crew_journal.services.query.journal_queries import MAX_SEQ
+from crew_journal.services.query.entries.journal_queries import MAX_SEQ
 
 _WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
 _STATES: Final = ("parked", "retried", "discarded")

@@ -40,7 +40,7 @@ from crew_journal.services.http.params import Params, whole_number
 from crew_journal.services.http.sse import SSE_TYPE, frames
 from crew_journal.services.http.streaming import BoundedStream
 from crew_journal.services.journal.append import Appended
-from crew_journal.services.query.filters import parse_filters
+from crew_journal.services.query.entries.filters import parse_filters
 
 _LIST: Final = known_names(COMMON, PAGING, filters=True)
 _COUNT: Final = known_names(COMMON, PAGING, filters=True)

@@ -27,7 +27,7 @@ from crew_journal.services.http.auth import Asker, services_of
 from crew_journal.services.http.bodies import read_model
 from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
 from crew_journal.services.http.params import Params
-from crew_journal.services.query.graph import DEPTH_MAX, LIMIT_DEFAULT, LIMIT_MAX, GraphRequest
+from crew_journal.services.query.entries.graph import DEPTH_MAX, LIMIT_DEFAULT, LIMIT_MAX, GraphRequest
 
 _NAMES: Final = (*get_args(Relation), REFUTES)
 _GRAPH: Final[dict[str, tuple[str, dict[str, Any]]]] = {

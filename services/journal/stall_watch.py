@@ -17,7 +17,7 @@ import structlog
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
 from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.stream_watch import StreamWatch
 from crew_journal.services.journal.writer import Writer

@@ -41,7 +41,7 @@ from crew_journal.schemas.views import (
 from crew_journal.services.journal.activation import activate_embeddings, check_model
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.memory.compare import ModelComparison
-from crew_journal.services.query.active_models import active_in, read_active_models
+from crew_journal.services.query.hot.active_models import active_in, read_active_models
 
 PROBE_TIMEOUT_S: Final = 20.0
 """Seconds a model that is added may take to embed one sentence: a server loads a large one from disk first."""

@@ -14,13 +14,13 @@ from crew_journal.schemas.errors import EmbedderUnavailable, Unavailable
 from crew_journal.schemas.ports import TokenEmbedder
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.services.query.asking import no_table, query_of
-from crew_journal.services.query.hot_cache import HotCache
+from crew_journal.services.query.hot.cache import HotCache
+from crew_journal.services.query.hot.scope import Scope
+from crew_journal.services.query.hot.token_store import Words
+from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.query_embedding import EmbedderOf
 from crew_journal.services.query.recipes import Recipe
-from crew_journal.services.query.scope import Scope
 from crew_journal.services.query.search import search
-from crew_journal.services.query.token_store import Words
-from crew_journal.services.query.vector_matrix import query_vector
 
 EMBED_TIMEOUT_S: Final = 20.0
 """Seconds one query may take: nobody waits for an answer here, and a server loads a large model from disk first."""

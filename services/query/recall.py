@@ -22,13 +22,17 @@ from crew_journal.schemas.rules.relations import SIMILAR
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms, to_ms
+from crew_journal.services.query.arms.walk import Walked, walk
 from crew_journal.services.query.asking import no_table, query_of
-from crew_journal.services.query.hot_cache import HotCache
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.hot_load import INDEXED_PROJECTIONS
+from crew_journal.services.query.hot.cache import HotCache
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.load import INDEXED_PROJECTIONS
+from crew_journal.services.query.hot.records import FETCH_SQL, EntryRecord
+from crew_journal.services.query.hot.scope import Scope, ScopeKind, resolve_scope
+from crew_journal.services.query.hot.token_store import Words
+from crew_journal.services.query.hot.vector_matrix import Vectors
 from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, EmbedderOf, QueryEmbedder, QueryVector
 from crew_journal.services.query.recipes import Recipe, default_recipe, recipe_named
-from crew_journal.services.query.records import FETCH_SQL, EntryRecord
 from crew_journal.services.query.requests import (
     LEXICAL_ONLY,
     NO_VECTORS,
@@ -40,11 +44,7 @@ from crew_journal.services.query.requests import (
     RecallResponse,
     Via,
 )
-from crew_journal.services.query.scope import Scope, ScopeKind, resolve_scope
 from crew_journal.services.query.search import Explanation, Found, search
-from crew_journal.services.query.token_store import Words
-from crew_journal.services.query.vector_matrix import Vectors
-from crew_journal.services.query.walk import Walked, walk
 
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.services.query.late_interaction import Interaction
+from crew_journal.services.query.arms.late_interaction import Interaction
 
 
 class Fusion(StrEnum):

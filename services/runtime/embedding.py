@@ -31,7 +31,7 @@ from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
 from crew_journal.services.journal.activation import activate_embeddings
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.node_status import as_json
-from crew_journal.services.query.active_models import ActiveModels, read_active_models
+from crew_journal.services.query.hot.active_models import ActiveModels, read_active_models
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""

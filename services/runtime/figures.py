@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crew_journal.consumers.reactor import Reactor
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.node_status import as_json
 from crew_journal.services.runtime.filling import Filling
 

@@ -26,7 +26,7 @@ from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.schemas.views import EMBEDDING_MODELS, ModelState
-from crew_journal.services.query.active_models import decides_models
+from crew_journal.services.query.hot.active_models import decides_models
 from crew_journal.services.runtime.embedding import Embedding
 
 API_TIMEOUT_S: Final = 5.0

@@ -33,10 +33,10 @@ from crew_journal.services.data_dir import announce, lock
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
-from crew_journal.services.journal.nats_binary import find_nats_server
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
 from crew_journal.services.journal.storage import disk_trouble
@@ -49,13 +49,13 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.node_status import Node, NodeParts
 from crew_journal.services.operations import OperationParts, Operations
-from crew_journal.services.query.graph import GraphQueries
-from crew_journal.services.query.journal_queries import JournalQueries
-from crew_journal.services.query.live_tail import LiveTail
+from crew_journal.services.query.arms.similar import SimilarEntries
+from crew_journal.services.query.entries.graph import GraphQueries
+from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.model_search import ModelSearch
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
-from crew_journal.services.query.similar import SimilarEntries
 from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling

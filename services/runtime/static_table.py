@@ -15,7 +15,7 @@ import structlog
 
 from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, find_static_table
 from crew_journal.schemas.endings import end_task
-from crew_journal.services.query.token_store import Words
+from crew_journal.services.query.hot.token_store import Words
 
 _log = structlog.get_logger(__name__)
 

@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-from crew_journal.consumers.bulk import ReplaySource, fold_range
-from crew_journal.consumers.catchup import keep_up
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.feed import LiveFeed
-from crew_journal.consumers.host import Host
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.opening import open_views
-from crew_journal.consumers.prepare import Parked
-from crew_journal.consumers.rebuild import rebuild, verify
-from crew_journal.consumers.replay import replay
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.feed.live import LiveFeed
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.replay import replay
+from crew_journal.consumers.host.bulk import ReplaySource, fold_range
+from crew_journal.consumers.host.catchup import keep_up
+from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.opening import open_views
+from crew_journal.consumers.host.prepare import Parked
+from crew_journal.consumers.host.rebuild import rebuild, verify
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from crew_journal.services.data_dir import node_id

@@ -12,10 +12,10 @@ from support.deliveries import Cut
 from support.events import at, entry
 from support.projection_contract import broken_law, check, outcome
 
-from crew_journal.consumers import folding
 from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.host import folding
+from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.consumers.projection import Batch, Projection
-from crew_journal.consumers.transaction import ProjectionTransaction, transaction, write_checkpoints
 
 PROJECTIONS = [type(projection) for projection in discover_projections()]
 BOUNDED = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

@@ -18,7 +18,7 @@ from crew_journal.schemas.events.control import PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ports import Identity
 from crew_journal.services.journal.append import Appended, Journal
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.submission import accept
 
 

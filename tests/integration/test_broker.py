@@ -20,10 +20,10 @@ from nats.errors import Error as NatsError
 from support.nats import PROJECT, connected, running_broker
 
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, DataDirBusy
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.broker_config import Durability
-from crew_journal.services.journal.broker_process import end_child, free_port, port_is_free, read_info
-from crew_journal.services.journal.nats_binary import NatsBinary, version_text
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.config import Durability
+from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
+from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free, read_info
 
 DEADLINE_S = 120.0
 
@@ -203,8 +203,8 @@ async def test_stopping_while_it_cannot_be_restarted_ends_cleanly(
 CRASHING_OWNER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.nats_binary import NatsBinary
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.nats_binary import NatsBinary
 
 async def main():
     broker = ManagedBroker(Path(sys.argv[1]), NatsBinary(Path(sys.argv[2]), (2, 10, 0)), "interval")

@@ -16,8 +16,8 @@ from nats.js.api import StreamInfo
 from support.nats import connected, running_broker
 
 from crew_journal.schemas.errors import BrokerError
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.broker_config import AgentUser, mint_agent_user
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.config import AgentUser, mint_agent_user
 
 DEADLINE_S = 120.0
 SUBJECTS = ["journal.>", "control.>", "derived.>", "document.>"]

@@ -6,14 +6,14 @@ import orjson
 import pytest
 from support.journal import ADMIN, AGENT, Rig, journal_rig, note
 
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.ports import Identity
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.deadletters import PURPOSE, DeadLetters, workspace_of
 

@@ -14,7 +14,7 @@ from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.reactors.embed_limits import durable_name
 from crew_journal.schemas.ids import derived_id, message_id
 from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from support.embedding import COMES_AGAIN, QUICK, Bench, embedding_bench, until
 from support.ollama_server import OllamaServer
 
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 
 TESTS = Path(__file__).parents[1]
 PREFIX = "search_document: "

@@ -14,7 +14,7 @@ from support.two_models import BLUE, RED, Journal, running
 
 from crew_journal.schemas.errors import CrewJournalError, NotFound
 from crew_journal.services.memory import models
-from crew_journal.services.query.hot_cache import HotCache
+from crew_journal.services.query.hot.cache import HotCache
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from nats.js.errors import NotFoundError
 from support.journal import AGENT, DEADLINE_S, Rig, eventually, journal_rig, note
 
-from crew_journal.consumers.feed import CatchUp, LiveFeed
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.replay import replay
+from crew_journal.consumers.feed.live import CatchUp, LiveFeed
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.replay import replay
 from crew_journal.schemas.settings import BATCH_WAIT_S
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 
 
 class Views:

@@ -11,7 +11,7 @@ from support.embedding import until
 from support.memory_node import MemoryNode, Themes, memory_node
 
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 
 SNAPSHOTS = "SELECT crew_id, band, score, reasons, next_step, measured_at FROM memory_health_snapshots ORDER BY ALL"
 

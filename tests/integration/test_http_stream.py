@@ -16,7 +16,7 @@ from support.stack import Stack, running_stack, until
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
 from crew_journal.services.http.ports import HttpLimits
-from crew_journal.services.query import live_tail
+from crew_journal.services.query.entries import live_tail
 
 HEARTBEAT_S = 0.1
 QUEUE = 20

@@ -11,7 +11,7 @@ from support.embedding import until
 from support.memory_node import MemoryNode, TokenThemes, memory_node
 
 from crew_journal.schemas.errors import EmbedderBadAnswer
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 
 TURN = {"entry_type": "peer.conversation", "refs": {"episodic": True}}
 BITS = "SELECT entry_id, quantiser FROM entry_token_bits ORDER BY entry_id"

@@ -18,7 +18,7 @@ from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 from crew_journal.schemas.settings import EMBED_BATCH
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.query.requests import parse_recall
 

@@ -13,7 +13,7 @@ from support.stack import Stack, running_stack
 
 from crew_journal.schemas.principal import Role
 from crew_journal.services.http.app import create_app
-from crew_journal.services.query.filters import FILTER_PARAMETERS
+from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
 
 MARK = {"acme": "zirconium", "globex": "palladium"}
 """A word that only one workspace's entries hold; it is in every text, id and name of theirs."""

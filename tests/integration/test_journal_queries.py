@@ -16,10 +16,10 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.query.cursor import Cursor
-from crew_journal.services.query.filters import EntryFilters, is_quiet, parse_filters
-from crew_journal.services.query.journal_queries import JournalQueries
-from crew_journal.services.query.visibility import Visible
+from crew_journal.services.query.entries.cursor import Cursor
+from crew_journal.services.query.entries.filters import EntryFilters, is_quiet, parse_filters
+from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.visibility import Visible
 
 ENTRIES = 700
 TYPES = ["run.completed", "peer.conversation", "container.metrics", "exec.output_chunk", "brand.new", "llm.call"]

@@ -7,8 +7,8 @@ from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.consumers.adapters.minilm_weights import find_static_table
 from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import search
 
 GERMAN = [

@@ -14,7 +14,7 @@ from support.embedding import until as until_true
 from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
-from crew_journal.consumers.pull import FILTERS_SINCE
+from crew_journal.consumers.reacting.pull import FILTERS_SINCE
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
 from crew_journal.consumers.reactors.link_finder import LinkFinder
@@ -25,7 +25,7 @@ from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.ports import Published, SimilarEntry
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.query.similar import SimilarEntries
+from crew_journal.services.query.arms.similar import SimilarEntries
 
 MODEL = "mini"
 QUICK = LinkLimits(

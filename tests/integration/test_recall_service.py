@@ -18,14 +18,14 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
 from crew_journal.schemas.timestamps import format_ts
-from crew_journal.services.query.hot_cache import HotCache
-from crew_journal.services.query.hot_load import load
+from crew_journal.services.query.hot.cache import HotCache
+from crew_journal.services.query.hot.load import load
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.query_embedding import QueryEmbedder
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.requests import parse_recall
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
-from crew_journal.services.query.token_store import TokenStore
 
 
 def told(entry_id, summary="the parser broke", **fields):
@@ -269,7 +269,7 @@ async def test_the_least_recently_used_workspace_is_dropped_first(tmp_path):
 
 async def test_workspaces_that_somebody_invents_are_not_kept_without_bound(tmp_path, monkeypatch):
     """An OWNER of all workspaces may name any; each index that is kept is walked by every commit."""
-    monkeypatch.setattr("crew_journal.services.query.hot_cache.EMPTY_KEPT", 3)
+    monkeypatch.setattr("crew_journal.services.query.hot.cache.EMPTY_KEPT", 3)
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))
         assert await at_work.ids() == ["e1"]
@@ -289,7 +289,7 @@ async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
         loads.append(workspace_id)
         return load(views, workspace_id, record_bytes)
 
-    monkeypatch.setattr("crew_journal.services.query.hot_cache.load", counted)
+    monkeypatch.setattr("crew_journal.services.query.hot.cache.load", counted)
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))
         answers = await asyncio.gather(*(at_work.ids() for _ in range(8)))

@@ -8,11 +8,11 @@ import pytest
 from support.journal import AGENT, Rig, journal_rig, note
 from support.nats import connected
 
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.replay import replay
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.replay import replay
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 
 
 async def fill(rig: Rig, count: int) -> None:

@@ -12,16 +12,16 @@ from support.views import node
 
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot_load import load
+from crew_journal.services.query.hot.load import load
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.recipes import CONVERSATIONAL
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import search
-from crew_journal.services.query.vector_matrix import query_vector
 
 SAID = {
     "t1": "Maria: I put the violin behind the harbour door",

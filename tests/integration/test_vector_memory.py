@@ -15,10 +15,10 @@ from support.events import entry, vector
 from support.switching import W, X, Y, Z, check, switching
 
 from crew_journal.schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.services.query import hot_switch
-from crew_journal.services.query.hot_load import load
-from crew_journal.services.query.hot_vectors import read_matrix
-from crew_journal.services.query.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot import switch as hot_switch
+from crew_journal.services.query.hot.load import load
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot.vectors import read_matrix
 
 
 async def test_switching_back_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,11 @@ from support.stack import until
 from support.switching import W, Y, Z, check, switching
 
 from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.services.query import hot_cache, hot_switch
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.hot_load import load
-from crew_journal.services.query.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot import cache as hot_cache
+from crew_journal.services.query.hot import switch as hot_switch
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.load import load
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix
 
 
 async def test_queries_during_switches_never_fail_and_never_mix_models(tmp_path: Path) -> None:

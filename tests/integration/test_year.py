@@ -13,9 +13,9 @@ import pytest
 from support.views import node, source_of
 from support.year import YEAR_START_MS, year
 
-from crew_journal.consumers.bulk import fold_range
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.bulk import fold_range
 from crew_journal.schemas.rules.importance import DAY_MS, base_importance, decayed
 
 FULL_ENTRIES = 100_000

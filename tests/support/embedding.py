@@ -20,7 +20,7 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject, journal_subject
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.writer import Writer

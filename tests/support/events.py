@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.control import (
     ControlPayload,

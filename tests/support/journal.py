@@ -16,7 +16,7 @@ from crew_journal.schemas.ports import Identity
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.append import Journal
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.writer import Writer

@@ -15,13 +15,13 @@ from support.embedding import QUICK, until
 from support.stack import DEADLINE_S, HOT_INDEX_BYTES, folded_journal
 
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
-from crew_journal.consumers.host import Host
+from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.reacting.sweeping import SweepLimits
 from crew_journal.consumers.reactor import Reactor
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
-from crew_journal.consumers.store import ViewStore
-from crew_journal.consumers.sweeping import SweepLimits
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.control import EmbeddingsActivated, SweepTicked
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
@@ -31,7 +31,7 @@ from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.journal.append import Journal
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.requests import parse_recall

@@ -15,9 +15,9 @@ from pathlib import Path
 from nats.aio.client import Client
 
 from crew_journal.schemas.errors import BrokerError
-from crew_journal.services.journal.broker import ManagedBroker
-from crew_journal.services.journal.broker_config import Durability
-from crew_journal.services.journal.nats_binary import NatsBinary, find_nats_server
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.config import Durability
+from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache" / "nats"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S
 from crew_journal.services.query.recall import RecallService

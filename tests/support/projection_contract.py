@@ -18,8 +18,8 @@ from support.deliveries import Cut, deliveries
 from support.strategies import journals
 from support.views import DeadLetters, node
 
-from crew_journal.consumers.host import Host
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.projection import Projection
 
 

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import Stemmer
 
+from crew_journal.consumers.folds.turn_columns import batch_turns
 from crew_journal.consumers.projection import Batch
-from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.query.hot_extend import WorkspaceCommit, extend
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.hot_turns import turns_of_commit
-from crew_journal.services.query.hot_vectors import ModelFact
-from crew_journal.services.query.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot.extend import WorkspaceCommit, extend
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.turns import turns_of_commit
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot.vectors import ModelFact
 
 MODEL = "test-model"
 ANALYZER = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)

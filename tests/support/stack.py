@@ -22,10 +22,10 @@ from support.nats import running_broker
 from support.views import MEMORY_MB
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host import Host, Parked
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.positions import position_of
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.positions import position_of
+from crew_journal.consumers.host.host import Host, Parked
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound
@@ -37,7 +37,7 @@ from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.append import Journal
-from crew_journal.services.journal.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.connection import Connection, connect
 from crew_journal.services.journal.streams import declare_streams
 from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
@@ -52,9 +52,9 @@ from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
-from crew_journal.services.query.graph import GraphQueries
-from crew_journal.services.query.journal_queries import JournalQueries
-from crew_journal.services.query.live_tail import LiveTail
+from crew_journal.services.query.entries.graph import GraphQueries
+from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 

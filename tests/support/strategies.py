@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from support.events import EPOCH_MS, control, entry, link, token_bits, vector
 
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.control import (

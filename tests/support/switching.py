@@ -15,7 +15,7 @@ from support.recall import ANALYZER, ChosenEmbedder
 from support.views import Node, node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.control import ControlPayload, EmbeddingsActivated
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.principal import Principal, Role

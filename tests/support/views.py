@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crew_journal.consumers.digest import digest
-from crew_journal.consumers.host import Host, Parked
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.digest import digest
+from crew_journal.consumers.host.host import Host, Parked
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.projection import Projection
-from crew_journal.consumers.store import ViewStore
 
 MEMORY_MB = 256
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from support.events import at, control, entry, vector
 
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.control import (
     MemoryReferenced,
     PriorityChanged,

@@ -9,7 +9,7 @@ import pytest
 from support.events import at, entry, vector
 from support.views import node
 
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.views.entries import PROJECTION as ENTRIES
 from crew_journal.consumers.views.vectors import PROJECTION as VECTORS
 from crew_journal.schemas.errors import NotFound

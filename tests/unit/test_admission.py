@@ -9,8 +9,8 @@ import pytest
 from support.events import at, entry
 from support.views import node
 
-from crew_journal.consumers import admission
-from crew_journal.consumers.admission import IdentityIndex
+from crew_journal.consumers.host import admission
+from crew_journal.consumers.host.admission import IdentityIndex
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
 

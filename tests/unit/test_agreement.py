@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.services.memory.compare import Compared, LoggedQuery, report
-from crew_journal.services.query.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
 from crew_journal.services.query.model_search import ModelRanking
-from crew_journal.services.query.scope import Scope, ScopeKind
 
 RANKINGS = st.lists(st.sampled_from("abcdefghij"), unique=True, max_size=8)
 

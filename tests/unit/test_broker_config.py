@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from crew_journal.services.journal.broker_config import (
+from crew_journal.services.journal.broker.config import (
     AgentUser,
     Durability,
     ServerConfig,

@@ -12,13 +12,13 @@ import pytest
 from support.events import at, entry
 from support.views import MEMORY_MB, Node, node, source_of
 
-from crew_journal.consumers import folding
-from crew_journal.consumers import host as host_module
-from crew_journal.consumers.bulk import calm_collector, fold_range, read_ahead
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.faults import FoldingStopped
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.rebuild import rebuild
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host import folding
+from crew_journal.consumers.host import host as host_module
+from crew_journal.consumers.host.bulk import calm_collector, fold_range, read_ahead
+from crew_journal.consumers.host.faults import FoldingStopped
+from crew_journal.consumers.host.rebuild import rebuild
 
 LAST = 40
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, LAST + 1)]

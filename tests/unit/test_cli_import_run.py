@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.errors import EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
-from crew_journal.services.cli import import_run
-from crew_journal.services.cli.import_lines import BadLine, Line, LineBatch
-from crew_journal.services.cli.import_run import BatchAck, ImportRun, Sent
+from crew_journal.services.cli.importing import run as import_run
+from crew_journal.services.cli.importing.lines import BadLine, Line, LineBatch
+from crew_journal.services.cli.importing.run import BatchAck, ImportRun, Sent
 
 PROBLEM = (FieldProblem("summary", "is missing"),)
 

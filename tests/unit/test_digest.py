@@ -9,7 +9,7 @@ import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.consumers.digest import digest, first_difference, queries
+from crew_journal.consumers.host.digest import digest, first_difference, queries
 
 ROWS = st.lists(
     st.tuples(

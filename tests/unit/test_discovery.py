@@ -17,7 +17,7 @@ from support.views import MEMORY_MB, node, source_of
 
 from crew_journal.consumers import views
 from crew_journal.consumers.discovery import DiscoveryError, discover_projections
-from crew_journal.consumers.rebuild import rebuild, verify
+from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.views import entries, fulltext, importance, relations, turns
 from crew_journal.schemas.rules import importance as importance_rules
 from crew_journal.schemas.rules import relations as relation_rules

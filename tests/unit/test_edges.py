@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support.recall import index_of, recorded
 
 from crew_journal.schemas.rules.relations import Authority, RelationState, outweighs
-from crew_journal.services.query.edges import SimilarEdges, state_code
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.scope import Scope, ScopeKind
-from crew_journal.services.query.walk import walk
+from crew_journal.services.query.arms.walk import walk
+from crew_journal.services.query.hot.edges import SimilarEdges, state_code
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
 
 DERIVED, ASSERTED, RETRACTED = RelationState.DERIVED, RelationState.ASSERTED, RelationState.RETRACTED
 REACTOR, AGENT, OPERATOR = Authority.REACTOR, Authority.AGENT, Authority.OPERATOR

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from crew_journal.consumers.backoff import Backoff, doubled
+from crew_journal.consumers.reacting.backoff import Backoff, doubled
 from crew_journal.consumers.reactors.embed_batch import (
     FILTER_SUBJECTS,
     Candidate,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from support.events import at, entry
 
-from crew_journal.consumers.admission import IdentityIndex
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.prepare import prepare
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.admission import IdentityIndex
+from crew_journal.consumers.host.prepare import prepare
 from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.events.headers import MSG_ID

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from crew_journal.schemas.catalogue import catalogue, info_of
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.timestamps import to_ms, to_ms_up
-from crew_journal.services.query.filters import FILTER_PARAMETERS, is_quiet, parse_filters, quiet_condition
-from crew_journal.services.query.phrase import Phrase
+from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, is_quiet, parse_filters, quiet_condition
+from crew_journal.services.query.entries.phrase import Phrase
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 from support.events import at, entry
 from support.views import Node, node
 
-from crew_journal.consumers.tidying import Tidying
+from crew_journal.consumers.host.tidying import Tidying
 from crew_journal.consumers.views import fulltext
 from crew_journal.consumers.views.fulltext import FulltextProjection
 

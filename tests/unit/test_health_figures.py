@@ -10,10 +10,10 @@ import pytest
 from support.events import EPOCH_MS, at, control, entry
 from support.views import node
 
-from crew_journal.consumers import health_figures
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.health_figures import DAY_MS, Measured, measure_workspace
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.reactors import health_figures
+from crew_journal.consumers.reactors.health_figures import DAY_MS, Measured, measure_workspace
 from crew_journal.schemas.events.control import EmbeddingsActivated, MemorySearched, RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived

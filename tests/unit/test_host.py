@@ -11,10 +11,10 @@ import pytest
 from support.events import at, control, entry, vector
 from support.views import DeadLetters, Node, node, source_of
 
-from crew_journal.consumers import host as host_module
-from crew_journal.consumers.catchup import catch_up
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.faults import FoldingStopped
+from crew_journal.consumers.host import host as host_module
+from crew_journal.consumers.host.catchup import catch_up
+from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import TokenRevoked

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.recall import ANALYZER, extend_by, index_of, recorded, vector_fact
 
-from crew_journal.services.query.documents import Documents, NewDocuments, Texts
-from crew_journal.services.query.growable import GrowableArray
-from crew_journal.services.query.postings import Postings, build_segment, merge_segments
+from crew_journal.services.query.hot.documents import Documents, NewDocuments, Texts
+from crew_journal.services.query.hot.growable import GrowableArray
+from crew_journal.services.query.hot.postings import Postings, build_segment, merge_segments
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.sessions import EMPTY_ORDER, neighbours, sort_sessions
+from crew_journal.services.query.hot.vector_matrix import normalised, query_vector
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import Query, search
-from crew_journal.services.query.sessions import EMPTY_ORDER, neighbours, sort_sessions
-from crew_journal.services.query.vector_matrix import normalised, query_vector
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "night", "shift", "billing", "Ada", "maria"]
 ROWS = st.lists(

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.http.openapi import COMMON, known_names
 from crew_journal.services.http.params import Params
-from crew_journal.services.query.filters import FILTER_PARAMETERS, parse_filters
+from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, parse_filters
 
 
 def params(query, *groups, filters=False):

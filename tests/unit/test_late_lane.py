@@ -11,10 +11,10 @@ from support.recall import ANALYZER, index_of, recorded, vector_fact
 from crew_journal.schemas.rules.word_pieces import pieces_of
 from crew_journal.schemas.vocabulary import SIZE
 from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.scope import Scope, ScopeKind
 from crew_journal.services.query.search import search
-from crew_journal.services.query.vector_matrix import query_vector
 
 EVERYTHING = Scope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)

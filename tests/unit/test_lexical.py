@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, plain_bm25, recorded
 
-from crew_journal.services.query import lexical
-from crew_journal.services.query.lexical import ranked, search_lexical
-from crew_journal.services.query.lists import floor_of
-from crew_journal.services.query.scope import Scope, ScopeKind
+from crew_journal.services.query.arms import lexical
+from crew_journal.services.query.arms.lexical import ranked, search_lexical
+from crew_journal.services.query.hot.lists import floor_of
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "größe", "night", "shift", "billing", "the"]
 SUMMARIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)

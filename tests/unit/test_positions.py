@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from crew_journal.consumers.positions import EntryHeaders, Position, headers_of, position_of, read_headers, status_of
+from crew_journal.consumers.feed.positions import (
+    EntryHeaders,
+    Position,
+    headers_of,
+    position_of,
+    read_headers,
+    status_of,
+)
 
 _VALUES = st.text("ab :\t\x0b\x1c\x85\xe4\n", max_size=6).map(str.encode)
 

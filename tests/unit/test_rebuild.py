@@ -11,11 +11,11 @@ import structlog
 from support.events import at, entry, vector
 from support.views import MEMORY_MB, file_names, node, source_of
 
-from crew_journal.consumers import rebuild as rebuild_module
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.messages import RawMessage
-from crew_journal.consumers.rebuild import rebuild, verify
-from crew_journal.consumers.statements import forget
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host import rebuild as rebuild_module
+from crew_journal.consumers.host.rebuild import rebuild, verify
+from crew_journal.consumers.host.statements import forget
 from crew_journal.schemas.errors import NotFound
 
 STREAM = [

@@ -12,7 +12,7 @@ from support.events import EPOCH_MS, at, control, entry, link
 from support.views import node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.rebuild import verify
+from crew_journal.consumers.host.rebuild import verify
 from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.rules.relations import Authority, is_turned, outweighs

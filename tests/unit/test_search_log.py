@@ -12,9 +12,9 @@ from support.recorder import FakeRecorder
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.memory import search_log
 from crew_journal.services.memory.search_log import SearchLog
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recall import Answered
 from crew_journal.services.query.requests import RecallRequest, RecallResponse
-from crew_journal.services.query.scope import Scope, ScopeKind
 
 AGENT = Principal(token_id="t1", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
 

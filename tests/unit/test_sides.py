@@ -11,10 +11,10 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.services.query.documents import USERS
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.hot_load import load
-from crew_journal.services.query.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot.documents import USERS
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.load import load
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix
 
 SAID = [
     ("peer.conversation", "user", "Maria", True),

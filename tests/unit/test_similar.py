@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.recall import MODEL, index_of, recorded, vector_fact
 
 from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.services.query.hot_index import HotIndex
-from crew_journal.services.query.similar import sought
+from crew_journal.services.query.arms.similar import sought
+from crew_journal.services.query.hot.index import HotIndex
 
 Row = tuple[list[float], dict[str, Any]]
 

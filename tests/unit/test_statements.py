@@ -8,9 +8,9 @@ from typing import ClassVar
 import duckdb
 import pytest
 
+from crew_journal.consumers.host.statements import CheckpointsChanged, insert_columns, move_checkpoints
+from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.consumers.statements import CheckpointsChanged, insert_columns, move_checkpoints
-from crew_journal.consumers.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
 
 
 @pytest.fixture

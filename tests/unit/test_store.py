@@ -13,7 +13,7 @@ from support.events import at, entry
 from support.views import MEMORY_MB, file_names, node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.store import ViewStore
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.errors import Unavailable, ViewsBehind
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.events import at, entry
 from support.strategies import entries
 
+from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens
 from crew_journal.consumers.projection import Batch
-from crew_journal.consumers.tokenise import DATE_TOKENS, batch_tokens
 from crew_journal.consumers.views.fulltext import FulltextProjection
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError

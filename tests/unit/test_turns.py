@@ -10,9 +10,9 @@ from support.recall import recorded
 from support.strategies import entries
 from tokenizers import Tokenizer
 
-from crew_journal.consumers import words as words_met
+from crew_journal.consumers.folds import words as words_met
+from crew_journal.consumers.folds.turn_columns import batch_turns
 from crew_journal.consumers.projection import Batch
-from crew_journal.consumers.turn_columns import batch_turns
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded

@@ -10,7 +10,7 @@ from support.events import EPOCH_MS, at, control, entry, vector
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.messages import RawMessage
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.control import (
     AgentRegistered,
     CrewRegistered,

@@ -1,0 +1,152 @@
+"""Pulls for FastStream's subscriber: a quiet stream's message is handed over at once, a busy stream's in batches.
+
+FastStream 0.7.8 fills a batch with several calls of nats-py's ``fetch``, and that one is in our way three times: a fetch of
+many waits for its whole time-out once a first message has come (46 ms from publish to recall, most of it waiting), in its
+last moments it raises the built-in ``TimeoutError``, which tears FastStream's loop down with the messages it had
+collected (24 of 300 lone messages), and a stored message with a header ``Status`` is taken for a word of the server.
+
+Invariants: what the broker delivered is handed over once, in the order it came; a time-out is raised only while nothing is
+held; between the ends of two batches lie at least ``spacing_s`` seconds, or a full batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+import orjson
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js import JetStreamContext
+
+from crew_journal.consumers.feed.positions import position_of
+
+EXPIRES_S: Final = 5.0
+"""Seconds until the broker drops a request that brought nothing; then it is made anew."""
+GRACE_S: Final = 0.5
+"""Seconds beyond that until a request without any answer counts as lost with its connection."""
+REFUSED_PAUSE_S: Final = 0.25
+"""Seconds after a refusal, e.g. while the durable is being made anew, so that a standing one is no busy loop."""
+_NS: Final = 1_000_000_000
+_STATUS_HEADER: Final = "Status"
+_ROUTINE: Final = frozenset({"100", "404", "408"})
+"""A heartbeat; no messages; the request expired."""
+
+
+class Pulls:
+    """A pull subscription, as far as FastStream uses one.
+
+    Args:
+        client: FastStream's connection.
+        stream: Name of the stream.
+        durable: Name of the consumer; it need not exist yet.
+        batch: Messages of a whole batch: a fetch of fewer is FastStream asking for more of the same batch.
+        spacing_s: Least seconds between the ends of two batches that are not full.
+    """
+
+    def __init__(self, client: Client, stream: str, durable: str, *, batch: int, spacing_s: float) -> None:
+        self._client = client
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
+        self._batch = batch
+        self._spacing_s = spacing_s
+        self._held: deque[Msg] = deque()
+        self._arrived = asyncio.Event()
+        self._asked = 0  # messages of the standing request that have not come
+        self._asked_at = 0.0
+        self._refused_at = 0.0
+        self._ends_at = 0.0  # when the batch in hand ends, unless more is known to come
+        self._ended_at = 0.0  # when the last messages were handed over
+        self._more = False  # whether the broker had more when it sent the last of those
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+        self._replaced: JetStreamContext.PullSubscription | None = None
+
+    async def take_over(self, subscriber: Any) -> None:
+        """Listen, and fetch for a started FastStream subscriber from now on; call it right after ``broker.start()``.
+
+        Its first fetch may still be nats-py's; what that one loses, the feed finds missing and reads.
+
+        Raises:
+            TypeError: If the subscriber has no pull subscription: it was not started, or FastStream has changed.
+        """
+        if not isinstance(subscriber.subscription, JetStreamContext.PullSubscription):
+            raise TypeError("the subscriber has no pull subscription")
+        self._inbox = self._client.new_inbox()
+        self._subscription = await self._client.subscribe(self._inbox, cb=self._on_message, pending_bytes_limit=0)
+        self._replaced = subscriber.subscription
+        subscriber.subscription = self
+
+    def ask_anew(self) -> None:
+        """Forget the standing request: the connection it was made on is gone."""
+        self._asked = 0
+        self._arrived.set()
+
+    async def fetch(self, batch: int = 1, timeout: float | None = None) -> list[Msg]:  # noqa: ASYNC109  # nats-py's
+        """Messages of the batch that FastStream fills, at least one.
+
+        Raises:
+            nats.errors.TimeoutError: If there is none in time, or the batch had better end.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (self._spacing_s if timeout is None else timeout)
+        begins = batch >= self._batch
+        if not begins:
+            until = min(until, self._ends_at + (self._spacing_s if self._more else 0.0))
+        await self._wait(1 if begins or self._more else batch, until)
+        messages = [self._held.popleft() for _ in range(min(batch, len(self._held)))]
+        now = loop.time()
+        if begins and messages:
+            self._ends_at = max(now, self._ended_at + self._spacing_s)
+        if messages or not begins:
+            self._ended_at = now
+        if not messages:
+            raise NatsTimeoutError
+        self._more = position_of(messages[-1].reply).pending > 0
+        return messages
+
+    async def unsubscribe(self) -> None:
+        """End both subscriptions; what is held is delivered again to whoever comes next."""
+        for subscription in (self._subscription, self._replaced):
+            if subscription is not None:
+                await subscription.unsubscribe()
+
+    async def _wait(self, wanted: int, until: float) -> None:
+        """Wait until ``wanted`` messages are held or the time has come."""
+        loop = asyncio.get_running_loop()
+        while len(self._held) < wanted and (left := until - loop.time()) > 0:
+            self._arrived.clear()
+            await self._ask(loop.time())
+            try:
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return
+
+    async def _ask(self, now: float) -> None:
+        """Have a request standing, unless one was refused just now."""
+        if self._asked and now - self._asked_at > EXPIRES_S + GRACE_S:
+            self._asked = 0
+        if self._asked or now - self._refused_at < REFUSED_PAUSE_S:
+            return
+        self._asked, self._asked_at = self._batch, now
+        request = orjson.dumps({"batch": self._batch, "expires": int(EXPIRES_S * _NS)})
+        try:
+            await self._client.publish(self._subject, request, reply=self._inbox)
+        except NatsError:  # not connected: the feed's status says so
+            self._asked, self._refused_at = 0, now
+
+    async def _on_message(self, message: Msg) -> None:
+        if message.reply:  # stored messages have one, whatever their headers say; words of the server have none
+            self._held.append(message)
+            self._asked = max(0, self._asked - 1)
+        else:
+            status = (message.headers or {}).get(_STATUS_HEADER, "")
+            if status not in _ROUTINE:
+                self._refused_at = asyncio.get_running_loop().time()
+            if status != "100":
+                self._asked = 0
+        self._arrived.set()

@@ -1,0 +1,382 @@
+"""The live feed: new messages of JOURNAL, in order, to one handler, on FastStream.
+
+Ack policy ALL and MANUAL (the last message of a batch is acked after the handler returned), ack wait 30 s, deliveries
+without limit, at most 4,000 unacked. Invariant: the handler gets every message after ``start_seq`` at least once and
+never one before an earlier one that it has not finished: a batch that fails is kept and tried again, nothing overtakes
+it. Where the stream's sequence has a gap, what lies in it is read from the stream; where the durable is gone, disagrees
+or has delivered what never came, the consumer is created anew after the last message that was handled. That one, not
+the ack, is the truth.
+
+A feed that is far behind (a bulk import) lets ``catch_up`` read the stream as a rebuild does, decoding one batch while the
+one before it is committed, and begins its consumer anew where that ended: four times as fast as batch by batch.
+
+Why gaps are read and not asked for again: nats-py takes a stored message with a header ``Status``, which anybody who may
+publish can send, for a word of the server in its own ``fetch``, and throws it away every time it is delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from faststream import AckPolicy
+from faststream.nats import JStream, NatsBroker, PullSub
+from faststream.security import SASLPlaintext
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerInfo
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from crew_journal.consumers.feed.durable import agrees, wanted_consumer
+from crew_journal.consumers.feed.fetching import Pulls
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.positions import position_of, raw_message
+from crew_journal.consumers.feed.replay import replay
+from crew_journal.schemas.endings import end_task
+from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+
+WATCH_S: Final = 1.0
+"""Seconds between looks at the durable: FastStream hangs silently when it is deleted (facts/nats.md)."""
+LOST_AFTER_S: Final = 2.0
+"""Seconds that a delivery may be on its way until it counts as lost; a full batch takes 0.1 on a busy machine."""
+FAR_BEHIND: Final = 2 * BATCH_MESSAGES
+"""Messages still to come after a batch from which ``catch_up`` is worth its two consumers, made in some 5 ms."""
+CATCH_UP_AT_ONCE: Final = 20_000
+"""Messages of one ``catch_up``, some 2 s: then the feed looks whether it is to stop."""
+BACKOFF_FIRST_S: Final = 0.1
+"""Seconds before a failed batch is tried again; doubled up to BACKOFF_LAST_S."""
+BACKOFF_LAST_S: Final = 5.0
+RECONNECT_WAIT_S: Final = 0.25
+STOP_S: Final = 10.0
+"""Seconds that a running handler gets to finish at the end."""
+
+Handler = Callable[[list[RawMessage]], Awaitable[None]]
+CatchUp = Callable[[int, Callable[[int, int], None]], Awaitable[None]]
+"""``(last_seq, progress)``: handles what the stream holds from the handler's position to ``last_seq``, and tells progress
+``(done, total)`` in sequences after each commit."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatus:
+    """How the feed is doing.
+
+    Attributes:
+        state: ``running``, ``waiting`` (the handler or the broker fails, it is tried again) or ``stopped``.
+        seq: Last sequence that the handler has finished.
+        lag: Messages of the stream after it, as last told by the broker.
+        recreated: Times the durable was created anew since the start.
+        last_error: What fails, None if nothing does.
+        since: UTC time since when it fails.
+    """
+
+    state: str
+    seq: int
+    lag: int
+    recreated: int
+    last_error: str | None
+    since: datetime | None
+
+
+class LiveFeed:
+    """Feeds one handler from a durable consumer.
+
+    Args:
+        nats_url: ``nats://HOST:PORT``.
+        user: User at the broker, None if it asks for none.
+        password: Its password.
+        handler: Takes a batch; returns after its commit. What it raises is taken for a fault of the environment: the
+            batch is tried again.
+        start_seq: First sequence wanted, the checkpoint + 1.
+        durable: Name of the consumer.
+        catch_up: Brings the handler forward when the feed is far behind; None to go batch by batch.
+        batch: Messages of one batch at most.
+        batch_wait_s: Seconds that a batch may take to fill; on a quiet stream it is handed over at once.
+        stream: Name of the stream.
+        watch_s: Seconds between looks at the durable.
+    """
+
+    def __init__(
+        self,
+        nats_url: str,
+        user: str | None,
+        password: str | None,
+        *,
+        handler: Handler,
+        start_seq: int,
+        durable: str,
+        catch_up: CatchUp | None = None,
+        batch: int = BATCH_MESSAGES,
+        batch_wait_s: float = BATCH_WAIT_S,
+        stream: str = JOURNAL_STREAM,
+        watch_s: float = WATCH_S,
+    ) -> None:
+        self._handler = handler
+        self._catch_up = catch_up
+        self._next = start_seq
+        self._durable = durable
+        self._stream = stream
+        self._watch_s = watch_s
+        self._batch = batch
+        self._batch_wait_s = batch_wait_s
+        self._pulls: Pulls | None = None
+        self._broker = NatsBroker(
+            nats_url,
+            security=None if user is None else SASLPlaintext(username=user, password=password or ""),
+            name=f"feed {durable}",
+            max_reconnect_attempts=-1,  # when nats-py gives up, FastStream's loop spins
+            reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect,
+            graceful_timeout=STOP_S,
+            apply_types=False,
+            logger=None,
+        )
+        self._subscriber = self._broker.subscriber(
+            ">",
+            durable=durable,
+            stream=JStream(stream, declare=False),
+            pull_sub=PullSub(batch_size=batch, timeout=batch_wait_s, batch=True),
+            config=wanted_consumer(durable, start_seq),
+            ack_policy=AckPolicy.MANUAL,
+            decoder=_undecoded,
+            no_reply=True,
+        )
+        self._subscriber(self._on_batch)
+        self._lock = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._lag = 0
+        self._recreated = 0
+        self._running = False
+        self._error: str | None = None
+        self._since: datetime | None = None
+
+    def status(self) -> FeedStatus:
+        """How the feed is doing; touches no network."""
+        state = ("waiting" if self._error else "running") if self._running else "stopped"
+        return FeedStatus(state, self._next - 1, self._lag, self._recreated, self._error, self._since)
+
+    async def start(self) -> None:
+        """Connect, make the durable agree with ``start_seq``, begin.
+
+        Raises:
+            nats.errors.Error: If the broker cannot be reached or refuses.
+        """
+        self._stopping.clear()
+        client = await self._broker.connect()
+        self._client: Client = client
+        self._js: JetStreamContext = client.jetstream()
+        await self._agree()
+        self._running = True
+        await self._broker.start()
+        self._pulls = Pulls(client, self._stream, self._durable, batch=self._batch, spacing_s=self._batch_wait_s)
+        await self._pulls.take_over(self._subscriber)
+        self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
+
+    async def stop(self) -> None:
+        """Let the batch in hand finish (bounded), then disconnect. A batch that keeps failing is left unacked."""
+        self._stopping.set()
+        if self._watcher is not None:
+            await end_task(self._watcher)
+            self._watcher = None
+        try:
+            await self._broker.stop()
+        except (NatsError, OSError, TimeoutError) as error:  # nats-py drains no connection that is down
+            _log.info("feed.not_drained", durable=self._durable, error=type(error).__name__)
+            with contextlib.suppress(OSError):  # what was still to be sent cannot be
+                await self._client.close()
+        self._running = False
+
+    async def _agree(self) -> None:
+        """Keep the durable if it stands exactly where we do, else create it anew."""
+        info = await self._info()
+        if info is not None and agrees(info, self._durable, self._next):
+            self._lag = info.num_pending or 0
+            return
+        await self._recreate("it is new" if info is None else "it disagrees with the checkpoint")
+        self._recreated = 0
+
+    async def _recreate(self, why: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self._js.delete_consumer(self._stream, self._durable)
+        self._recreated += 1
+        info = await self._js.add_consumer(self._stream, wanted_consumer(self._durable, self._next))
+        self._lag = info.num_pending or 0
+        _log.info("feed.consumer_created", durable=self._durable, start_seq=self._next, why=why)
+
+    async def _info(self) -> ConsumerInfo | None:
+        try:
+            info: ConsumerInfo = await self._js.consumer_info(self._stream, self._durable)
+        except NotFoundError:
+            return None
+        return info
+
+    async def _on_batch(self, messages: Sequence[Msg]) -> None:
+        async with self._lock:
+            if self._stopping.is_set():
+                return
+            if not messages or not await self._take(messages):
+                return
+            last = max(messages, key=lambda message: position_of(message.reply).seq)
+            try:
+                await last.ack()
+            except NatsError as error:
+                self._fails(f"ack: {error}")  # delivered again, and left out as handled
+            self._lag = position_of(last.reply).pending
+            if self._lag >= FAR_BEHIND and self._catch_up is not None:
+                await self._run_after(self._catch_up)
+
+    async def _run_after(self, catch_up: CatchUp) -> None:
+        """Catch up with the stream as it grows, then begin the consumer anew behind what was handled."""
+
+        def told(done: int, total: int) -> None:
+            self._lag = total - done
+            self._next = last - self._lag + 1
+
+        try:
+            while (behind := (await self._last_seq()) - self._next + 1) > self._batch and not self._stopping.is_set():
+                last = self._next - 1 + min(behind, CATCH_UP_AT_ONCE)
+                if not await self._persist(partial(catch_up, last, told), self._next, last):
+                    return
+                self._next = last + 1
+            await self._recreate("it was far behind")
+        except (NatsError, JetStreamError) as error:  # the next look at the durable finds what is missing
+            self._fails(f"broker: {error}")
+
+    async def _last_seq(self) -> int:
+        return int((await self._js.stream_info(self._stream)).state.last_seq)
+
+    async def _take(self, messages: Sequence[Msg]) -> bool:
+        """Hand on what is new, in order, with what lies in gaps; False if the feed stops before."""
+        due: list[RawMessage] = []
+        expected = self._next
+        for message in messages:
+            position = position_of(message.reply)
+            if position.seq < expected:
+                continue  # delivered again
+            if position.seq > expected:  # lost on the way, or deleted from the stream
+                if not await self._handle_all(due) or not await self._read(expected, position.seq - 1):
+                    return False
+                due = []
+            due.append(raw_message(position, message.subject, message.headers, message.data))
+            expected = position.seq + 1
+        return await self._handle_all(due)
+
+    async def _handle_all(self, due: Sequence[RawMessage]) -> bool:
+        for start in range(0, len(due), self._batch):  # nats-py may hand out a message more than it was asked for
+            if not await self._handle(list(due[start : start + self._batch])):
+                return False
+        return True
+
+    async def _read(self, first_seq: int, last_seq: int) -> bool:
+        """Hand on what the stream holds between the two; False if the feed stops before."""
+        async with contextlib.aclosing(
+            replay(self._client, first_seq, last_seq, batch=self._batch, stream=self._stream)
+        ) as batches:
+            try:
+                async for batch in batches:
+                    if not await self._handle(batch):
+                        return False
+            except BrokerUnavailable as error:
+                self._fails(f"broker: {error}")
+                return False
+        return True
+
+    async def _handle(self, due: list[RawMessage]) -> bool:
+        """Give the batch to the handler until it takes it; False if the feed stops before."""
+        last = due[-1].seq
+        if not await self._persist(lambda: self._handler(due), due[0].seq, last):
+            return False
+        self._next = last + 1
+        return True
+
+    async def _persist(self, work: Callable[[], Awaitable[None]], first_seq: int, last_seq: int) -> bool:
+        """Do it until it succeeds; False if the feed stops before."""
+        pause = BACKOFF_FIRST_S
+        while True:
+            try:
+                await work()
+            except Exception as error:  # whatever it is: skipping the batch would lose it
+                self._fails(f"{type(error).__name__}: {error}")
+                _log.error(
+                    "feed.batch_failed",
+                    durable=self._durable,
+                    first_seq=first_seq,
+                    last_seq=last_seq,
+                    error=type(error).__name__,
+                    retry_in_s=pause,
+                )
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
+                if self._stopping.is_set():
+                    return False
+                pause = min(2 * pause, BACKOFF_LAST_S)
+            else:
+                self._works()
+                return True
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        stuck_at = 0
+        since: float | None = None  # since when deliveries are on their way that have not come
+        while True:
+            await asyncio.sleep(self._watch_s)
+            try:
+                info = await self._info()
+                if self._lock.locked():  # the handler is at work, and tells of its own faults
+                    since = None
+                    continue
+                async with self._lock:
+                    delivered = None if info is None else info.delivered
+                    if info is None:
+                        await self._recreate("it was deleted")
+                    elif delivered is None or delivered.stream_seq < self._next:
+                        self._lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
+                        since = None
+                    elif since is None or stuck_at != self._next:
+                        stuck_at, since = self._next, loop.time()
+                    elif loop.time() - since > LOST_AFTER_S:
+                        since = None
+                        if await self._read(self._next, delivered.stream_seq):
+                            self._next = max(self._next, delivered.stream_seq + 1)
+                            await self._recreate("deliveries were lost")
+            except (NatsError, JetStreamError, TimeoutError) as error:
+                self._fails(f"broker: {error}")
+            else:
+                self._works()
+
+    def _fails(self, error: str) -> None:
+        self._error = error
+        self._since = self._since or datetime.now(UTC)
+
+    def _works(self) -> None:
+        self._error = self._since = None
+
+    async def _on_error(self, error: Exception) -> None:
+        self._fails(f"broker: {str(error) or type(error).__name__}")
+
+    async def _on_disconnect(self) -> None:
+        self._fails("broker: disconnected")
+
+    async def _on_reconnect(self) -> None:
+        if self._pulls is not None:
+            self._pulls.ask_anew()
+        self._works()
+
+
+async def _undecoded(message: Any) -> Any:
+    return message.raw_message

@@ -1,0 +1,1 @@
+"""What several folds share, pure like themselves: payloads read, texts cut into tokens, what words say."""

@@ -1,0 +1,46 @@
+"""What control entries decide about embedding models, for every fold that keeps something of a model.
+
+Invariant: models are added and dropped for all workspaces, so only the system workspace's word counts for that; they are
+activated anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from crew_journal.consumers.folds.payloads import payload_of
+from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.views import ModelState
+
+MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
+"""Entry types that ``model_decision`` understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDecision:
+    """What becomes of a model; ``embedder`` is the kind that runs it, None where it is dropped."""
+
+    model: str
+    state: ModelState
+    embedder: str | None
+
+
+def model_decision(event: EntryRecorded) -> ModelDecision | None:
+    """What a control entry of ``MODEL_DECISIONS`` decides; None where its word does not count.
+
+    Raises:
+        FoldError: If its payload is none.
+    """
+    kind = event.entry.entry_type
+    if kind == EmbeddingsActivated.ENTRY_TYPE:
+        activated = payload_of(event, EmbeddingsActivated)
+        return ModelDecision(activated.model, ModelState.ACTIVATED, activated.embedder)
+    if event.workspace_id != SYSTEM_WORKSPACE:
+        return None
+    if kind == EmbeddingsAdded.ENTRY_TYPE:
+        added = payload_of(event, EmbeddingsAdded)
+        return ModelDecision(added.model, ModelState.ADDED, added.embedder)
+    return ModelDecision(payload_of(event, EmbeddingsDropped).model, ModelState.DROPPED, None)

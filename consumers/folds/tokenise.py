@@ -1,0 +1,90 @@
+"""Cuts the texts of a whole batch into tokens at once, for every fold that counts or indexes words.
+
+Invariant: token for token what ``rules.text.tokens_of(rules.text.indexed_text(...))`` gives, a test says so. It exists
+because cutting and counting one text at a time costs 40 µs an entry, most of it under the interpreter lock; this way it
+is 5 µs, mostly in Arrow without the lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crew_journal.consumers.folds.words import KnownWords
+from crew_journal.consumers.projection import Batch
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.rules.text import date_prefix, strings_in, tokens_of
+
+DATE_TOKENS: Final = 3
+"""Tokens of the date prefix (``7 May 2023``) that every indexed text begins with."""
+SHARED_TOKENS: Final = "tokens"
+"""Key in ``Batch.shared``."""
+SHARED_WORDS: Final = "words"
+"""Likewise."""
+
+_DAY_MS: Final = 86_400_000
+_ASCII: Final = bytes(
+    code + 32 if 65 <= code <= 90 else code if 97 <= code <= 122 or 48 <= code <= 57 else 32 for code in range(256)
+)
+"""Case-folds ASCII and turns whatever is no letter or digit into a blank."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTokens:
+    """The tokens of every entry of a batch, date first, in order of the text.
+
+    Attributes:
+        words: The distinct tokens.
+        word: (tokens,) int32, index into ``words`` of each token.
+        counts: (entries,) int64, tokens of each entry.
+    """
+
+    words: list[str]
+    word: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+
+
+def batch_tokens(batch: Batch) -> BatchTokens:
+    """The tokens of the batch's entries, computed once and shared between folds."""
+    known = batch.shared.get(SHARED_TOKENS)
+    if known is None:
+        known = batch.shared[SHARED_TOKENS] = _cut(batch.entries)
+    tokens: BatchTokens = known
+    return tokens
+
+
+def batch_words(batch: Batch) -> KnownWords:
+    """What is known of the words of ``batch_tokens``, looked up once and shared between folds."""
+    known = batch.shared.get(SHARED_WORDS)
+    if known is None:
+        known = batch.shared[SHARED_WORDS] = KnownWords(batch_tokens(batch).words)
+    words: KnownWords = known
+    return words
+
+
+def _cut(entries: list[EntryRecorded]) -> BatchTokens:
+    texts = pa.array([_blank_separated(entry) for entry in entries], pa.binary()).cast(pa.large_string())
+    lists: Any = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(texts))
+    counts = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+    encoded: Any = lists.flatten().dictionary_encode()
+    return BatchTokens(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(), counts)
+
+
+def _blank_separated(entry: EntryRecorded) -> bytes:
+    body = entry.entry
+    text = body.summary if not body.payload else " ".join((body.summary, *strings_in(body.payload)))
+    date = _date(entry.ts_ms // _DAY_MS)
+    if text.isascii():
+        return date + text.encode().translate(_ASCII)
+    return date + " ".join(tokens_of(text)).encode()
+
+
+@lru_cache(maxsize=4_096)
+def _date(day: int) -> bytes:
+    return date_prefix(day * _DAY_MS).lower().encode() + b" "

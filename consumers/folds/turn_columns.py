@@ -1,0 +1,139 @@
+"""What a batch's turns of conversation show, as columns: word pieces, flags, the days they speak of.
+
+Invariant: row for row what ``rules.turns`` and ``rules.word_pieces`` say of each entry by itself (a test says so). It
+works on the distinct words of the whole batch, as ``tokenise`` does, because asking each text costs ten times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens, batch_words
+from crew_journal.consumers.folds.words import WordColumns
+from crew_journal.consumers.projection import SHARED_TURNS, Batch
+from crew_journal.schemas.catalogue import info_of
+from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.languages import languages
+from crew_journal.schemas.rules.dates import DAY_MS
+from crew_journal.schemas.rules.turns import (
+    MAX_WORDS,
+    QUESTION,
+    TIME,
+    TIME_IN_DATE,
+    TURN,
+    ends_with_question,
+    intervals_of,
+)
+from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES
+
+Ints = npt.NDArray[np.int64]
+
+DAYS_DTYPE: Final = np.dtype("<i4")
+
+
+def batch_turns(batch: Batch) -> Mapping[str, Any] | None:
+    """The columns of the batch's turns, computed once; None if there is no turn among its entries.
+
+    Returns:
+        Of m turns in order of ``doc``: ``ws``, ``doc`` (uint64), ``flags`` (uint8), ``pieces`` (uint16, all turns'
+        word pieces one after the other), ``piece_ends`` (int64, where each turn's end), ``first_passage`` (uint16, how
+        many of a turn's pieces belong to its first passage), ``days`` ((d, 2) int32, first and last day of each
+        interval), ``day_ends`` (int64).
+    """
+    if SHARED_TURNS not in batch.shared:
+        batch.shared[SHARED_TURNS] = _columns(batch)
+    turns: Mapping[str, Any] | None = batch.shared[SHARED_TURNS]
+    return turns
+
+
+def blobs(values: npt.NDArray[Any], ends: Ints) -> pa.Array:
+    """Runs of ``values`` (rows up to each end) as binary values, without a Python object each."""
+    width = values.itemsize * (values.shape[1] if values.ndim == 2 else 1)
+    offsets = np.concatenate(([0], ends)) * width
+    data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets.tobytes()), data])
+
+
+def _columns(batch: Batch) -> Mapping[str, Any] | None:
+    entries = batch.entries
+    chosen = np.array(
+        [at for at, event in enumerate(entries) if info_of(event.entry.entry_type).conversation], np.int64
+    )
+    if not len(chosen):
+        return None
+    turns = [entries[at] for at in chosen.tolist()]
+    n = len(turns)
+    word, counts, distinct = _words(batch, chosen)
+    facts = batch_words(batch).in_turns(distinct)
+    flags, language = _flags(word, counts, facts)
+    pieces, piece_ends, first_passage = _pieces(word, counts, facts)
+    known = languages()
+    days: list[tuple[int, int]] = []
+    day_ends: list[int] = []
+    shown: list[int] = []
+    for event, flag, spoken in zip(turns, flags.tolist(), language.tolist(), strict=True):
+        if ends_with_question(event.entry.summary):
+            flag |= QUESTION
+        if flag & (TIME | TIME_IN_DATE):
+            named = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
+            days += named
+            flag = (flag | (TIME if named else 0)) & ~TIME_IN_DATE
+        shown.append(flag)
+        day_ends.append(len(days))
+    return {
+        "ws": np.fromiter((hash64(event.entry.workspace_id) for event in turns), np.uint64, n),
+        "doc": np.fromiter((event.seq for event in turns), np.uint64, n),
+        "flags": np.array(shown, np.uint8),
+        "pieces": pieces,
+        "piece_ends": piece_ends,
+        "first_passage": first_passage,
+        "days": np.array(days, DAYS_DTYPE).reshape(-1, 2),
+        "day_ends": np.array(day_ends, np.int64),
+    }
+
+
+def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+    """The first words of each turn: indices into the distinct ones, how many of each turn, and those in the batch's."""
+    tokens = batch_tokens(batch)
+    starts = (np.cumsum(tokens.counts) - tokens.counts)[chosen] + DATE_TOKENS
+    counts = np.minimum(tokens.counts[chosen] - DATE_TOKENS, MAX_WORDS)
+    begins = np.cumsum(counts) - counts
+    at = np.arange(int(counts.sum())) + np.repeat(starts - begins, counts)
+    used, word = np.unique(tokens.word[at], return_inverse=True)
+    return word, counts, used
+
+
+def _flags(word: Ints, counts: Ints, facts: WordColumns) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Flags of each turn in its own language, and which one that is."""
+    n, spoken = len(counts), len(languages())
+    if not len(word):
+        return np.full(n, TURN, np.uint8), np.zeros(n, np.int64)
+    turn = np.repeat(np.arange(n), counts)
+    # a word that comes twice shows its language once, as in ``language_of``, which is given the words of a text
+    seen = np.zeros((n, spoken), np.int64)
+    np.add.at(seen, turn, facts.function[word])
+    language = seen.argmax(axis=1)
+    flags = np.full(n, TURN, np.uint8)
+    np.bitwise_or.at(flags, turn, facts.flags[word, language[turn]])
+    return flags, language
+
+
+def _pieces(
+    word: Ints, counts: Ints, facts: WordColumns
+) -> tuple[npt.NDArray[np.uint16], Ints, npt.NDArray[np.uint16]]:
+    turn = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(word)) - np.repeat(np.cumsum(counts) - counts, counts)
+    kept = place < PASSAGE_WORDS * PASSAGES
+    word, turn, place = word[kept], turn[kept], place[kept]
+    sizes = facts.sizes[word]
+    begins = np.cumsum(sizes) - sizes
+    at = np.arange(int(sizes.sum())) + np.repeat(facts.starts[word] - begins, sizes)
+    per_turn = np.bincount(turn, weights=sizes, minlength=len(counts)).astype(np.int64)
+    early = place < PASSAGE_WORDS
+    first = np.bincount(turn[early], weights=sizes[early], minlength=len(counts))
+    return facts.pieces[at], np.cumsum(per_turn), first.astype(np.uint16)

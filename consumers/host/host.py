@@ -1,0 +1,332 @@
+"""The host: one order of messages, one writer, every projection's rows and checkpoint in one transaction.
+
+Invariant: ``fold`` returns after the commit, and only then may the feed ack. The checkpoint in DuckDB is the truth;
+what lies at or below it is skipped, so redelivery is harmless. The group's checkpoint is admission's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import duckdb
+import structlog
+
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.admission import ADMISSION_DDL, ADMISSION_TABLE, ADMISSION_VERSION, IdentityIndex
+from crew_journal.consumers.host.faults import FoldingStopped
+from crew_journal.consumers.host.folding import Folder
+from crew_journal.consumers.host.prepare import Parked, Prepared, in_order, prepare
+from crew_journal.consumers.host.statements import forget
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.host.tidying import Tidying
+from crew_journal.consumers.host.transaction import (
+    CHECKPOINT_DDL,
+    create_tables,
+    drop_tables,
+    read_checkpoints,
+    transaction,
+)
+from crew_journal.consumers.projection import Batch, Projection
+from crew_journal.schemas.settings import FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S
+from crew_journal.schemas.views import ADMISSION_PROJECTION
+
+_log = structlog.get_logger(__name__)
+
+__all__ = ["Host", "HostStatus", "Lag", "Parked", "Ready"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A projection behind the group: where it is, and what threw it out (None: a new version is catching up)."""
+
+    projection: str
+    seq: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """What ``status`` and readiness show.
+
+    Attributes:
+        checkpoint: Last sequence the group has committed.
+        stopped: Why folding has stopped, None while it works.
+        since: Since when it has stopped.
+        laggards: Projections behind the group.
+        parked: Projection (or ``decode``, ``admission``) → events parked since start.
+        wal_bytes: Size of DuckDB's write-ahead log.
+    """
+
+    checkpoint: int
+    stopped: str | None
+    since: datetime | None
+    laggards: tuple[Lag, ...]
+    parked: dict[str, int] = field(default_factory=dict)
+    wal_bytes: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether folds commit."""
+        return self.stopped is None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A batch that only waits for its commit.
+
+    Attributes:
+        prepared: What was decoded and refused.
+        batch: What the folds see.
+        reloads: How often the host had taken its state from the file when this was begun.
+    """
+
+    prepared: Prepared
+    batch: Batch
+    reloads: int
+
+    @property
+    def last_seq(self) -> int:
+        """Last sequence it covers."""
+        return self.batch.last_seq
+
+
+class Host:
+    """Folds messages into every projection; one per ``ViewStore``."""
+
+    def __init__(
+        self,
+        store: ViewStore,
+        projections: Sequence[Projection],
+        *,
+        park: Callable[[Parked], Awaitable[None]],
+        housekeeping: bool = True,
+        replays: bool = False,
+    ) -> None:
+        """Not open yet.
+
+        Args:
+            store: The file; the host does not close it.
+            projections: Who folds, in this order.
+            park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
+            housekeeping: Whether to checkpoint and merge when idle.
+            replays: Whether this host only repeats what another has folded: its parkings are no news.
+        """
+        self.store = store
+        self.projections = tuple(projections)
+        self.identities = IdentityIndex()
+        self.lagging = asyncio.Event()
+        self.folder = Folder(store, park, replays=replays)
+        self._tidying = Tidying(self) if housekeeping else None
+        self._lock = asyncio.Lock()
+        self._cpu = ThreadPoolExecutor(1, thread_name_prefix="crew-views-decode")
+        self._reloads = 0
+        self._owed: set[int] = set()
+        self._failures = 0
+        self._retry_at = 0.0
+        self._stopped: FoldingStopped | None = None
+        self._since: datetime | None = None
+
+    # life
+
+    async def open(self) -> None:
+        """Create what is missing, read checkpoints and identities; a projection with a new version starts at 0."""
+        await self.store.write(self._create)
+        await self.reload()
+
+    def _create(self, con: duckdb.DuckDBPyConnection) -> None:
+        changed = False
+        with transaction(con):
+            con.execute(CHECKPOINT_DDL)
+            known = read_checkpoints(con)
+            if known.get(ADMISSION_PROJECTION, (ADMISSION_VERSION, 0))[0] != ADMISSION_VERSION:
+                con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
+                con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
+                con.execute("DELETE FROM checkpoint WHERE projection = ?", [ADMISSION_PROJECTION])
+                known = read_checkpoints(con)
+            if ADMISSION_PROJECTION not in known:
+                con.execute(ADMISSION_DDL)
+                con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [ADMISSION_PROJECTION, ADMISSION_VERSION])
+                changed = True
+            for projection in self.projections:
+                if projection.name in known and known[projection.name][0] == projection.version:
+                    continue
+                changed = True
+                drop_tables(con, projection)
+                create_tables(con, projection)
+        forget(con)
+        if changed:
+            con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)
+
+    async def reload(self) -> None:
+        """Take checkpoints and identities from the file anew, after opening or a swap."""
+        checkpoints = await self.store.write(read_checkpoints)
+        await self.store.write(self.identities.load)
+        self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
+        names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
+        self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
+        if self.laggards:
+            self.lagging.set()
+
+    async def close(self) -> None:
+        """Finish what is in hand; the store stays open."""
+        if self._tidying is not None:
+            self._tidying.stop()
+        async with self._lock:
+            self._cpu.shutdown(wait=True)
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Keep folds out, for what must see or replace the views at one sequence."""
+        async with self._lock:
+            yield
+
+    # state
+
+    @property
+    def checkpoint(self) -> int:
+        """Last sequence that the group has committed; the live feed continues at + 1."""
+        return self.store.view_seq(ADMISSION_PROJECTION)
+
+    @property
+    def members(self) -> list[Projection]:
+        """Projections that fold the live feed."""
+        at = self.checkpoint
+        return [p for p in self.projections if p.name not in self.folder.suspended and self._at(p) >= at]
+
+    @property
+    def laggards(self) -> tuple[str, ...]:
+        """Names of the projections behind the group, which ``catch_up`` brings back."""
+        at = self.checkpoint
+        return tuple(p.name for p in self.projections if p.name in self.folder.suspended or self._at(p) < at)
+
+    def _at(self, projection: Projection) -> int:
+        return self.store.view_seq(projection.name)
+
+    def status(self) -> HostStatus:
+        """How folding is doing."""
+        lags = tuple(Lag(name, self.store.view_seq(name), self.folder.suspended.get(name)) for name in self.laggards)
+        stopped = None if self._stopped is None else self._stopped.message
+        return HostStatus(self.checkpoint, stopped, self._since, lags, dict(self.folder.parked), self.store.wal_bytes)
+
+    # folding
+
+    async def fold(self, messages: Sequence[RawMessage], *, last_seq: int | None = None) -> None:
+        """Fold a batch; returns after the commit.
+
+        Args:
+            messages: Messages of JOURNAL; what is at or below the checkpoint is skipped.
+            last_seq: Last sequence the batch stands for, if the stream has a gap behind the last message.
+
+        Raises:
+            FoldingStopped: For the environment's fault. Nothing may be acked; deliver the same messages again (the
+                call waits out a backoff by itself). Later messages are refused until then, so none is lost.
+        """
+        async with self._lock:
+            await self._back_off()
+            ready = await self.prepare(messages, self.checkpoint, last_seq)
+            if ready is not None:
+                await self._commit(ready)
+
+    async def fold_ready(self, ready: Ready) -> None:
+        """Fold a batch that was prepared while the one before it was committed; returns after the commit.
+
+        If the views were replaced or taken anew since, what they knew of identities when it was prepared is void: it is
+        prepared once more.
+
+        Raises:
+            FoldingStopped: As ``fold``.
+        """
+        async with self._lock:
+            await self._back_off()
+            at = self.checkpoint
+            if ready.reloads != self._reloads or ready.batch.first_seq != at + 1:
+                again = await self.prepare(list(ready.prepared.messages.values()), at, ready.last_seq)
+                if again is None:
+                    return
+                ready = again
+            await self._commit(ready)
+
+    async def prepare(
+        self,
+        messages: Sequence[RawMessage],
+        after: int,
+        last_seq: int | None,
+        members: Sequence[Projection] | None = None,
+    ) -> Ready | None:
+        """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new.
+
+        It may run ahead of commits: what it learns of identities lies in the stream, committed or not.
+
+        Args:
+            messages: Messages of JOURNAL.
+            after: What is at or below is skipped.
+            last_seq: As in ``fold``.
+            members: Who will fold it; the group if absent.
+        """
+        fresh = in_order(messages, after)
+        last = max(last_seq or 0, fresh[-1].seq if fresh else 0)
+        if last <= after:
+            return None
+        missing = {seq for seq in self._owed if after < seq <= last}.difference(m.seq for m in fresh)
+        if missing:
+            raise FoldingStopped(
+                f"the message at {min(missing)} was not folded and must come first",
+                hint="the feed delivers it again",
+            )
+        loop = asyncio.get_running_loop()
+        reloads = self._reloads
+        prepared, batch = await loop.run_in_executor(
+            self._cpu, self._prepare, fresh, after, last, members or self.members
+        )
+        return Ready(prepared, batch, reloads)
+
+    def _prepare(
+        self, fresh: list[RawMessage], after: int, last: int, members: Sequence[Projection]
+    ) -> tuple[Prepared, Batch]:
+        prepared = prepare(fresh, self.identities, after + 1, last)
+        batch = Batch(prepared.events, after + 1, last)
+        for projection in members:
+            warm = getattr(projection, "prepare", None)
+            if warm is not None:
+                with contextlib.suppress(Exception):  # the fold meets the same fault, where it is handled
+                    warm(batch)
+        return prepared, batch
+
+    async def _commit(self, ready: Ready) -> None:
+        """Commit a prepared batch; the caller holds the lock."""
+        prepared, batch, members = ready.prepared, ready.batch, self.members
+        task = asyncio.ensure_future(self.folder.fold_group(prepared, batch, members))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])  # memory must not fall behind what is committed
+            raise
+        except FoldingStopped as error:
+            self._stop(error, prepared)
+            raise
+        self._owed.difference_update(range(batch.first_seq, batch.last_seq + 1))
+        self._failures, self._stopped, self._since = 0, None, None
+        if self.folder.suspended:
+            self.lagging.set()
+        if self._tidying is not None:
+            await self._tidying.after_commit()
+
+    def _stop(self, error: FoldingStopped, prepared: Prepared) -> None:
+        self._owed.update(prepared.messages)
+        self._failures += 1
+        delay = min(FOLD_BACKOFF_S * 2 ** (self._failures - 1), FOLD_BACKOFF_MAX_S)
+        self._retry_at = asyncio.get_running_loop().time() + delay
+        if self._stopped is None:
+            self._since = datetime.now(UTC)
+        self._stopped = error
+        _log.error("folding_stopped", first_seq=prepared.first_seq, error=error.message, retry_in_s=delay)
+
+    async def _back_off(self) -> None:
+        if self._stopped is not None:
+            await asyncio.sleep(max(0.0, self._retry_at - asyncio.get_running_loop().time()))

@@ -1,0 +1,235 @@
+"""Rebuild and verify: the same fold, from sequence 1, in a file of its own.
+
+Invariant: live recall never sees half a rebuild. A fresh file is filled beside the live one; under the host's lock, where
+the checkpoint stands still, it takes the last batch, and then the file is swapped or the tables are copied in one
+transaction. What was parked before is not published again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import structlog
+
+from crew_journal.consumers.host.admission import AdmissionView
+from crew_journal.consumers.host.bulk import Progress, ReplaySource, fold_range
+from crew_journal.consumers.host.digest import Difference, DigestedView, ViewDigest, digest, first_difference
+from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.prepare import Parked
+from crew_journal.consumers.host.statements import forget
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.host.transaction import read_checkpoints, transaction, write_checkpoints
+from crew_journal.consumers.projection import Projection
+from crew_journal.schemas.errors import NotFound, Unavailable
+from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
+
+_SUFFIX: Final = {"rebuild": ".rebuild", "verify": ".verify"}
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild did.
+
+    Attributes:
+        projections: Which views were replaced.
+        seq: The sequence they are at.
+        parked: Messages that could not be folded, as before.
+    """
+
+    projections: tuple[str, ...]
+    seq: int
+    parked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One projection, live against fresh.
+
+    Attributes:
+        projection: Its name.
+        seq: The sequence both are at.
+        equal: Whether the digests agree.
+        live: Digest of the live rows.
+        fresh: Digest of the rebuilt rows.
+        difference: The first row that differs.
+    """
+
+    projection: str
+    seq: int
+    equal: bool
+    live: ViewDigest
+    fresh: ViewDigest
+    difference: Difference | None = None
+
+
+class _Fresh:
+    """A store and host of their own beside the live ones."""
+
+    def __init__(self, store: ViewStore, host: Host, parked: list[Parked]) -> None:
+        self.store = store
+        self.host = host
+        self.parked = parked
+
+
+@asynccontextmanager
+async def _beside(live: Host, projections: Sequence[Projection], kind: str, memory_mb: int) -> AsyncIterator[_Fresh]:
+    path = live.store.path.with_name(live.store.path.name + _SUFFIX[kind])
+    _discard(path)
+    needed = live.store.path.stat().st_size + live.store.wal_bytes + FREE_DISK_FLOOR_BYTES
+    if (free := shutil.disk_usage(path.parent).free) < needed:
+        raise Unavailable(f"{kind} needs {needed >> 20} MiB of disk, {free >> 20} are free", hint="free some disk")
+    parked: list[Parked] = []
+
+    async def collect(refused: Parked) -> None:
+        parked.append(refused)
+
+    store = ViewStore.open(path, memory_mb=memory_mb)
+    twins = [type(projection)() for projection in projections]
+    host = Host(store, twins, park=collect, housekeeping=False, replays=True)
+    try:
+        await host.open()
+        yield _Fresh(store, host, parked)
+    finally:
+        await host.close()
+        store.close()
+        _discard(path)
+
+
+def _discard(path: Path) -> None:
+    for suffix in ("", ".wal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    shutil.rmtree(path.with_name(path.name + ".tmp"), ignore_errors=True)
+
+
+def _chosen(live: Host, names: Collection[str] | None) -> list[Projection]:
+    if names is None:
+        return list(live.projections)
+    known = {projection.name: projection for projection in live.projections}
+    if unknown := sorted(set(names) - set(known)):
+        raise NotFound(f"no projection is called {unknown[0]}", hint=f"one of {', '.join(sorted(known))}")
+    return [projection for projection in live.projections if projection.name in names]
+
+
+async def rebuild(
+    live: Host,
+    source: ReplaySource,
+    *,
+    memory_mb: int,
+    names: Collection[str] | None = None,
+    progress: Progress | None = None,
+) -> Rebuilt:
+    """Build views anew from the stream and put them in place of the live ones.
+
+    Args:
+        live: The live host; its feed and its readers go on.
+        source: The stream.
+        memory_mb: Memory limit of the second DuckDB, MiB.
+        names: Projections to rebuild; None for all, identities included.
+        progress: Told how far the replay is.
+
+    Raises:
+        NotFound: If a name is no projection.
+        Unavailable: If the disk is too full or the stream cannot be read; the live views are as they were.
+    """
+    chosen = _chosen(live, names)
+    async with _beside(live, chosen, "rebuild", memory_mb) as fresh:
+        while live.checkpoint - fresh.host.checkpoint > REPLAY_BATCH_MESSAGES:
+            await fold_range(fresh.host, source, live.checkpoint, progress)
+        async with live.paused():
+            seq = live.checkpoint
+            await fold_range(fresh.host, source, seq, progress)
+            await fresh.host.close()
+            fresh.store.close()
+            if names is None:
+                await live.store.swap(fresh.store.path)
+            else:
+                await live.store.write(lambda con: _copy(con, fresh.store.path, chosen, seq))
+                live.store.invalidate()
+            for projection in chosen:
+                live.folder.suspended.pop(projection.name, None)
+            await live.reload()
+    _log.info("rebuilt", projections=[p.name for p in chosen], seq=seq, parked=len(fresh.parked))
+    return Rebuilt(tuple(p.name for p in chosen), seq, len(fresh.parked))
+
+
+def _copy(con: duckdb.DuckDBPyConnection, path: Path, projections: Sequence[Projection], seq: int) -> None:
+    quoted = str(path).replace("'", "''")
+    con.execute(f"ATTACH '{quoted}' AS fresh (READ_ONLY)")
+    try:
+        with transaction(con):
+            for projection in projections:
+                for table in projection.tables:
+                    con.execute(f'DELETE FROM "{table}"')
+                    con.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM fresh."{table}"')
+            write_checkpoints(con, [projection.name for projection in projections], seq)
+    finally:
+        forget(con)  # rows came without its knowing their keys
+        con.execute("DETACH fresh")
+
+
+async def verify(
+    live: Host, source: ReplaySource, *, memory_mb: int, progress: Progress | None = None
+) -> list[Verified]:
+    """Compare every live view with a fresh rebuild, at the sequence the live view was at when asked.
+
+    The live digests are taken in one snapshot, so writes go on meanwhile. Where a digest differs, the two are compared
+    once more at the live checkpoint, under the host's lock, to name the first difference; that comparison counts.
+
+    Args:
+        live: The live host.
+        source: The stream.
+        memory_mb: Memory limit of the second DuckDB, MiB.
+        progress: Told how far the replay is.
+    """
+    snapshot = await asyncio.to_thread(_digests, live, (AdmissionView(), *live.projections))
+    found: list[Verified] = []
+    async with _beside(live, live.projections, "verify", memory_mb) as fresh:
+        twins: dict[str, DigestedView] = {p.name: p for p in fresh.host.projections}
+        twins[AdmissionView.name] = AdmissionView()
+        for seq in sorted({at for at, _ in snapshot.values()}):
+            await fold_range(fresh.host, source, seq, progress)
+            for name in sorted(name for name, (at, _) in snapshot.items() if at == seq):
+                mine, twin = snapshot[name][1], twins[name]
+                theirs = await asyncio.to_thread(_digest, fresh.store, twin)
+                found.append(Verified(name, seq, mine.digest == theirs.digest, mine, theirs))
+        if all(result.equal for result in found):
+            return found
+        async with live.paused():
+            await fold_range(fresh.host, source, live.checkpoint, progress)
+            return [
+                result
+                if result.equal
+                else await asyncio.to_thread(_named, live, fresh, twins[result.projection], result)
+                for result in found
+            ]
+
+
+def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
+    with store.snapshot() as con:
+        return digest(con, view)
+
+
+def _named(live: Host, fresh: _Fresh, view: DigestedView, result: Verified) -> Verified:
+    if live.store.view_seq(view.name) != fresh.store.view_seq(view.name):
+        return result  # a laggard: its rows of then are gone, and the fresh ones are ahead
+    with live.store.snapshot() as mine, fresh.store.snapshot() as theirs:
+        difference = first_difference(mine, theirs, view)
+        if difference is not None:
+            return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
+        # what differed then is the same now: a later event settled it, and there is nothing left to name
+        at, one, other = live.store.view_seq(view.name), digest(mine, view), digest(theirs, view)
+        return Verified(result.projection, at, one.digest == other.digest, one, other)
+
+
+def _digests(live: Host, views: Sequence[DigestedView]) -> dict[str, tuple[int, ViewDigest]]:
+    with live.store.snapshot() as con:
+        at = read_checkpoints(con)
+        return {view.name: (at[view.name][1], digest(con, view)) for view in views}

@@ -1,0 +1,295 @@
+"""The one DuckDB file of a node: one writer thread, one cursor per reader thread, a gate for swaps.
+
+Invariant: only the writer thread writes; a commit is announced on the event loop, in commit order, after it is durable;
+a swap replaces the whole file while no reader is inside, so nobody ever sees half of one and half of the other.
+DuckDB rules of ``facts/duckdb.md`` (one process per file, one cursor per thread, fetch before the next execute) are kept
+here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import duckdb
+import structlog
+
+from crew_journal.consumers.host.gate import ReadGate
+from crew_journal.consumers.host.transaction import arrow_table
+from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind
+from crew_journal.schemas.ports import CommittedBatch
+
+T = TypeVar("T")
+
+CHECKPOINT_THRESHOLD: Final = "1TB"
+"""Never by itself: the automatic checkpoint at 16 MB costs a commit 70-150 ms (facts/duckdb.md). The host does it when
+idle, or beyond ``settings.WAL_BOUND_BYTES``."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ViewStore:
+    """Implements ``schemas.ports.ViewReader``, and ``write`` for the host and operator tasks."""
+
+    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
+        """Use ``open``."""
+        self._path = path
+        self._config = dict(config)
+        self._gate = ReadGate()
+        self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
+        self._cursors_lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-views-writer")
+        self._generation = 0
+        self._checkpoints: dict[str, int] = {}
+        self._listeners: list[Callable[[CommittedBatch], None]] = []
+        self._waiters: set[asyncio.Event] = set()
+        self._connect()
+
+    @classmethod
+    def open(cls, path: Path, *, memory_mb: int, threads: int = 1) -> ViewStore:
+        """Open or create the file; what it lacks of tables the host creates.
+
+        Args:
+            path: The DuckDB file; its directory is created.
+            memory_mb: DuckDB's memory limit, MiB.
+            threads: DuckDB's threads; 1 measures best beside readers (facts/duckdb.md).
+
+        Raises:
+            DataDirBusy: If another process has it open.
+            Unavailable: If it cannot be opened.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        config = {
+            "threads": threads,
+            "memory_limit": f"{memory_mb}MB",
+            "checkpoint_threshold": CHECKPOINT_THRESHOLD,
+            "autoload_known_extensions": False,
+            "autoinstall_known_extensions": False,
+        }
+        return cls(path, config)
+
+    def _connect(self) -> None:
+        try:
+            self._root = duckdb.connect(str(self._path), config=self._config)
+        except duckdb.IOException as error:
+            if "lock" in str(error).lower():
+                raise DataDirBusy(
+                    f"{self._path.name} is open in another process",
+                    hint="stop the other crew-journal, or give this one another --data-dir",
+                ) from error
+            raise Unavailable(f"cannot open the views: {error}", hint="see crew-journal doctor") from error
+        self._writer = self._root.cursor()
+
+    @property
+    def path(self) -> Path:
+        """The DuckDB file."""
+        return self._path
+
+    @property
+    def wal_bytes(self) -> int:
+        """Size of the write-ahead log, bytes."""
+        try:
+            return self._wal.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def _wal(self) -> Path:
+        return self._path.with_name(self._path.name + ".wal")
+
+    # reading
+
+    @contextmanager
+    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._gate.reading():
+            yield self._cursor()
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        thread = threading.current_thread()
+        known = self._cursors.get(thread.ident or 0)
+        if known is not None and known[0] is thread:
+            return known[1]
+        with self._cursors_lock:
+            for ident in [i for i, (owner, _) in self._cursors.items() if not owner.is_alive()]:
+                self._cursors.pop(ident)[1].close()
+            cursor = self._root.cursor()
+            self._cursors[thread.ident or 0] = (thread, cursor)
+        return cursor
+
+    def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a parametrised query; blocking, on the calling thread's own cursor."""
+        with self._reading() as cursor:
+            return cursor.execute(sql, params).fetchall()
+
+    def columns(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """The result as a ``pyarrow.Table``; blocking, on the calling thread's own cursor."""
+        with self._reading() as cursor:
+            return arrow_table(cursor, sql, params)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """One consistent state for several queries; holds a swap off, so be brief."""
+        with self._gate.reading():
+            cursor = self._root.cursor()
+            try:
+                cursor.execute("BEGIN TRANSACTION")
+                yield cursor
+                cursor.execute("ROLLBACK")
+            finally:
+                cursor.close()
+
+    # writing
+
+    async def write(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """Run ``work`` on the writer thread with the writer's connection, after all earlier work.
+
+        The work is never abandoned half-way: a cancelled caller is told only after it has ended.
+        """
+        task = asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(self._writer))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
+
+    def write_blocking(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        """``write`` for callers without an event loop; not from the writer thread."""
+        return self._executor.submit(lambda: work(self._writer)).result()
+
+    async def checkpoint(self) -> None:
+        """Move the write-ahead log into the file; readers go on, writers wait."""
+        await self.write(lambda con: con.execute("CHECKPOINT"))
+
+    # what is committed
+
+    @property
+    def generation(self) -> int:
+        """Counts swaps and rebuilt views: a cache built under another generation is void."""
+        return self._generation
+
+    def invalidate(self) -> None:
+        """Void every cache: views were replaced, not extended."""
+        self._generation += 1
+
+    @property
+    def checkpoints(self) -> Mapping[str, int]:
+        """Projection → last committed sequence."""
+        return dict(self._checkpoints)
+
+    def view_seq(self, *projections: str) -> int:
+        """The lowest committed checkpoint of the named projections (of all, if none is named)."""
+        known = self._checkpoints
+        if not projections:
+            return min(known.values(), default=0)
+        return min(known.get(name, 0) for name in projections)
+
+    async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
+        """Wait until the named projections have committed ``seq``; returns the lowest checkpoint reached.
+
+        Raises:
+            ViewsBehind: After ``timeout_s`` seconds.
+        """
+        if (reached := self.view_seq(*projections)) >= seq:
+            return reached
+        moved = asyncio.Event()
+        self._waiters.add(moved)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (reached := self.view_seq(*projections)) < seq:
+                    await moved.wait()
+                    moved.clear()
+            return reached
+        except TimeoutError:
+            raise ViewsBehind(
+                f"the views are at {self.view_seq(*projections)}, {seq} was asked for",
+                hint="try again, or ask without min_seq",
+            ) from None
+        finally:
+            self._waiters.discard(moved)
+
+    def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
+        """Call ``listener`` on the event loop after every commit, in order; returns the way to unsubscribe."""
+        self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe
+
+    def announce(self, checkpoints: Mapping[str, int], committed: CommittedBatch | None = None) -> None:
+        """After a commit, on the event loop: move the checkpoints, extend the caches, wake the waiting.
+
+        A listener that fails loses its place, hence every cache is voided: it then loads afresh.
+        """
+        self._checkpoints.update(checkpoints)
+        if committed is not None:
+            for listener in tuple(self._listeners):
+                try:
+                    listener(committed)
+                except Exception:
+                    _log.exception("listener_failed", first_seq=committed.first_seq, last_seq=committed.last_seq)
+                    self.invalidate()
+        for moved in tuple(self._waiters):
+            moved.set()
+
+    # swapping
+
+    async def swap(self, new_file: Path) -> None:
+        """Replace the file by ``new_file`` (complete, checkpointed, closed, same directory); readers wait meanwhile.
+
+        Raises:
+            Unavailable: If a write-ahead log remains beside either file; then nothing was replaced.
+        """
+        await self.write(lambda _: self._swap(new_file))
+        self._generation += 1
+
+    def _swap(self, new_file: Path) -> None:
+        if new_file.with_name(new_file.name + ".wal").exists():
+            raise Unavailable("the new views are not checkpointed", hint="close them first")
+        with self._gate.closed():
+            self._writer.execute("CHECKPOINT")
+            self._disconnect()
+            try:
+                if self.wal_bytes:  # it would be replayed into the other file
+                    raise Unavailable("the live views keep a write-ahead log", hint="restart, then rebuild again")
+                self._wal.unlink(missing_ok=True)
+                _sync(new_file)
+                new_file.replace(self._path)
+                _sync(self._path.parent)
+            finally:
+                self._connect()
+
+    def _disconnect(self) -> None:
+        with self._cursors_lock:
+            for _, cursor in self._cursors.values():
+                cursor.close()
+            self._cursors.clear()
+        self._writer.close()
+        self._root.close()
+
+    def close(self) -> None:
+        """Finish the writer's work, checkpoint, close; idempotent."""
+        if self._gate.is_shut:
+            return
+        try:
+            self.write_blocking(lambda con: con.execute("CHECKPOINT"))
+        except duckdb.Error as error:  # the log is replayed at the next start
+            _log.warning("checkpoint_at_close_failed", error=type(error).__name__)
+        self._executor.shutdown(wait=True)
+        self._gate.shut()
+        self._disconnect()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""What a view file needs when nobody is waiting: checkpoints, and projections' own housekeeping.
+
+Invariant: it changes no digest, so whether and when it runs is nobody's concern but latency's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import duckdb
+import structlog
+
+from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction
+from crew_journal.consumers.projection import Projection
+from crew_journal.schemas.settings import IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
+
+if TYPE_CHECKING:
+    from crew_journal.consumers.host.host import Host
+
+_log = structlog.get_logger(__name__)
+
+
+class Tidying:
+    """Runs ``tidy`` of the projections that have one, then a checkpoint, once the host has been idle for a while."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def after_commit(self) -> None:
+        """Start the idle time anew; checkpoint at once if the log is beyond its bound."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(IDLE_TIDY_S, self._start)
+        if self._host.store.wal_bytes > WAL_BOUND_BYTES:
+            await self._checkpoint()
+
+    def stop(self) -> None:
+        """Cancel what is planned; what runs ends by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self) -> None:
+        self._task = asyncio.ensure_future(self.tidy())
+
+    async def tidy(self) -> None:
+        """One round of housekeeping, under the host's lock."""
+        async with self._host.paused():
+            for projection in self._host.projections:
+                if hasattr(projection, "tidy"):
+                    try:
+                        await self._host.store.write(lambda con, p=projection: _tidy(con, p))  # type: ignore[misc]
+                    except Exception as error:  # the views are as they were; the next round tries again
+                        _log.warning("tidy_failed", projection=projection.name, error=type(error).__name__)
+            if self._host.store.wal_bytes > WAL_IDLE_BYTES:
+                await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        try:
+            await self._host.store.checkpoint()
+        except duckdb.Error as error:  # the log stays; nothing is lost
+            _log.warning("checkpoint_failed", error=type(error).__name__)
+
+
+def _tidy(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
+    tidy = getattr(projection, "tidy")  # noqa: B009  # optional, so not in the protocol
+    with transaction(con):
+        tidy(ProjectionTransaction(con, projection))

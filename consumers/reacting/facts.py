@@ -1,0 +1,36 @@
+"""How reactors publish facts: once, whoever else uses their message ids.
+
+Invariant: what the broker calls a duplicate is believed only if the stored message is a fact of the same subject; anybody
+who may publish on NATS can use a message id that he foresees.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from crew_journal.consumers.reacting.pull import PullConsumer
+from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ports import Published, Publisher
+
+_NONCE_BYTES: Final = 12
+"""Random bytes of a message id that nobody can foresee."""
+
+
+async def publish_fact(publisher: Publisher, source: PullConsumer, fact: OutgoingMessage) -> Published:
+    """Publish a fact; returns after the ack.
+
+    Args:
+        publisher: Publishes to JOURNAL.
+        source: Any consumer of JOURNAL, to look at what a duplicate is one of.
+        fact: The fact, its deterministic ``Nats-Msg-Id`` included.
+
+    Raises:
+        BrokerUnavailable: If no ack came within the bound.
+    """
+    published = await publisher.publish(fact.subject, fact.body, fact.headers)
+    if not published.duplicate or await source.subject_at(published.seq) in (fact.subject, None):
+        return published
+    unforeseen = f"{fact.headers[h.MSG_ID]}/{secrets.token_hex(_NONCE_BYTES)}"
+    return await publisher.publish(fact.subject, fact.body, {**fact.headers, h.MSG_ID: unforeseen})

@@ -1,0 +1,206 @@
+"""What all reactors on a durable have in common: life, pauses, status; each adds what it decides.
+
+Invariants: an error never ends a reactor: what is in hand is given back, and after a growing pause it begins anew; what was
+not settled when it stops is given back, so nothing is lost. Only a fault of ours is logged as an error; a broker, model or
+views that are away are waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar
+
+import structlog
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from crew_journal.consumers.reacting.backoff import Backoff
+from crew_journal.consumers.reacting.facts import publish_fact
+from crew_journal.consumers.reacting.leases import Leases
+from crew_journal.consumers.reacting.pull import Durable, PullConsumer
+from crew_journal.consumers.reactor import ReactorStatus
+from crew_journal.schemas.endings import end_task
+from crew_journal.schemas.errors import BrokerError, CrewJournalError
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ports import Published, Publisher
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """Times of a reactor that draws from a durable.
+
+    Attributes:
+        wait_s: Seconds a request for the next message stands at the broker; a lost connection is noticed after it.
+        window_s: Seconds to let a batch fill.
+        ack_wait_s: Seconds until messages of a killed process come to another; renewed three times in it.
+        backoff_first_s: Seconds of the first pause when what the reactor needs is away.
+        backoff_last_s: Seconds of the longest such pause.
+        stop_s: Seconds ``stop`` waits for what is in hand before it gives it back.
+    """
+
+    wait_s: float = 2.0
+    window_s: float = 0.05
+    ack_wait_s: float = 60.0
+    backoff_first_s: float = 1.0
+    backoff_last_s: float = 60.0
+    stop_s: float = 10.0
+
+
+class PullReactor(ABC):
+    """A reactor on a durable; processes that use the same durable share the messages.
+
+    Args:
+        client: A connection that reconnects for ever; not closed here.
+        publisher: Publishes to JOURNAL; not closed here.
+        durable: What it consumes.
+        limits: Times.
+        clock: The time for ``status``.
+        draw: Uniform in [0, 1), spreads the pauses of several processes.
+        counted: Counts that ``status`` shows from the start; others appear when they are counted.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    waits_for: ClassVar[tuple[type[Exception], ...]] = (BrokerError, NatsError)
+    """Errors of what it needs: they say that something is away, and nobody's fault."""
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        durable: Durable,
+        limits: PullLimits,
+        *,
+        clock: Callable[[], datetime],
+        draw: Callable[[], float],
+        counted: Iterable[str],
+    ) -> None:
+        self._publisher = publisher
+        self._source = PullConsumer(client, durable)
+        self._leases = Leases(durable.ack_wait_s, durable.name)
+        self._counts: Counter[str] = Counter(dict.fromkeys(counted, 0))
+        self._durable = durable.name
+        self._stop_s = limits.stop_s
+        self._clock = clock
+        self._backoff = Backoff(limits.backoff_first_s, limits.backoff_last_s, draw)
+        self._state = "stopped"
+        self._last_error: str | None = None
+        self._since: datetime | None = None
+        self._pending = 0
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    async def turn(self) -> None:
+        """Take what there is, work on it, settle it; returns also when nothing came.
+
+        Raises:
+            Exception: What is held is given back, and the turn is made again after a pause.
+        """
+
+    async def open(self) -> None:
+        """What must go well before the first turn, and again after every pause: the durable is as wanted."""
+        await self._source.open()
+
+    @property
+    def identity(self) -> str:
+        """``name@version``, written into every fact."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def durable(self) -> str:
+        """The name of its durable."""
+        return self._durable
+
+    async def publish(self, fact: OutgoingMessage) -> Published:
+        """Publish a fact; returns after the ack.
+
+        Raises:
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        return await publish_fact(self._publisher, self._source, fact)
+
+    async def start(self) -> None:
+        """Begin; returns at once, whether or not what it needs is there."""
+        if self._task is None:
+            self._stopping.clear()
+            self._state = "waiting"
+            self._task = asyncio.create_task(self._run(), name=self._durable)
+
+    async def stop(self) -> None:
+        """Finish what is in hand, at most ``stop_s`` seconds, give back the rest, and stop."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._stopping.set()
+        self._source.interrupt()
+        await asyncio.wait({task}, timeout=self._stop_s)
+        await end_task(task)
+        self._state = "stopped"
+
+    async def status(self) -> ReactorStatus:
+        """How it is doing; ``pending`` is the last known where the broker does not answer."""
+        if self._state != "stopped":
+            with contextlib.suppress(BrokerError):
+                self._pending = await self._source.pending()
+        counts = dict(self._counts)
+        return ReactorStatus(self.identity, self._state, self._pending, counts, self._last_error, self._since)
+
+    async def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self.open()
+                    while not self._stopping.is_set():
+                        await self.turn()
+                        self._recovered()
+                except self.waits_for as error:
+                    await self._fall_back(error)
+                except Exception as error:  # a fault of ours: said aloud, and tried again
+                    _log.error("reactor.fault", durable=self._durable, error=type(error).__name__, at=places(error))
+                    await self._fall_back(error)
+        finally:
+            await self._leases.give_back()
+            await self._source.close()
+
+    async def _fall_back(self, error: Exception) -> None:
+        await self._leases.give_back()
+        if self._since is None:
+            self._since = self._clock()
+        self._state = "waiting"
+        known = isinstance(error, CrewJournalError | NatsError)
+        self._last_error = str(error) if known else f"{type(error).__name__}, see the log"
+        pause_s = self._backoff.next()
+        _log.warning(
+            "reactor.waiting",
+            durable=self._durable,
+            error=type(error).__name__,
+            failures=self._backoff.failures,
+            retry_in_s=round(pause_s, 3),
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
+
+    def _recovered(self) -> None:
+        if self._since is not None:
+            _log.info("reactor.recovered", durable=self._durable)
+        self._backoff.reset()
+        self._state = "running"
+        self._last_error = None
+        self._since = None
+
+
+def places(error: BaseException) -> list[str]:
+    """Where an error passed, for the log: no locals, they may hold memory text."""
+    return [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]

@@ -1,0 +1,208 @@
+"""What the reactors that sweep have in common: they wait for a tick, do their work over the views, and say what they did.
+
+Invariants: ticks are worked off one at a time, in the journal's order, so nights that were slept through are caught up
+in order; each is finished once (a ``sweep.finished`` with counts, or with the error), also when it comes again; a sweep that
+fails is finished with its error, for the next tick begins anew, and only broker and views that are away make it wait.
+
+Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, one
+unacked tick over all processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar, Final
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from crew_journal.consumers.reacting.control_facts import encode_control
+from crew_journal.consumers.reacting.pull import Durable
+from crew_journal.consumers.reacting.pull_reactor import PullLimits, PullReactor, places
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.entry import Severity
+from crew_journal.schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
+from crew_journal.schemas.events.control import SweepFinished, SweepTicked
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.ports import Publisher, ViewReader
+from crew_journal.schemas.subjects import Family
+from crew_journal.schemas.timestamps import parse_ts, to_ms
+from crew_journal.schemas.views import ENTRIES
+
+FILTER_SUBJECTS: Final = (f"{Family.CONTROL.value}.*.{SweepTicked.ENTRY_TYPE}",)
+_ERROR_CHARS: Final = 500
+"""What ``SweepFinished.error`` holds."""
+_FINISHED: Final = (
+    f"""SELECT 1 FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND id = ? LIMIT 1"""
+)
+_AWAY: Final = (BrokerError, NatsError, ViewsBehind)
+"""Broker or views are away: no sweep is at fault."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepLimits(PullLimits):
+    """Times of a sweeping reactor; a sweep that ``stop`` breaks off comes again.
+
+    Attributes:
+        views_wait_s: Seconds to wait for the views to pass a tick before it is given back.
+    """
+
+    window_s: float = 0.01
+    views_wait_s: float = 30.0
+    backoff_first_s: float = 0.5
+    stop_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A sweep that is due.
+
+    Attributes:
+        seq: Its stream sequence: the sweep looks at what came before it.
+        entry_id: Its id, the cause of every fact.
+        workspace_id: The workspace to sweep.
+        due: When it was due, as the tick spells it.
+        due_ms: The same instant, milliseconds since the epoch: the sweep's "now".
+    """
+
+    seq: int
+    entry_id: str
+    workspace_id: str
+    due: str
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did, and what kept it from doing all of it."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+
+class SweepReactor(PullReactor):
+    """A reactor for one kind of sweep.
+
+    Args:
+        client: A connection that reconnects for ever; not closed here.
+        publisher: Publishes to JOURNAL; not closed here.
+        views: The views it looks at.
+        clock: The time for ``status``; sweeps take theirs from the tick.
+        limits: Times.
+        draw: Uniform in [0, 1), spreads the pauses of several processes.
+    """
+
+    waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
+    sweep: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    """Projections that must have passed the tick."""
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        views: ViewReader,
+        *,
+        clock: Callable[[], datetime],
+        limits: SweepLimits | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._limits = limits = limits or SweepLimits()
+        durable = Durable(
+            name=f"sweep-{self.name}-v{self.version}",
+            filter_subjects=FILTER_SUBJECTS,
+            ack_wait_s=limits.ack_wait_s,
+            max_ack_pending=1,
+            description=f"ticks of the {self.sweep} sweep",
+            sparse=True,
+        )
+        counted = ("swept", "failed", "repeated")
+        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
+        self._views = views
+
+    @abstractmethod
+    async def work(self, tick: Tick) -> Swept:
+        """Do one sweep; the views have passed the tick.
+
+        Raises:
+            BrokerError, ViewsBehind: It is tried again; anything else ends the sweep with its error.
+        """
+
+    async def turn(self) -> None:
+        """Work off the next tick; ticks of other sweeps are passed over."""
+        limits = self._limits
+        for message in await self._source.take(1, wait_s=limits.wait_s, window_s=limits.window_s):
+            tick = tick_of(message, self.sweep)
+            if tick is None:
+                await message.ack()
+                continue
+            self._leases.hold(message)
+            async with self._leases.renewed():
+                await self._views.wait_for(tick.seq, limits.views_wait_s, *self.needs)
+                await self._sweep_once(tick)
+            await self._leases.ack(message)
+
+    async def _sweep_once(self, tick: Tick) -> None:
+        fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
+        named = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
+        if await asyncio.to_thread(self._views.rows, _FINISHED, named):
+            self._counts["repeated"] += 1
+            return
+        swept = await self._attempt(tick)
+        self._counts["failed" if swept.error else "swept"] += 1
+        finished = SweepFinished.model_validate(
+            {"sweep": self.sweep, "due": tick.due, "counts": dict(swept.counts), "error": swept.error}
+        )
+        figures = ", ".join(f"{name} {count}" for name, count in swept.counts.items()) or "nothing to do"
+        fact = encode_control(
+            tick.workspace_id,
+            finished,
+            fact_id=fact_id,
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=f"{self.sweep} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}",
+            severity=Severity.WARN if swept.error else Severity.INFO,
+        )
+        await self.publish(fact)
+
+    async def _attempt(self, tick: Tick) -> Swept:
+        try:
+            return await self.work(tick)
+        except _AWAY:
+            raise
+        except CrewJournalError as error:
+            failure = str(error)
+        except Exception as error:
+            failure = f"{type(error).__name__}, see the log"
+            _log.error("sweep.fault", sweep=self.sweep, error=type(error).__name__, at=places(error))
+        _log.warning("sweep.failed", sweep=self.sweep, workspace=tick.workspace_id, seq=tick.seq, due=tick.due)
+        return Swept(error=failure[:_ERROR_CHARS])
+
+
+def tick_of(message: Msg, sweep: str) -> Tick | None:
+    """The tick in a message; None if it is none of this sweep (or none at all: the projections park it)."""
+    try:
+        seq = message.metadata.sequence.stream
+        event = decode(seq, message.subject, message.headers, message.data, 0)
+        if (
+            not isinstance(event, EntryRecorded)
+            or not event.control
+            or event.entry.entry_type != SweepTicked.ENTRY_TYPE
+        ):
+            return None
+        ticked = SweepTicked.model_validate(event.entry.payload)
+        if ticked.sweep != sweep:
+            return None
+        return Tick(seq, event.entry.id, event.workspace_id, ticked.due, to_ms(parse_ts(ticked.due)))
+    except (FoldError, ValidationError, ValueError):
+        return None

@@ -1,0 +1,187 @@
+"""Sending a file's batches: several at once, again when the service is away, in order where it counts.
+
+Invariant: a batch is acked whole or not at all, but for lines whose id belongs to another entry, which are named; and
+``acked`` is called for batches in the order of the file, so what was acked before an interruption is a prefix of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from crew_journal.schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, Unavailable
+from crew_journal.services.cli.importing.lines import (
+    BadLine,
+    Line,
+    LineBatch,
+    bad_lines_of,
+    refusal,
+    with_line_numbers,
+)
+
+IN_FLIGHT: Final = 4
+"""Batches on their way at once: with one the service waits for the file, with more only the queue grows."""
+BACKOFF_FIRST_S: Final = 0.1
+BACKOFF_LAST_S: Final = 3.0
+"""Seconds between tries while the service is away; a restart takes 1 to 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The ack of one entry.
+
+    Attributes:
+        seq: Its stream sequence.
+        repeated: Whether the journal had it already.
+    """
+
+    seq: int
+    repeated: bool
+
+
+Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Sent]]]
+"""Sends one batch; raises ``Unavailable`` if it is worth trying again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAck:
+    """What became of a batch.
+
+    Attributes:
+        batch: Its lines.
+        sent: The ack of each line that is in the journal.
+        bad: Lines that were set aside.
+        taken: Lines whose id belongs to another entry: they are left out, the rest is in the journal.
+    """
+
+    batch: LineBatch
+    sent: Sequence[Sent]
+    bad: Sequence[BadLine]
+    taken: Sequence[BadLine] = ()
+
+
+class ImportRun:
+    """One pass over the batches of a file.
+
+    Args:
+        send: Sends a batch.
+        timeout_s: Seconds without a single ack until it gives up.
+        skip_invalid: Whether bad lines are left out instead of ending the import.
+        waiting: Told why and since when it waits for the service.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        *,
+        timeout_s: float,
+        skip_invalid: bool = False,
+        waiting: Callable[[str], None] | None = None,
+    ) -> None:
+        self._send = send
+        self._timeout_s = timeout_s
+        self._skip_invalid = skip_invalid
+        self._waiting = waiting
+        self._last_ack = time.monotonic()
+
+    async def run(self, batches: Iterable[LineBatch], acked: Callable[[BatchAck], None]) -> None:
+        """Send every batch.
+
+        Args:
+            batches: In the order of the file.
+            acked: Called for each batch, in that order.
+
+        Raises:
+            InvalidEntry: Naming every problem of the first batch with bad lines, of which nothing was published.
+            CrewJournalError: What the service answered; ``acked`` was called for all batches before.
+        """
+        under_way: deque[asyncio.Task[BatchAck]] = deque()
+        self._last_ack = time.monotonic()
+        try:
+            for batch in batches:
+                if batch.bad and not self._skip_invalid:
+                    while under_way:
+                        acked(await under_way.popleft())
+                    raise refusal(batch.bad)
+                under_way.append(asyncio.create_task(self._deliver(batch)))
+                while len(under_way) >= IN_FLIGHT or (under_way and under_way[0].done()):
+                    acked(await under_way.popleft())
+                await asyncio.sleep(0)  # let the batches under way move between two readings of the file
+            while under_way:
+                acked(await under_way.popleft())
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _deliver(self, batch: LineBatch) -> BatchAck:
+        lines, bad = list(batch.good), list(batch.bad)
+        while lines:
+            try:
+                return BatchAck(batch, await self._send_patiently(lines), bad)
+            except EntryConflict as error:
+                sent, taken = await self._around_taken(lines, error)
+                return BatchAck(batch, sent, bad, taken)
+            except InvalidEntry as error:
+                refused = bad_lines_of(error, lines)
+                if not refused:
+                    raise
+                if not self._skip_invalid:
+                    raise refusal(refused) from None
+                bad += refused
+                gone = {line.number for line in refused}
+                lines = [line for line in lines if line.number not in gone]
+            except Unavailable:
+                raise
+            except CrewJournalError as error:
+                raise _with_lines(error, lines) from None
+        return BatchAck(batch, (), bad)
+
+    async def _around_taken(self, lines: list[Line], error: EntryConflict) -> tuple[list[Sent], list[BadLine]]:
+        """Send lines of which one at least has an id that belongs to another entry: all but those, found by halving."""
+        if len(lines) == 1:
+            problem = FieldProblem("id", error.message, error.hint)
+            return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
+        sent: list[Sent] = []
+        taken: list[BadLine] = []
+        middle = len(lines) // 2
+        for half in (lines[:middle], lines[middle:]):
+            try:
+                sent += await self._send_patiently(half)
+            except EntryConflict as within:
+                more, others = await self._around_taken(half, within)
+                sent += more
+                taken += others
+        return sent, taken
+
+    async def _send_patiently(self, lines: Sequence[Line]) -> Sequence[Sent]:
+        pause = BACKOFF_FIRST_S
+        while True:
+            try:
+                sent = await self._send([line.record for line in lines])
+            except Unavailable as error:
+                if time.monotonic() - self._last_ack >= self._timeout_s:
+                    raise
+                if self._waiting is not None:
+                    self._waiting(error.message)
+                await asyncio.sleep(pause * (0.5 + random.random() / 2))
+                pause = min(2 * pause, BACKOFF_LAST_S)
+            else:
+                self._last_ack = time.monotonic()
+                return sent
+
+
+def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
+    """The same error, naming lines of the file instead of places in the request."""
+    if "entries[" not in error.message and not (error.field or "").startswith("entries["):
+        first, last = lines[0].number, lines[-1].number
+        return type(error)(f"lines {first} to {last}: {error.message}", hint=error.hint, field=error.field)
+    message = with_line_numbers(error.message, lines)
+    if error.field and "entries[" not in error.message:
+        message = f"{with_line_numbers(error.field, lines)}: {message}"
+    return type(error)(message, hint=error.hint, field=error.field)

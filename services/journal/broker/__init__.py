@@ -1,0 +1,1 @@
+"""The managed nats-server: found, configured, started, watched, and ended with the service."""

@@ -1,0 +1,120 @@
+"""The dense arm: cosine times importance over the vectors of the workspace's active model (contract §4, seed 1).
+
+Every vector in scope is compared, exactly: the seed's cap at the newest 5,000 bounded a scan of database rows, and the
+matrix in memory needs none.
+
+Invariant: a cosine does not depend on where its vector lies in the matrix. ``numpy.vecdot`` is one product a row, always
+in the same order; a matrix-vector product of BLAS is not, and with several threads it waits for cores that the rest of
+the service uses (10,000 vectors of 384 dimensions: 0.9 ms against 0.8 ms on one thread, 5 ms on two busy cores).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.arms.lexical import EMPTY_LANE, Lane, ranked
+from crew_journal.services.query.hot.importances import Importances
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.lists import Docs
+from crew_journal.services.query.hot.scoped import ScopedDocuments
+from crew_journal.services.query.hot.vector_matrix import NO_ROW, VectorMatrix, Vectors
+
+Scores = npt.NDArray[np.float32]
+
+NARROW_SHARE: Final = 8
+"""A scope with fewer than one in so many vectors is gathered first: copying costs a few times the product."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseScores:
+    """Cosine and importance of some documents.
+
+    Attributes:
+        cosine: (m,) float32; NaN where a document has no vector.
+        importance: (m,) float32; NaN likewise.
+    """
+
+    cosine: Scores
+    importance: Scores
+
+    @property
+    def weighted(self) -> Scores:
+        """Cosine times importance."""
+        return self.cosine * self.importance
+
+
+@dataclass(frozen=True, slots=True)
+class DenseResult:
+    """What the dense arm found: its lane by cosine times importance, and enough to score any other document.
+
+    Attributes:
+        lane: The best documents.
+        matrix: The vectors; None if there are none.
+        importances: The importance of every document.
+        query: The query's vector.
+        cosines: (rows,) float32 of every row of the matrix; None if only those in scope were computed.
+    """
+
+    lane: Lane
+    matrix: VectorMatrix | None
+    importances: Importances
+    query: Vectors
+    cosines: Scores | None = None
+
+    def scores_of(self, docs: Docs) -> DenseScores:
+        """Cosine and importance of any documents."""
+        cosine = np.full(len(docs), np.nan, np.float32)
+        importance = np.full(len(docs), np.nan, np.float32)
+        if self.matrix is not None:
+            rows = self.matrix.rows_of(docs)
+            have = (rows != NO_ROW).nonzero()[0]
+            rows = rows[have]
+            cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
+            importance[have] = self.importances.of(docs[have])
+        return DenseScores(cosine, importance)
+
+
+def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: Vectors) -> Scores:
+    """(m,) float32 cosines of some rows, or of all for None; 0 if the lengths differ."""
+    if matrix.dim != len(query):
+        return np.zeros(len(matrix) if rows is None else len(rows), np.float32)
+    vectors = matrix.vectors if rows is None else matrix.vectors[rows]
+    cosines: Scores = np.vecdot(vectors, query)
+    return cosines
+
+
+def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int) -> DenseResult:
+    """The documents in scope nearest to a query.
+
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        query: (d,) float32, L2-normalised, of the index's model.
+        depth: Length of the lane.
+    """
+    matrix = index.vectors
+    if matrix is None or not len(matrix):
+        return DenseResult(EMPTY_LANE, None, index.importances, query)
+    doc = matrix.doc
+    live = doc != NO_ROW
+    if scoped.mask is not None:
+        live &= scoped.mask[doc]  # -1 reads the last row; ``live`` already leaves it out
+    every = None
+    if live.all():
+        docs, cosines = doc, (every := _cosines(matrix, None, query))
+    else:
+        rows = live.nonzero()[0]
+        if not len(rows):
+            return DenseResult(EMPTY_LANE, matrix, index.importances, query)
+        docs = doc[rows]
+        if len(rows) * NARROW_SHARE < len(doc):
+            cosines = _cosines(matrix, rows, query)
+        else:
+            cosines = (every := _cosines(matrix, None, query))[rows]
+    scores = cosines * index.importances.of(docs)
+    best = ranked(index.documents, docs, scores, depth)
+    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every)

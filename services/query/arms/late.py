@@ -1,0 +1,141 @@
+"""Late interaction over the hot index: which tokens of which documents meet those of the query.
+
+Invariant: tokens in context meet only tokens of the same model and quantiser; word pieces meet through the static table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.schemas.ports import TokenBits
+from crew_journal.services.query.arms.late_interaction import NO_TURN, Tokens, Turns, interact
+from crew_journal.services.query.arms.lexical import idf_of
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.lists import Docs, union
+from crew_journal.services.query.hot.token_store import TokenStore, Words, words_of
+from crew_journal.services.query.recipes import ConversationWeights
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LateQuery:
+    """What late interaction compares of a query.
+
+    Attributes:
+        pieces: (t,) int64 word pieces of the query, stop words left out.
+        terms: Term key of each piece's word.
+        table: (pieces, w) uint64, the static table; None if it is not installed.
+        tokens: The query's tokens in context; None if its model gives none.
+    """
+
+    pieces: npt.NDArray[np.int64]
+    terms: tuple[int, ...]
+    table: Words | None
+    tokens: TokenBits | None
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around m candidates in their sessions.
+
+    Attributes:
+        previous: (m,) intp the turn before; -1 for none.
+        previous_at: (m,) int64 its index among the candidates; -1 for none, -2 if it is no candidate.
+        following_at: (m,) int64 likewise of the turn behind.
+        helper: (m,) intp the turn before, where both are short; -1 elsewhere.
+        helper_before: (m,) intp the turn before that one, likewise.
+        long: (m,) bool: candidates too long to lean on others.
+    """
+
+    previous: Docs
+    previous_at: npt.NDArray[np.int64]
+    following_at: npt.NDArray[np.int64]
+    helper: Docs
+    helper_before: Docs
+    long: npt.NDArray[np.bool_]
+
+
+def late_values(
+    index: HotIndex,
+    query: LateQuery | None,
+    idf: Mapping[int, float],
+    size: int,
+    docs: Docs,
+    around: Around,
+    weights: ConversationWeights,
+) -> tuple[Floats | None, Floats | None]:
+    """(m,) float64 by word pieces and in context, NaN where a candidate has none; None where the query has nothing.
+
+    Args:
+        index: The workspace's index.
+        query: The query.
+        idf: Of the query's terms in scope.
+        size: Rows in scope.
+        docs: (m,) candidates, ascending.
+        around: What stands around them.
+        weights: The recipe's constants.
+    """
+    if query is None:
+        return None, None
+    needed, turns = _needed(docs, around)
+    unheard = idf_of(0, size)  # a word that nobody in scope has said
+    of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
+    static = context = None
+    if query.table is not None and len(query.pieces):
+        pieces = index.turns.pieces.gather(needed)
+        different, at = _different(index.turns.pieces.values.take(pieces.at), len(query.table))
+        tokens = Tokens(
+            np.take(query.table, different, axis=0),
+            at,
+            pieces.counts,
+            index.turns.first_passage[needed].astype(np.int64),
+        )
+        dim = query.table.shape[1] * 64
+        static = interact(query.table[query.pieces], of_piece, tokens, turns, weights.static, dim)
+    store = index.vectors.tokens if index.vectors is not None else None
+    said = query.tokens
+    if weights.in_context and store is not None and said is not None and _match(store, said):
+        runs = store.runs.gather(needed)
+        first = np.zeros(len(needed), np.int64)
+        known = needed < len(store)
+        first[known] = store.first_passage[needed[known]]
+        asked = words_of(said.bits, said.dim)
+        tokens = Tokens(np.take(store.runs.values, runs.at, axis=0), None, runs.counts, first)
+        # the model's tokenizer cuts words as we do, so its tokens are our pieces; where it does not, all weigh the same
+        of_token = of_piece if len(of_piece) == len(asked) else np.ones(len(asked))
+        context = interact(asked, of_token, tokens, turns, weights.context, said.dim)
+    return static, context
+
+
+def _different(pieces: npt.NDArray[np.uint16], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The different pieces, ascending, and where each piece is among them; a table beats sorting thousands."""
+    index = pieces.astype(np.intp)  # numpy would convert it twice
+    seen = np.zeros(size, bool)
+    seen[index] = True
+    different = seen.nonzero()[0]
+    place = np.empty(size, np.int64)
+    place[different] = np.arange(len(different))
+    return different, place.take(index)
+
+
+def _match(store: TokenStore, said: TokenBits) -> bool:
+    return bool(said.bits) and store.quantiser == said.quantiser and store.dim == said.dim
+
+
+def _needed(docs: Docs, around: Around) -> tuple[Docs, Turns]:
+    """Every document whose tokens are needed, ascending, and where candidates and helpers stand among them."""
+    helpers = np.concatenate((around.helper, around.helper_before))
+    needed = union(docs, helpers[helpers >= 0])
+    candidate = needed.searchsorted(docs)
+
+    def place(some: Docs) -> npt.NDArray[np.int64]:
+        return np.where(some >= 0, needed.searchsorted(some), NO_TURN)
+
+    long = np.zeros(len(needed), bool)
+    long[candidate] = around.long
+    return needed, Turns(candidate, place(around.helper), place(around.helper_before), long)

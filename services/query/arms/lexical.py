@@ -1,0 +1,207 @@
+"""The lexical arm: BM25 over the hot index, under a scope.
+
+score(d) = sum over query terms t of idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b + b * |d| / avg))
+idf(t) = ln(1 + (N - df + .5) / (df + .5)), with N, df and avg counted over the rows in scope
+(Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009; the +1 keeps idf positive).
+
+Invariant: the scores depend on the rows in scope and the query alone, to the last bit: not on how the postings are cut
+into segments, nor on anything out of scope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.hot.documents import Documents
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.lists import Docs, distinct, floor_of
+from crew_journal.services.query.hot.scoped import ScopedDocuments
+
+Scores = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.integer]
+
+K1: Final = 1.2
+B: Final = 0.75
+"""facts/retrieval.md: BM25 with these and our analyser .649 on the development conversations."""
+
+_FEW: Final = 4
+"""Times as many as wanted that are sorted sooner than looked through for the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The best documents of one arm, best first: score, then newer ts, then id.
+
+    Attributes:
+        docs: (m,) intp.
+        scores: (m,) float32.
+    """
+
+    docs: Docs
+    scores: Scores
+
+
+EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class TermPart:
+    """Documents in scope that hold one term, once or more often, and what it takes to score them.
+
+    Attributes:
+        docs: (p,) intp, ascending.
+        tf: (p,) uint16 term frequencies; None where all are 1.
+        gain: ``idf * (k1 + 1)``.
+    """
+
+    docs: Docs
+    tf: npt.NDArray[np.uint16] | None
+    gain: np.float32
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalResult:
+    """What the lexical arm found: its lane, and the score of any other document until the next query.
+
+    Attributes:
+        lane: The best documents.
+        idf: Of each of the query's terms that occurs in scope.
+        sums: (count,) float32 BM25 of every document in scope, the index's own scratch; None where no term occurs.
+    """
+
+    lane: Lane
+    idf: Mapping[int, float]
+    sums: Scores | None = None
+
+    def scores_of(self, docs: Docs) -> Scores:
+        """(m,) float32 BM25 of any documents in scope; 0 where no term occurs. Before the index is searched again."""
+        return np.zeros(len(docs), np.float32) if self.sums is None else self.sums[docs]
+
+
+@dataclass(frozen=True, slots=True)
+class _Norms:
+    """``k1 * (1 - b + b * |d| / avg)`` of any document: ``flat + slope * length``."""
+
+    length: npt.NDArray[np.uint16]
+    flat: np.float32
+    slope: np.float32
+
+    def shares(self, part: TermPart) -> Scores:
+        """(p,) float32: what the part's term adds to the documents that hold it."""
+        norm = self.length[part.docs].astype(np.float32)
+        norm *= self.slope
+        norm += self.flat
+        if part.tf is None:
+            norm += np.float32(1.0)
+            return np.divide(part.gain, norm, out=norm)
+        often = part.tf.astype(np.float32)
+        norm += often
+        often *= part.gain
+        return np.divide(often, norm, out=norm)
+
+
+NOTHING: Final = LexicalResult(EMPTY_LANE, {})
+
+
+def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
+    """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
+    if _FEW * depth < len(docs):  # whatever is below the last of the best need not be sorted
+        kept = (scores >= floor_of(scores, depth)).nonzero()[0]
+        best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
+        return best
+    return _sorted(documents, docs, scores, depth)
+
+
+def _sorted(
+    documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+) -> npt.NDArray[np.int64]:
+    ts_ms = documents.ts_ms[docs]
+    order = np.lexsort((-ts_ms, -scores))
+    ordered = scores[order]
+    tied = ordered[1:] == ordered[:-1]
+    if tied.any():
+        newest = ts_ms[order]
+        tied &= newest[1:] == newest[:-1]
+        if tied[:depth].any():
+            order = _by_id(documents, docs, order, tied, depth)
+    return order[:depth]
+
+
+def _by_id(
+    documents: Documents, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
+) -> npt.NDArray[np.int64]:
+    """Put runs of equal score and ts, as far as they reach into the first ``depth``, in order of id."""
+    result = order.copy()
+    first = 0
+    while first < min(depth, len(order)):
+        end = first + 1
+        while end < len(order) and tied[end - 1]:
+            end += 1
+        if end - first > 1:
+            result[first:end] = sorted(order[first:end].tolist(), key=lambda i: documents.id_of(int(docs[i])))
+        first = end
+    return result
+
+
+def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:
+    """BM25 of a query.
+
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        terms: Term keys of the query; repeats count once.
+        depth: Length of the lane.
+    """
+    parts, idf = _parts(index, scoped, terms)
+    if not parts:
+        return NOTHING
+    average = scoped.total_length / scoped.size
+    slope = np.float32(K1 * B / average) if average else np.float32(0.0)
+    norms = _Norms(index.documents.length, np.float32(K1 * (1.0 - B)), slope)
+    sums, touched = index.sums.begin([part.docs for part in parts], scoped.count)
+    for part in parts:
+        sums[part.docs] += norms.shares(part)
+    long = [part for part in parts if len(part.docs) > depth]
+    if long:  # one list alone has as many as are wanted; the rarest term's stand highest
+        rarest = max(long, key=lambda part: part.gain)
+        touched = touched[(sums[touched] >= floor_of(sums[rarest.docs], depth)).nonzero()[0]]
+    docs = distinct(touched)
+    scores = sums[docs]
+    best = ranked(index.documents, docs, scores, depth)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums)
+
+
+def idf_of(frequency: int, size: int) -> float:
+    """Inverse document frequency of a term that ``frequency`` of ``size`` rows hold."""
+    return math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
+
+
+def _parts(
+    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]
+) -> tuple[tuple[TermPart, ...], dict[int, float]]:
+    """The query's terms in scope, each as those that hold it once and those that hold it more often; and their idf."""
+    parts: list[TermPart] = []
+    idfs: dict[int, float] = {}
+    wanted = list(dict.fromkeys(terms)) if scoped.size else []
+    for term, found in zip(wanted, index.postings.of(wanted), strict=True):
+        once, often, tf = found.once, found.often, found.tf
+        if scoped.mask is not None:
+            once = once[scoped.mask[once]]
+            inside = scoped.mask[often]
+            often, tf = often[inside], tf[inside]
+        frequency = len(once) + len(often)
+        if not frequency:
+            continue
+        idf = idfs[term] = idf_of(frequency, scoped.size)
+        gain = np.float32(idf * (K1 + 1.0))
+        if len(once):
+            parts.append(TermPart(once.astype(np.intp), None, gain))
+        if len(often):
+            parts.append(TermPart(often.astype(np.intp), tf, gain))
+    return tuple(parts), idfs

@@ -1,0 +1,56 @@
+"""One hop from the hits along ``similar`` edges: more context without another embedding call (seed 1, "Memory relations").
+
+Invariant: a neighbour is in the scope of the query, is no hit already, and is found once; edges are read either way and
+retracted ones do not count. Order: weight descending, then newer ts, then id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from crew_journal.services.query.arms.lexical import ranked
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A neighbour of a hit.
+
+    Attributes:
+        doc: Its document.
+        via: The document of the hit it was reached from: of several the one with the heaviest edge, then the best hit.
+        weight: The edge's weight, which is also the neighbour's score.
+    """
+
+    doc: int
+    via: int
+    weight: float
+
+
+def walk(index: HotIndex, scope: Scope, hits: Sequence[int], k: int) -> list[Walked]:
+    """At most ``k`` neighbours of hits.
+
+    Args:
+        index: The workspace's index.
+        scope: The query's scope.
+        hits: Documents of the hits, best first.
+        k: Most neighbours.
+    """
+    if not hits or not len(index.edges):
+        return []
+    mask = index.scoped(scope).mask
+    direct = frozenset(hits)
+    reached: dict[int, Walked] = {}
+    for hit in hits:
+        for doc, weight in index.edges.neighbours(hit):
+            if doc in direct or (mask is not None and not mask[doc]):
+                continue
+            if doc not in reached or weight > reached[doc].weight:
+                reached[doc] = Walked(doc, hit, weight)
+    docs = np.fromiter(sorted(reached), np.int32, len(reached))
+    weights = np.array([reached[doc].weight for doc in docs.tolist()], np.float64)
+    return [reached[int(docs[place])] for place in ranked(index.documents, docs, weights, k).tolist()]

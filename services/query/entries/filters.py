@@ -1,0 +1,294 @@
+"""The filters of the journal: parsed once, compiled once, used alike by list, count and the live tail.
+
+Invariant: ``condition`` (SQL over ``journal_entries``) and ``matches`` (an entry in hand) say the same of every entry; all
+filters are joined by AND; values reach DuckDB as parameters only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from crew_journal.schemas.catalogue import catalogue, info_of
+from crew_journal.schemas.entry import MAX_NAME, ActorType, JournalEntry, Priority, Severity
+from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.ids import is_id
+from crew_journal.schemas.subjects import is_entry_type
+from crew_journal.schemas.timestamps import parse_ts, to_ms
+from crew_journal.services.query.entries.phrase import Phrase
+from crew_journal.services.query.entries.visibility import Condition
+
+MAX_VALUES: Final = 200
+"""Values of one filter; more is a mistake, and each is a comparison per row."""
+_WILDCARD: Final = ".*"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilters:
+    """What a query asks for; empty tuples and None are no constraint.
+
+    Attributes:
+        crew_ids: Any of these crews.
+        agent_ids: Any of these agents.
+        mission_id: This mission.
+        trace_id: This run or session.
+        actor_id: This actor.
+        run_id: trace_id, actor_id or payload.run_id is this.
+        types: Any of these entry types.
+        exclude_types: None of these entry types.
+        severities: Any of these severities.
+        actor_types: Any of these actor types.
+        priorities: Any of these priorities (as emitted).
+        since_ms: At or after, milliseconds since the epoch.
+        until_ms: At or before, milliseconds since the epoch.
+        phrase: Bearing this phrase.
+    """
+
+    crew_ids: tuple[str, ...] = ()
+    agent_ids: tuple[str, ...] = ()
+    mission_id: str | None = None
+    trace_id: str | None = None
+    actor_id: str | None = None
+    run_id: str | None = None
+    types: tuple[str, ...] = ()
+    exclude_types: tuple[str, ...] = ()
+    severities: tuple[str, ...] = ()
+    actor_types: tuple[str, ...] = ()
+    priorities: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    phrase: Phrase | None = None
+
+    def conditions(self, workspace_id: str) -> list[Condition]:
+        """The filters over ``journal_entries``, to be joined by AND; ``phrase`` only as far as SQL can judge it."""
+        found: list[Condition] = []
+        for column, values in (
+            ("crew_id", self.crew_ids),
+            ("agent_id", self.agent_ids),
+            ("entry_type", self.types),
+            ("severity", self.severities),
+            ("actor_type", self.actor_types),
+            ("priority", self.priorities),
+        ):
+            if values:
+                found.append(any_of(column, values))
+        if self.exclude_types:
+            found.append(none_of("entry_type", self.exclude_types))
+        for column, value in (
+            ("mission_id", self.mission_id),
+            ("trace_id", self.trace_id),
+            ("actor_id", self.actor_id),
+        ):
+            if value is not None:
+                found.append(Condition(f"{column} = ?", (value,)))
+        if self.run_id is not None:
+            found.append(Condition("(trace_id = ? OR actor_id = ? OR run_id = ?)", (self.run_id,) * 3))
+        if self.since_ms is not None:
+            found.append(Condition("ts_ms >= ?", (self.since_ms,)))
+        if self.until_ms is not None:
+            found.append(Condition("ts_ms <= ?", (self.until_ms,)))
+        if self.phrase is not None:
+            found.extend(self.phrase.candidates(workspace_id))
+        return found
+
+    def matches(self, entry: JournalEntry) -> bool:
+        """Whether an entry passes every filter."""
+        ts_ms = to_ms(entry.ts)
+        return (
+            (not self.crew_ids or entry.crew_id in self.crew_ids)
+            and (not self.agent_ids or entry.agent_id in self.agent_ids)
+            and (not self.types or entry.entry_type in self.types)
+            and entry.entry_type not in self.exclude_types
+            and (not self.severities or entry.severity in self.severities)
+            and (not self.actor_types or entry.actor_type in self.actor_types)
+            and (not self.priorities or entry.priority in self.priorities)
+            and self.mission_id in (None, entry.mission_id)
+            and self.trace_id in (None, entry.trace_id)
+            and self.actor_id in (None, entry.actor_id)
+            and (self.run_id is None or self.run_id in (entry.trace_id, entry.actor_id, entry.payload.get("run_id")))
+            and (self.since_ms is None or ts_ms >= self.since_ms)
+            and (self.until_ms is None or ts_ms <= self.until_ms)
+            and (self.phrase is None or self.phrase.matches(ts_ms, entry.summary, entry.payload))
+        )
+
+
+def any_of(column: str, values: Sequence[str]) -> Condition:
+    """``column`` is one of ``values``."""
+    if len(values) == 1:
+        return Condition(f"{column} = ?", tuple(values))
+    return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
+
+
+def none_of(column: str, values: Sequence[str]) -> Condition:
+    """``column`` (never null) is none of ``values``."""
+    return Condition(f"{column} NOT IN ({', '.join('?' * len(values))})", tuple(values))
+
+
+def quiet_condition(asked: Sequence[str]) -> Condition | None:
+    """Leaves out the catalogue's quiet types, except those in ``asked``; unknown types stay (contract §1: a denylist)."""
+    if asked:  # every type that can pass is one that was asked for by name
+        return None
+    known = catalogue()
+    parts: list[str] = []
+    params: list[object] = []
+    for name, info in known.items():
+        if not info.quiet:
+            continue
+        if not name.endswith(_WILDCARD):
+            parts.append("entry_type <> ?")
+            params.append(name)
+            continue
+        prefix = name.removesuffix("*")
+        loud = [other for other, its in known.items() if other.startswith(prefix) and other != name and not its.quiet]
+        spared = f" OR entry_type IN ({', '.join('?' * len(loud))})" if loud else ""
+        parts.append(f"(NOT starts_with(entry_type, ?){spared})")
+        params.extend((prefix, *loud))
+    return Condition(" AND ".join(parts), tuple(params)) if parts else None
+
+
+def is_quiet(entry_type: str, asked: Sequence[str]) -> bool:
+    """The same for one type: whether the live feed leaves it out."""
+    return not asked and info_of(entry_type).quiet
+
+
+# from query parameters
+
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "crew_ids": ("crew_ids",),
+    "agent_ids": ("agent_ids",),
+    "types": ("types", "entry_type"),
+    "exclude_types": ("exclude_types",),
+    "severities": ("severities", "severity"),
+    "actor_types": ("actor_types", "actor_type"),
+    "priorities": ("priorities", "priority"),
+}
+_CLOSED: Final[dict[str, type[StrEnum]]] = {
+    "severities": Severity,
+    "actor_types": ActorType,
+    "priorities": Priority,
+}
+_SINGLES: Final = ("crew_id", "agent_id", "mission_id", "trace_id", "actor_id", "run_id", "since", "until", "q")
+
+FILTER_PARAMETERS: Final[dict[str, str]] = {
+    "crew_id": "Entries of this crew.",
+    "crew_ids": "Entries of any of these crews; wins over crew_id.",
+    "agent_id": "Entries of this agent.",
+    "agent_ids": "Entries of any of these agents; wins over agent_id.",
+    "mission_id": "Entries of this mission.",
+    "trace_id": "Entries of this run or session.",
+    "actor_id": "Entries of this actor.",
+    "run_id": "Entries whose trace_id, actor_id or payload.run_id is this.",
+    "types": "Any of these entry types.",
+    "entry_type": "The same as types.",
+    "exclude_types": "None of these entry types.",
+    "severities": "Any of info, notice, warn, error.",
+    "severity": "The same as severities.",
+    "actor_types": "Any of agent, user, system, keeper, sidecar, orchestrator.",
+    "actor_type": "The same as actor_types.",
+    "priorities": "Any of normal, high, pin, permanent (as emitted).",
+    "priority": "The same as priorities.",
+    "since": "At or after this RFC 3339 time.",
+    "until": "At or before this RFC 3339 time.",
+    "q": "A phrase of the summary or of a string of the payload; at most 200 characters.",
+}
+"""Every query parameter that is a filter, and what it asks for; the OpenAPI description is made of it."""
+LIST_PARAMETERS: Final = frozenset(name for names in _LISTS.values() for name in names)
+"""Those that may be repeated or hold several values, separated by commas."""
+
+
+def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
+    """The filters among query parameters (name, value), in any order; other names are ignored here.
+
+    Blank values are no constraint.
+
+    Raises:
+        InvalidQuery: Naming the first parameter that is malformed, out of its set or given twice.
+    """
+    given: dict[str, list[str]] = {}
+    for name, value in params:
+        if name in FILTER_PARAMETERS and value.strip():
+            given.setdefault(name, []).append(value)
+    singles = {name: _single(name, given[name]) for name in _SINGLES if name in given}
+    lists = {field: _list(field, names, given) for field, names in _LISTS.items()}
+    for field, single in (("crew_ids", "crew_id"), ("agent_ids", "agent_id")):
+        if not lists[field] and single in singles:
+            lists[field] = (_id(single, singles[single]),)
+    return EntryFilters(
+        **lists,
+        mission_id=_id("mission_id", singles["mission_id"]) if "mission_id" in singles else None,
+        trace_id=_id("trace_id", singles["trace_id"]) if "trace_id" in singles else None,
+        actor_id=_name("actor_id", singles["actor_id"]) if "actor_id" in singles else None,
+        run_id=_name("run_id", singles["run_id"]) if "run_id" in singles else None,
+        since_ms=_bound("since", singles["since"], up=True) if "since" in singles else None,
+        until_ms=_bound("until", singles["until"], up=False) if "until" in singles else None,
+        phrase=Phrase.parse(singles["q"]) if "q" in singles else None,
+    )
+
+
+def _single(name: str, values: list[str]) -> str:
+    if len(values) > 1:
+        raise InvalidQuery(f"{name} is given {len(values)} times", hint=_several_hint(name), field=name)
+    return values[0]
+
+
+def _several_hint(name: str) -> str:
+    return f"use {name}s for several" if name in ("crew_id", "agent_id") else "give it once"
+
+
+def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tuple[str, ...]:
+    shown = next((name for name in names if name in given), field)
+    values = [part.strip() for name in names for value in given.get(name, ()) for part in value.split(",")]
+    unique = tuple(dict.fromkeys(value for value in values if value))
+    if len(unique) > MAX_VALUES:
+        raise InvalidQuery(
+            f"{shown} has {len(unique)} values, at most {MAX_VALUES} are allowed",
+            hint=f"give {shown} fewer values and ask several times",
+            field=shown,
+        )
+    if (closed := _CLOSED.get(field)) is not None:
+        allowed = [member.value for member in closed]
+        if any(value not in allowed for value in unique):
+            raise InvalidQuery(
+                f"{shown} holds an unknown value", hint=f"{shown}: use any of {', '.join(allowed)}", field=shown
+            )
+    elif field in ("types", "exclude_types"):
+        if not all(is_entry_type(value) for value in unique):
+            raise InvalidQuery(
+                f"{shown} holds what is no entry type",
+                hint=f"{shown}: one to four lower-case words joined by dots, like run.completed",
+                field=shown,
+            )
+    else:
+        for value in unique:
+            _id(field, value)
+    return unique
+
+
+def _id(name: str, value: str) -> str:
+    if not is_id(value):
+        raise InvalidQuery(f"{name} is no id", hint=f"{name}: use 1 to 64 of A-Z a-z 0-9 _ -", field=name)
+    return value
+
+
+def _name(name: str, value: str) -> str:
+    if len(value) > MAX_NAME:
+        raise InvalidQuery(
+            f"{name} is longer than {MAX_NAME} characters",
+            hint=f"{name}: send at most {MAX_NAME} characters",
+            field=name,
+        )
+    return value
+
+
+def _bound(name: str, text: str, *, up: bool) -> int:
+    try:
+        ms = to_ms(parse_ts(text.strip()))  # cut to milliseconds
+    except ValueError as bad:
+        raise InvalidQuery(
+            f"{name}: {bad}", hint=f"{name}: send a time like 2026-11-21T09:30:00Z; in a URL write + as %2B", field=name
+        ) from None
+    _, _, below = text.strip().partition(".")
+    digits = below[: len(below) - len(below.lstrip("0123456789"))]
+    return ms + 1 if up and digits[3:].strip("0") else ms

@@ -1,0 +1,165 @@
+"""The neighbourhood of an entry in the graph of relations.
+
+Invariant: every node is an entry that the token may read, the first one included; an edge is shown only between two such
+nodes, and retracted ones not at all. What a token may not read is walked neither to nor through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from crew_journal.schemas.api_relations import GraphAnswer, GraphEdge, GraphNode
+from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.rules.relations import RelationState
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION, RELATIONS, RELATIONS_PROJECTION
+from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.visibility import Visible
+
+DEPTH_MAX: Final = 3
+LIMIT_DEFAULT: Final = 50
+LIMIT_MAX: Final = 200
+"""Nodes of one neighbourhood; more are no longer read but by a machine."""
+_LIVE: Final = f"workspace_id = ? AND state <> '{RelationState.RETRACTED.value}' AND (? IS NULL OR relation = ?)"
+_AROUND: Final = f"""SELECT src_entry_id, dst_entry_id, weight FROM {RELATIONS}
+    WHERE {_LIVE} AND (src_entry_id IN (SELECT unnest(?)) OR dst_entry_id IN (SELECT unnest(?)))"""
+_BETWEEN: Final = f"""SELECT src_entry_id, dst_entry_id, relation, weight, state, reason, created_at FROM {RELATIONS}
+    WHERE {_LIVE} AND src_entry_id IN (SELECT unnest(?)) AND dst_entry_id IN (SELECT unnest(?))
+    ORDER BY src_seq DESC, weight DESC, dst_entry_id, relation"""
+_NODES: Final = f"SELECT id, seq, ts_ms, entry_type, summary, agent_id, crew_id FROM {ENTRIES}"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRequest:
+    """What is asked of a neighbourhood.
+
+    Attributes:
+        depth: Hops, 1 to 3.
+        relation: Only edges of this relation; None for all.
+        limit: Most nodes, the first one included.
+    """
+
+    depth: int = 1
+    relation: str | None = None
+    limit: int = LIMIT_DEFAULT
+
+    def checked(self) -> GraphRequest:
+        """The request.
+
+        Raises:
+            InvalidQuery: If a number is out of its range.
+        """
+        for name, value, most in (("depth", self.depth, DEPTH_MAX), ("limit", self.limit, LIMIT_MAX)):
+            if not 1 <= value <= most:
+                raise InvalidQuery(
+                    f"{name} is {value}, it must be 1 to {most}",
+                    hint=f"{name}: send a whole number, 1 to {most}",
+                    field=name,
+                )
+        return self
+
+
+class GraphQueries:
+    """Reads neighbourhoods.
+
+    Args:
+        views: The views.
+        queries: Looks the first entry up with a token.
+    """
+
+    def __init__(self, views: ViewReader, queries: JournalQueries) -> None:
+        self._views = views
+        self._queries = queries
+
+    async def graph(
+        self,
+        principal: Principal,
+        entry_id: str,
+        asked: GraphRequest,
+        *,
+        workspace: str | None = None,
+        min_seq: int | None = None,
+    ) -> GraphAnswer:
+        """The entries within ``depth`` hops of one, nearest and heaviest first, and the edges between them.
+
+        Raises:
+            InvalidQuery: If the request is out of its ranges.
+            NotFound: If there is no such entry, or none that the token may see.
+            NotAllowed: If the workspace is another.
+            ViewsBehind: If the views do not pass ``min_seq`` in time.
+        """
+        asked.checked()
+        visible = Visible.to(principal, workspace)
+        await self._queries.get(principal, entry_id, workspace=workspace, min_seq=min_seq)
+        if min_seq:
+            await self._views.wait_for(min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
+        view_seq = self._views.view_seq(ENTRIES_PROJECTION, RELATIONS_PROJECTION)
+        nodes, edges, truncated = await asyncio.to_thread(self._walk, visible, entry_id, asked)
+        return GraphAnswer(nodes=tuple(nodes), edges=tuple(edges), truncated=truncated, view_seq=view_seq)
+
+    def _walk(
+        self, visible: Visible, entry_id: str, asked: GraphRequest
+    ) -> tuple[list[GraphNode], list[GraphEdge], bool]:
+        live: list[Any] = [visible.workspace_id, asked.relation, asked.relation]
+        nodes = self._nodes(visible, {entry_id: 1.0}, 0)
+        seen = {entry_id}
+        frontier = [entry_id]
+        truncated = False
+        for depth in range(1, asked.depth + 1):
+            best: dict[str, float] = {}
+            for src, dst, weight in self._views.rows(_AROUND, [*live, frontier, frontier]):
+                for other in (src, dst):
+                    if other not in seen:
+                        best[other] = max(weight, best.get(other, 0.0))
+            if not best:
+                break
+            found = self._nodes(visible, best, depth)
+            seen |= best.keys()
+            room = asked.limit - len(nodes)
+            truncated = truncated or len(found) > room
+            nodes += found[:room]
+            frontier = [node.id for node in found[:room]]
+            if not frontier:
+                break
+        ids = [node.id for node in nodes]
+        edges = [_edge(row) for row in self._views.rows(_BETWEEN, [*live, ids, ids])]
+        return nodes, edges, truncated
+
+    def _nodes(self, visible: Visible, weights: dict[str, float], depth: int) -> list[GraphNode]:
+        """Those of some ids that may be seen: heaviest edge first, then newer, then by id."""
+        condition = visible.condition()
+        sql = f"{_NODES} WHERE {condition.sql} AND id IN (SELECT unnest(?))"
+        rows = self._views.rows(sql, [*condition.params, list(weights)])
+        rows.sort(key=lambda row: (-weights[row[0]], -row[2], row[0]))
+        return [
+            GraphNode(
+                id=name,
+                seq=seq,
+                ts=format_ms(ts_ms),
+                entry_type=entry_type,
+                summary=summary,
+                agent_id=agent_id,
+                crew_id=crew_id,
+                depth=depth,
+            )
+            for name, seq, ts_ms, entry_type, summary, agent_id, crew_id in rows
+        ]
+
+
+def _edge(row: Sequence[Any]) -> GraphEdge:
+    src, dst, relation, weight, state, reason, created_ms = row
+    return GraphEdge(
+        src=src,
+        dst=dst,
+        relation=relation,
+        weight=weight,
+        state=state,
+        reason=reason,
+        created_at=format_ms(created_ms),
+    )

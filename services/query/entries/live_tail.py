@@ -1,0 +1,196 @@
+"""The live tail: what the journal streams to those who watch, from a replay straight into what is committed next.
+
+Invariants: between replay and live nothing is missing and nothing comes twice (the subscription begins before the replay
+is read, and live entries up to the replay's sequence are dropped); a watcher who does not keep up costs a bounded queue
+and is then cut, with the sequence from which it can resume; one watcher never slows the fold or another watcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Final
+
+from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
+from crew_journal.schemas.views import ENTRIES_PROJECTION
+from crew_journal.services.query.entries.filters import EntryFilters, is_quiet
+from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.rows import StoredEntry
+from crew_journal.services.query.entries.visibility import Visible
+
+WATCHER_QUEUE: Final = 2_000
+"""Entries waiting for one watcher; two full batches of the host. 4 MB of 2 KB entries."""
+
+MAX_WATCHERS: Final = 500
+"""Live tails at once; each matches every commit, about 2 us an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An entry."""
+
+    entry: StoredEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Entries that a resuming watcher missed and does not get: there were more than the ceiling.
+
+    Attributes:
+        missed: How many.
+        after: The sequence it resumed from.
+        before: The first sequence it gets now.
+    """
+
+    missed: int
+    after: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing happened for the heartbeat's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The end of this stream, not of the journal.
+
+    Attributes:
+        reason: ``slow``, ``closing`` or ``revoked``.
+        resume_after: Ask again from this sequence, and nothing is missed.
+    """
+
+    reason: str
+    resume_after: int
+
+
+TailEvent = Seen | Gap | Idle | Cut
+
+
+class _Watcher:
+    def __init__(self, visible: Visible, filters: EntryFilters, bound: int) -> None:
+        self.visible = visible
+        self.filters = filters
+        self.waiting: deque[StoredEntry] = deque()
+        self.bound = bound
+        self.cut: str | None = None
+        self.wake = asyncio.Event()
+
+    def offer(self, batch: CommittedBatch) -> None:
+        if self.cut is not None:
+            return
+        for event in batch.entries:
+            entry = event.entry
+            if not self.visible.shows(entry) or is_quiet(entry.entry_type, self.filters.types):
+                continue
+            if not self.filters.matches(entry):
+                continue
+            if len(self.waiting) >= self.bound:
+                self.end("slow")
+                return
+            self.waiting.append(StoredEntry.of_event(event))
+        if self.waiting:
+            self.wake.set()
+
+    def end(self, reason: str) -> None:
+        self.cut = self.cut or reason
+        self.wake.set()
+
+
+class LiveTail:
+    """Hands committed entries to every watcher whose filters they pass.
+
+    Args:
+        views: Tells of commits.
+        queries: Reads the replay.
+        queue: Entries that may wait for one watcher.
+    """
+
+    def __init__(self, views: ViewReader, queries: JournalQueries, *, queue: int = WATCHER_QUEUE) -> None:
+        self._queries = queries
+        self._queue = queue
+        self._watchers: set[_Watcher] = set()
+        self._closed = False
+        self._unsubscribe = views.subscribe(self._committed)
+
+    @property
+    def watchers(self) -> int:
+        """How many are watching."""
+        return len(self._watchers)
+
+    def admit(self) -> None:
+        """Refuse one more watcher where there are too many.
+
+        Raises:
+            Unavailable: If there are.
+        """
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="end some, or list with a cursor")
+
+    def close(self) -> None:
+        """Cut every watcher, so that the server can end."""
+        self._closed = True
+        self._unsubscribe()
+        for watcher in self._watchers:
+            watcher.end("closing")
+
+    async def watch(
+        self,
+        principal: Principal,
+        filters: EntryFilters,
+        *,
+        workspace: str | None,
+        after: int | None,
+        heartbeat_s: float,
+    ) -> AsyncGenerator[TailEvent]:
+        """Replay, then live, until cut or left.
+
+        Args:
+            principal: Who watches.
+            filters: Which entries.
+            workspace: Of which workspace, for a token of all.
+            after: Resume after this sequence; None to begin with the newest ``TAIL_SEED``.
+            heartbeat_s: Seconds of silence after which ``Idle`` is said.
+
+        Raises:
+            NotAllowed: If the token is not for the workspace.
+        """
+        watcher = _Watcher(Visible.to(principal, workspace), filters, self._queue)
+        self._watchers.add(watcher)
+        try:
+            limit = TAIL_SEED if after is None else TAIL_REPLAY_MAX
+            replay = await self._queries.replay(principal, filters, workspace=workspace, after=after, limit=limit)
+            if replay.missed and after is not None:
+                yield Gap(replay.missed, after, replay.entries[0].seq)
+            last = max(after or 0, replay.upto)
+            for entry in replay.entries:
+                yield Seen(entry)
+            if self._closed:
+                watcher.end("closing")
+            while True:
+                while watcher.waiting:
+                    entry = watcher.waiting.popleft()
+                    if entry.seq > last:
+                        last = entry.seq
+                        yield Seen(entry)
+                if watcher.cut is not None:
+                    yield Cut(watcher.cut, last)
+                    return
+                watcher.wake.clear()
+                try:
+                    await asyncio.wait_for(watcher.wake.wait(), heartbeat_s)
+                except TimeoutError:
+                    yield Idle()
+        finally:
+            self._watchers.discard(watcher)
+
+    def _committed(self, batch: CommittedBatch) -> None:
+        if ENTRIES_PROJECTION in batch.projections:
+            for watcher in self._watchers:
+                watcher.offer(batch)

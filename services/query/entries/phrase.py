@@ -1,0 +1,124 @@
+"""The phrase search of ``q``: literal text, found through the postings and verified by comparing folded text.
+
+Invariant: an entry matches if it bears every indexed term of the phrase *and* one of its texts (summary or a string of
+the payload) contains the folded phrase. Stored rows and live entries are judged by the same rule; what is asked of
+DuckDB beforehand only ever leaves out entries that cannot match.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+from Stemmer import Stemmer
+
+from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer, fold, indexed_text, strings_in
+from crew_journal.schemas.settings import Q_MAX_CHARS
+from crew_journal.schemas.views import POSTINGS, POSTINGS_TAIL
+from crew_journal.services.query.entries.visibility import Condition
+
+_JSON_ESCAPED: Final = frozenset('"\\')
+
+_analyzer_lock = threading.Lock()
+
+
+class _SharedAnalyzer:
+    """One analyser for all phrases; its cache and the stemmer are not made for several threads at once."""
+
+    analyzer: Analyzer | None = None
+
+    @classmethod
+    def terms(cls, text: str) -> list[int]:
+        with _analyzer_lock:
+            if cls.analyzer is None:
+                cls.analyzer = Analyzer(Stemmer(STEMMER).stemWords)
+            return cls.analyzer.terms(text)
+
+
+def _folded(text: str) -> str:
+    return " ".join(fold(text).split())
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase to look for.
+
+    Attributes:
+        folded: The phrase as it is compared: case-folded, NFKC, runs of blanks as one.
+        terms: Its distinct indexed terms, sorted; empty if it has none (stop words or signs only).
+    """
+
+    folded: str
+    terms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Phrase | None:
+        """The phrase of a ``q`` parameter; None if it is blank.
+
+        Raises:
+            InvalidQuery: If it is longer than ``Q_MAX_CHARS`` characters; it is never cut.
+        """
+        if len(text) > Q_MAX_CHARS:
+            raise InvalidQuery(
+                f"q has {len(text)} characters, at most {Q_MAX_CHARS} are allowed",
+                hint=f"q: send at most {Q_MAX_CHARS} characters",
+                field="q",
+            )
+        folded = _folded(text)
+        return cls(folded, tuple(sorted(set(_SharedAnalyzer.terms(text))))) if folded else None
+
+    def found_in(self, summary: str, payload: Mapping[str, Any]) -> bool:
+        """Whether the summary or one string of the payload contains the folded phrase."""
+        return self.folded in _folded(summary) or any(self.folded in _folded(text) for text in strings_in(payload))
+
+    def found_in_row(self, summary: str, payload_json: str) -> bool:
+        """``found_in`` for a row of ``journal_entries``; the payload is decoded only if there is something in it."""
+        if self.folded in _folded(summary):
+            return True
+        return '"' in payload_json and self.found_in("", orjson.loads(payload_json))
+
+    def matches(self, ts_ms: int, summary: str, payload: Mapping[str, Any]) -> bool:
+        """The whole rule, for an entry that no index has been asked about."""
+        if not self.found_in(summary, payload):
+            return False
+        if not self.terms:
+            return True
+        return set(self.terms) <= set(_SharedAnalyzer.terms(indexed_text(ts_ms, summary, payload))[:MAX_TOKENS])
+
+    def candidates(self, workspace_id: str) -> list[Condition]:
+        """Conditions over ``journal_entries`` that every matching entry fulfils, cheapest first."""
+        conditions = []
+        if self.terms:
+            marks = ", ".join("?" * len(self.terms))
+            where = f"ws = ? AND term IN ({marks})"
+            params = (hash64(workspace_id), *self.terms)
+            conditions.append(
+                Condition(
+                    f"seq IN (SELECT doc FROM (SELECT doc, term FROM {POSTINGS} WHERE {where} UNION ALL"
+                    f" SELECT doc, term FROM {POSTINGS_TAIL} WHERE {where})"
+                    " GROUP BY doc HAVING count(DISTINCT term) = ?)",
+                    (*params, *params, len(self.terms)),
+                )
+            )
+        if (needle := self._needle) is not None:
+            conditions.append(
+                Condition(
+                    "(contains(lower(summary), ?) OR contains(lower(payload), ?)"
+                    " OR strlen(summary) <> length(summary) OR strlen(payload) <> length(payload)"
+                    " OR contains(payload, '\\u'))",
+                    (needle, needle),
+                )
+            )
+        return conditions
+
+    @cached_property
+    def _needle(self) -> str | None:
+        """The longest word that a plain-ASCII row must contain literally, whatever JSON escapes around it."""
+        words = [w for w in self.folded.split() if w.isascii() and w.isprintable() and not _JSON_ESCAPED & set(w)]
+        return max(words, key=len, default=None)

@@ -1,0 +1,121 @@
+"""An entry as it is read back: stored columns → the JSON object that readers get.
+
+Invariant: whether it comes from DuckDB or live from a commit, an entry has the same shape: every field of the envelope
+(absent ones null) and ``seq``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.views import ENTRY_COLUMNS
+from crew_journal.services.query.entries.cursor import Cursor
+
+SELECT_LIST: Final = ", ".join(ENTRY_COLUMNS)
+"""What ``StoredEntry.of_row`` expects, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """One entry with its place in the stream.
+
+    Attributes:
+        seq: Stream sequence in JOURNAL.
+        ts_ms: Its time, milliseconds since the epoch.
+        record: The JSON object of the answer; ``payload`` and ``refs`` may be ``orjson.Fragment``.
+    """
+
+    seq: int
+    ts_ms: int
+    record: dict[str, Any]
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> StoredEntry:
+        """A row selected with ``SELECT_LIST``; payload and refs are passed through as the JSON they are stored as."""
+        record = dict(zip(ENTRY_COLUMNS, row, strict=True))
+        ts_ms = record.pop("ts_ms")
+        record["ts"] = format_ms(ts_ms)
+        record["payload"] = orjson.Fragment(record["payload"])
+        record["refs"] = orjson.Fragment(record["refs"])
+        return cls(record["seq"], ts_ms, record)
+
+    @classmethod
+    def of_event(cls, event: EntryRecorded) -> StoredEntry:
+        """An entry that has just been committed."""
+        entry = event.entry
+        return cls(
+            event.seq,
+            event.ts_ms,
+            {
+                "seq": event.seq,
+                "id": entry.id,
+                "workspace_id": entry.workspace_id,
+                "crew_id": entry.crew_id,
+                "agent_id": entry.agent_id,
+                "mission_id": entry.mission_id,
+                "trace_id": entry.trace_id,
+                "span_id": entry.span_id,
+                "entry_type": entry.entry_type,
+                "severity": entry.severity.value,
+                "priority": entry.priority.value,
+                "actor_type": entry.actor_type.value,
+                "actor_id": entry.actor_id,
+                "summary": entry.summary,
+                "payload": entry.payload,
+                "refs": entry.refs,
+                "data_subject_id": entry.data_subject_id,
+                "schema_version": entry.schema_version,
+                "ts": format_ms(event.ts_ms),
+            },
+        )
+
+    @property
+    def id(self) -> str:
+        """The entry's id."""
+        return str(self.record["id"])
+
+    @property
+    def cursor(self) -> Cursor:
+        """The place right after it in a listing."""
+        return Cursor(self.ts_ms, self.id)
+
+    def to_json(self) -> bytes:
+        """The record as JSON."""
+        return orjson.dumps(self.record)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPage:
+    """One page of a listing.
+
+    Attributes:
+        entries: Newest first: ts, then id.
+        next_cursor: Where the next page begins; None unless this page is full.
+        view_seq: The views had passed this sequence when they were read; without a phrase at least that of each entry.
+    """
+
+    entries: tuple[StoredEntry, ...]
+    next_cursor: Cursor | None
+    view_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCount:
+    """How many entries pass the filters, and how far the views were."""
+
+    count: int
+    view_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFound:
+    """One entry, and how far the views were when it was read: at least as far as it."""
+
+    entry: StoredEntry
+    view_seq: int

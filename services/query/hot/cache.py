@@ -1,0 +1,333 @@
+"""The hot indexes of the workspaces in use: loaded once, kept up to date, least recently used out first.
+
+Invariant: an index that is handed out is a state of the views at exactly ``index.seq``, and never of views that were
+swapped since. Loading goes on while commits happen: those are kept and applied to what was loaded. Its vectors are of one
+model, which ``index.model`` names: after an activation the former one until the other's are read.
+
+Everything here runs on the event loop, except loads and large merges, which run in one thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeGuard, TypeVar
+
+import structlog
+
+from crew_journal.schemas.ports import CommittedBatch, ViewReader
+from crew_journal.schemas.views import IMPORTANCE_PROJECTION
+from crew_journal.services.query.hot.active_models import ActiveModels
+from crew_journal.services.query.hot.extend import SplitCommit, extend
+from crew_journal.services.query.hot.importances import read_importances
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.load import load
+from crew_journal.services.query.hot.postings import merge_segments
+from crew_journal.services.query.hot.sessions import sort_both
+from crew_journal.services.query.hot.switch import MatrixReading
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+
+T = TypeVar("T")
+
+RELOAD_PAUSE_S: Final = 2.0
+"""An index that could not follow a commit (a view is catching up on its own) is loaded anew at most this often; in
+between it answers as of its own sequence, unless ``min_seq`` asks for more."""
+LOAD_ATTEMPTS: Final = 3
+"""Loads that a swap or an unusual commit may spoil before the last one is served as it is."""
+RECORD_SHARE: Final = 4
+"""One part in so many of the budget may hold the texts of one workspace's entries; they are the first to go."""
+EMPTY_KEPT: Final = 64
+"""Workspaces without documents whose indexes are kept: a token of all workspaces may name what it likes, and every commit
+walks all indexes."""
+TRIM_EVERY: Final = 64
+"""Commits between two looks at the memory held."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One workspace: its index, or the load under way and the commits since it began."""
+
+    index: HotIndex | None = None
+    loading: asyncio.Task[HotIndex] | None = None
+    pending: list[SplitCommit] = field(default_factory=list)
+    generation: int = -1
+    behind: bool = False
+    loaded_at: float = 0.0
+    upkeep: asyncio.Task[None] | None = None
+    switching: asyncio.Task[None] | None = None
+    refreshing: asyncio.Task[None] | None = None
+    readings: list[MatrixReading] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class HotCacheStatus:
+    """What is held: number of workspaces, documents and bytes, and the budget in bytes."""
+
+    workspaces: int
+    documents: int
+    bytes: int
+    budget_bytes: int
+
+
+class HotCache:
+    """Hot indexes by workspace.
+
+    Args:
+        views: The views; subscribed to at once.
+        budget_bytes: Memory for all indexes. The index in use is kept even if it alone is larger.
+    """
+
+    def __init__(self, views: ViewReader, budget_bytes: int) -> None:
+        self._views = views
+        self._budget = budget_bytes
+        self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-hot-index")
+        self._commits = 0
+        self._active = ActiveModels(views)
+        self._unsubscribe = views.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Forget everything and follow no more commits."""
+        self._unsubscribe()
+        self._active.close()
+        for slot in self._slots.values():
+            for task in (slot.loading, slot.upkeep, slot.switching, slot.refreshing):
+                if task is not None:
+                    task.cancel()
+        self._slots.clear()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def status(self) -> HotCacheStatus:
+        """What is held at the moment."""
+        indexes = [slot.index for slot in self._slots.values() if slot.index is not None]
+        held = sum(index.nbytes for index in indexes)
+        return HotCacheStatus(len(indexes), sum(len(index) for index in indexes), held, self._budget)
+
+    async def get(self, workspace_id: str, min_seq: int = 0) -> HotIndex:
+        """The workspace's index, loaded if need be; use it before the next ``await``.
+
+        Args:
+            workspace_id: The workspace.
+            min_seq: The index stands at least here; the views must have come so far. Who asks for a sweep's sequence waits
+                until its importances are read; others are served as before it.
+        """
+        slot = self._slots.setdefault(workspace_id, _Slot())
+        self._slots.move_to_end(workspace_id)
+        if slot.index is not None and self._usable(slot, slot.index, min_seq):
+            if slot.index.importances.stale:
+                await self._refreshed(workspace_id, slot, slot.index, min_seq)
+            if self._usable(slot, slot.index, min_seq):
+                return slot.index
+        if slot.loading is None:
+            slot.loading = asyncio.create_task(self._load(workspace_id, slot))
+            slot.loading.add_done_callback(lambda task: self._loaded(slot, task))
+        return await asyncio.shield(slot.loading)
+
+    def at_hand(self, workspace_id: str) -> bool:
+        """Whether ``get`` without a sequence would answer at once."""
+        slot = self._slots.get(workspace_id)
+        if slot is None or slot.index is None or slot.index.importances.stale:
+            return False
+        return self._usable(slot, slot.index, 0)
+
+    def model_of(self, workspace_id: str) -> str | None:
+        """The model whose vectors a query meets at the moment; None if it meets none."""
+        slot = self._slots.get(workspace_id)
+        if slot is None or slot.index is None:
+            return self._active.of(workspace_id)
+        return slot.index.model
+
+    def active_model(self, workspace_id: str) -> str | None:
+        """The model that is active in a workspace as far as the views have come, whether or not queries meet it yet."""
+        return self._active.of(workspace_id)
+
+    async def settled(self) -> None:
+        """Wait until every index in use meets the vectors of its active model."""
+        while tasks := [
+            task
+            for slot in self._slots.values()
+            for task in (slot.loading, slot.switching)  # what is loaded now may have been read before a decision
+            if _under_way(task)
+        ]:
+            await asyncio.wait(tasks)
+
+    async def with_matrix(self, workspace_id: str, model: str) -> tuple[HotIndex, VectorMatrix]:
+        """The workspace's index and any model's vectors over it; use both before the next ``await``."""
+        while True:
+            index = await self.get(workspace_id)
+            if (matrix := index.matrix_of(model)) is not None:
+                return index, matrix
+            index.keep(await self._read(self._slots[workspace_id], index, model))
+
+    def _usable(self, slot: _Slot, index: HotIndex, min_seq: int) -> bool:
+        if slot.generation != self._views.generation:
+            return False
+        if not slot.behind:
+            return True
+        recent = asyncio.get_running_loop().time() - slot.loaded_at < RELOAD_PAUSE_S
+        return recent and index.seq >= min_seq
+
+    async def _load(self, workspace_id: str, slot: _Slot) -> HotIndex:
+        for attempt in range(1, LOAD_ATTEMPTS + 1):
+            slot.generation, slot.pending = self._views.generation, []
+            index = await self._in_thread(load, self._views, workspace_id, self._budget // RECORD_SHARE)
+            swapped = slot.generation != self._views.generation
+            slot.behind = not swapped and not _catch_up(index, slot.pending)
+            if (not swapped and not slot.behind) or attempt == LOAD_ATTEMPTS:
+                break
+        slot.index, slot.pending, slot.loading = index, [], None  # the next commit extends it, callbacks run or not
+        slot.loaded_at = asyncio.get_running_loop().time()
+        self._switch_if_due(workspace_id, slot, index)
+        self._trim(keep=workspace_id)
+        return index
+
+    @staticmethod
+    def _loaded(slot: _Slot, task: asyncio.Task[HotIndex]) -> None:
+        if slot.loading is task:  # it failed
+            slot.loading, slot.pending = None, []
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        """Extend every index by a commit; called on the event loop, in order."""
+        if not self._slots:
+            return
+        commit = SplitCommit(batch)
+        for workspace_id, slot in self._slots.items():
+            if slot.loading is not None:
+                slot.pending.append(commit)
+            elif slot.index is not None and not slot.behind and slot.generation == self._views.generation:
+                for reading in slot.readings:
+                    reading.follow(commit.vectors_of(workspace_id), commit.dropped)
+                slot.behind = not _catch_up(slot.index, [commit])
+                self._switch_if_due(workspace_id, slot, slot.index)
+                self._refresh(workspace_id, slot, slot.index)
+                self._keep_up(workspace_id, slot, slot.index)
+        self._commits += 1
+        if self._commits % TRIM_EVERY == 0:
+            self._trim(keep=next(reversed(self._slots)))
+
+    def _switch_if_due(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        """Let queries meet the active model's vectors: from here on if they are at hand, else once they are read."""
+        model = self._active.of(workspace_id)
+        if index.model == model:
+            return
+        matrix = index.matrix_of(model) if model is not None else None
+        if matrix is not None or model is None:
+            index.use(matrix)
+        elif not _under_way(slot.switching):
+            slot.switching = asyncio.create_task(self._switch(workspace_id, slot))
+
+    async def _switch(self, workspace_id: str, slot: _Slot) -> None:
+        """Until the slot's index, also one that was loaded meanwhile, meets the active model's vectors."""
+        while (index := slot.index) is not None:
+            try:
+                model = self._active.of(workspace_id)
+                if model is None or model == index.model:
+                    return
+                matrix = index.matrix_of(model)
+                if matrix is None:
+                    matrix = await self._read(slot, index, model)
+                if self._active.of(workspace_id) == model:
+                    index.use(matrix)
+                else:  # another activation came meanwhile
+                    index.keep(matrix)
+            except Exception:  # queries go on with the former model, and say so; the next commit tries again
+                _log.exception("hot_index_switch_failed", workspace_id=workspace_id, seq=index.seq)
+                if slot.index is index:
+                    return
+
+    async def _read(self, slot: _Slot, index: HotIndex, model: str) -> VectorMatrix:
+        reading = MatrixReading(index, model)
+        slot.readings.append(reading)
+        try:
+            return await reading.read(self._views, self._in_thread)
+        finally:
+            slot.readings.remove(reading)
+
+    async def _refreshed(self, workspace_id: str, slot: _Slot, index: HotIndex, min_seq: int) -> None:
+        self._refresh(workspace_id, slot, index)
+        if slot.refreshing is not None and min_seq >= index.importances.needed_seq:
+            await asyncio.shield(slot.refreshing)
+
+    def _refresh(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        """Read the importances anew if a sweep moved them and their view has come so far; queries go on meanwhile."""
+        importances = index.importances
+        if slot.refreshing is not None or not importances.stale:
+            return
+        if self._views.view_seq(IMPORTANCE_PROJECTION) >= importances.needed_seq:
+            slot.refreshing = asyncio.create_task(self._read_importances(workspace_id, slot, index))
+            slot.refreshing.add_done_callback(lambda _: setattr(slot, "refreshing", None))
+
+    async def _read_importances(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        generation = slot.generation
+        try:
+            read = await self._in_thread(read_importances, self._views, workspace_id)
+        except Exception:  # the old ones serve until the next commit or query tries again
+            _log.exception("importances_not_read", workspace_id=workspace_id)
+            return
+        if slot.index is index and generation == self._views.generation:
+            index.importances.take(read, index.documents)
+
+    def _keep_up(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+        if slot.upkeep is None and (index.merge_due() or index.sort_due()):
+            slot.upkeep = asyncio.create_task(self._tidy(workspace_id, index))
+            slot.upkeep.add_done_callback(lambda _: setattr(slot, "upkeep", None))
+
+    async def _tidy(self, workspace_id: str, index: HotIndex) -> None:
+        """Merge segments and sort sessions; on immutable values, in the thread."""
+        try:
+            while due := index.merge_due():
+                merged = await self._in_thread(merge_segments, due)
+                index.postings.replace(due, merged)
+            if index.sort_due():
+                index.order, index.turn_order = await self._in_thread(sort_both, *index.to_sort())
+        except Exception:  # the index answers as before, only slower; the next commit tries again
+            _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
+
+    def _trim(self, keep: str) -> None:
+        """Give memory back, least recently used first: vectors at hand, texts of entries, then whole indexes.
+
+        Those of workspaces without documents go beyond a number of their own.
+        """
+        idle = [name for name, slot in self._slots.items() if slot.loading is None and name != keep]
+        empty = [name for name in idle if (index := self._slots[name].index) is None or not len(index)]
+        for name in empty[: max(0, len(empty) - EMPTY_KEPT)]:
+            del self._slots[name]
+        held = {name: slot.index for name, slot in self._slots.items() if slot.index is not None}
+        excess = sum(index.nbytes for index in held.values()) - self._budget
+        for index in held.values():
+            if excess > 0:
+                excess -= index.forget_standby()
+        for name, index in held.items():
+            if excess > 0 and name != keep:
+                excess -= index.records.nbytes
+                index.records.start_at(len(index))
+        for name, index in held.items():
+            if excess > 0 and name != keep and self._slots[name].loading is None:
+                excess -= index.nbytes
+                del self._slots[name]
+                _log.info("hot_index_dropped", workspace_id=name)
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+
+
+def _under_way(task: asyncio.Task[Any] | None) -> TypeGuard[asyncio.Task[Any]]:
+    """Whether it still looks at what comes: one that is done does not, whether or not anybody was told."""
+    return task is not None and not task.done()
+
+
+def _catch_up(index: HotIndex, commits: list[SplitCommit]) -> bool:
+    """Apply commits after the index's sequence; False at the first it cannot follow."""
+    for commit in commits:
+        if commit.last_seq <= index.seq:
+            continue
+        if not commit.complete:
+            return False
+        extend(index, commit.of(index.workspace_id))
+    return True

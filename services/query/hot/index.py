@@ -1,0 +1,260 @@
+"""The hot index of one workspace: the columns, postings and vectors that recall searches, in memory.
+
+Why: the same search through SQL costs 10 to 25 ms while entries are being written (facts/duckdb.md); in memory it is a
+fraction of a millisecond. It is a cache of the DuckDB views and never the only place of anything.
+
+Invariant: an index that was loaded at once and one that was extended commit by commit answer every query alike, scores
+included. It is used on one thread (the event loop); only ``merge_segments`` and ``sort_sessions``, which work on
+immutable values, run elsewhere.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.schemas.entry import Priority
+from crew_journal.schemas.rules.embed_policy import FIRST
+from crew_journal.services.query.hot.documents import ABSENT, CONVERSATION, HIGH_PRIORITY, Documents, NewDocuments
+from crew_journal.services.query.hot.edges import SimilarEdges
+from crew_journal.services.query.hot.importances import Importances
+from crew_journal.services.query.hot.postings import (
+    INLINE_MERGE_POSTINGS,
+    Postings,
+    Segment,
+    Terms,
+    build_segment,
+    merge_segments,
+)
+from crew_journal.services.query.hot.records import Records
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scoped import ScopedDocuments, ScopeRows
+from crew_journal.services.query.hot.sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
+from crew_journal.services.query.hot.speakers import SpeakerNames
+from crew_journal.services.query.hot.sums import Sums
+from crew_journal.services.query.hot.turns import HotTurns, TurnRows
+from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+
+HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
+"""Live priorities that bring an entry into its crew's memory (DESIGN §7: high or more)."""
+SCOPES_KEPT: Final = 64
+"""Scopes whose masks are kept, a byte a document each."""
+STANDBY_KEPT: Final = 2
+"""Matrices of other models kept at hand: the one switched from, and one under comparison; 15 MB each at 10,000 vectors of
+384 dimensions, the first to go when memory is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostingColumns:
+    """Postings as the full-text view keeps them, columns of equal length p.
+
+    Attributes:
+        term: (p,) uint64 term keys.
+        seq: (p,) int64 stream sequence of each posting's entry.
+        tf: (p,) uint16 term frequencies.
+        length: (p,) uint16 indexed tokens of the posting's entry.
+    """
+
+    term: Terms
+    seq: npt.NDArray[np.int64]
+    tf: npt.NDArray[np.uint16]
+    length: npt.NDArray[np.uint16]
+
+
+class HotIndex:
+    """One workspace in memory.
+
+    Args:
+        workspace_id: Whose entries these are.
+        vectors: Vectors of the active model; None if none is active.
+        record_bytes: Most bytes of entries' texts to keep for hits.
+    """
+
+    def __init__(self, workspace_id: str, vectors: VectorMatrix | None = None, record_bytes: int = 0) -> None:
+        self.workspace_id = workspace_id
+        self.documents = Documents()
+        self.postings = Postings()
+        self.vectors = vectors
+        self.importances = Importances()
+        self.priorities: dict[str, str] = {}
+        """Live priorities that operators gave, by entry id; an id may be none of ours."""
+        self.edges = SimilarEdges()
+        self.turns = HotTurns()
+        self.walk_depths: dict[str, tuple[int, int]] = {}
+        """Agent → its default of ``walk_depth``, and the sequence that said so."""
+        self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
+        self.records = Records(record_bytes)
+        self.order: SessionOrder = EMPTY_ORDER
+        self.turn_order: SessionOrder = EMPTY_ORDER
+        self.policy = FIRST
+        """Version of the embed policy in force, by which entries that arrive are judged."""
+        self.names = SpeakerNames(self.documents.actors)
+        self.seq = 0
+        self._scopes: OrderedDict[Scope, ScopeRows] = OrderedDict()
+        self.sums = Sums()
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, the scratch for sums included."""
+        vectors = sum(matrix.nbytes for matrix in self.matrices())
+        scopes = sum(rows.nbytes for rows in self._scopes.values())
+        columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
+        columns += self.turn_order.nbytes if self.turn_order is not self.order else 0
+        columns += self.edges.nbytes + self.importances.nbytes + self.turns.nbytes
+        return columns + vectors + scopes + self.sums.nbytes
+
+    # the vectors
+
+    @property
+    def model(self) -> str | None:
+        """The model whose vectors queries meet, None if they meet none."""
+        return self.vectors.model if self.vectors is not None else None
+
+    def matrices(self) -> list[VectorMatrix]:
+        """The active model's vectors and those at hand for a switch."""
+        active = [self.vectors] if self.vectors is not None else []
+        return [*active, *self._standby.values()]
+
+    def matrix_of(self, model: str) -> VectorMatrix | None:
+        """The vectors of a model, if they are held."""
+        return next((matrix for matrix in self.matrices() if matrix.model == model), None)
+
+    def use(self, matrix: VectorMatrix | None) -> None:
+        """Let queries meet these vectors from here on; the former ones stay at hand for the switch back."""
+        former, self.vectors = self.vectors, matrix
+        if former is not None and former is not matrix:
+            self.keep(former)
+        if matrix is not None:
+            self._standby.pop(matrix.model, None)
+
+    def keep(self, matrix: VectorMatrix) -> None:
+        """Hold a model's vectors beside the active ones, for a switch or a comparison."""
+        self._standby[matrix.model] = matrix
+        self._standby.move_to_end(matrix.model)
+        while len(self._standby) > STANDBY_KEPT:
+            self._standby.popitem(last=False)
+
+    def forget_standby(self) -> int:
+        """Let the vectors at hand go; the bytes they took."""
+        freed = sum(matrix.nbytes for matrix in self._standby.values())
+        self._standby.clear()
+        return freed
+
+    def forget_model(self, model: str) -> None:
+        """Let one model's vectors go, the active ones included: it was dropped."""
+        self._standby.pop(model, None)
+        if self.model == model:
+            self.vectors = None
+
+    def over(self, matrix: VectorMatrix) -> HotIndex:
+        """The same index with other vectors, for one search before the next ``await``; nothing is copied."""
+        other = copy.copy(self)
+        other.vectors = matrix
+        return other
+
+    # the documents
+
+    def append(self, new: NewDocuments, *postings: PostingColumns, turns: TurnRows | None = None) -> None:
+        """Append documents, their postings, and what is said of the turns among them.
+
+        Args:
+            new: The documents, newer than all before.
+            postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of entries that are
+                not in ``new`` (noise, other workspaces) are left out.
+            turns: Of the documents that are turns of a conversation; None if none is.
+        """
+        base = len(self.documents)
+        lengths = np.zeros(len(new.seq), np.uint16)
+        segments = []
+        for part in postings:
+            place, own = _places(new.seq, part.seq)
+            term, tf, length = part.term, part.tf, part.length
+            if not own.all():
+                place, term, tf, length = place[own], term[own], tf[own], length[own]
+            lengths[place] = length
+            doc = place.astype(np.int32)
+            doc += np.int32(base)
+            segments.append(build_segment(term, doc, tf))
+        self.documents.append(new, lengths)
+        self.turns.append(new.seq, turns)
+        for segment in segments:
+            self.postings.append(segment)
+        due = self.postings.due()
+        if due and sum(segment.size for segment in due) <= INLINE_MERGE_POSTINGS:
+            self.postings.replace(due, merge_segments(due))
+
+    def set_priorities(self, changed: Mapping[str, str]) -> None:
+        """An operator gave entries other priorities; the masks of crews follow, importances wait for the sweep.
+
+        Args:
+            changed: The priorities by entry id; an id may be none of ours.
+        """
+        self.priorities.update(changed)
+        moved = False
+        for doc, priority in zip(self.documents.find_ids(list(changed)).tolist(), changed.values(), strict=True):
+            high = priority in HIGH
+            if doc != ABSENT and bool(self.documents.flags[doc] & HIGH_PRIORITY) != high:
+                self.documents.set_flag(doc, HIGH_PRIORITY, high)
+                moved = True
+        if moved:
+            for scope in [s for s in self._scopes if s.kind is ScopeKind.CREW_SHARED]:
+                del self._scopes[scope]
+
+    def scoped(self, scope: Scope) -> ScopedDocuments:
+        """The rows in scope."""
+        rows = self._scopes.get(scope)
+        if rows is None:
+            rows = self._scopes[scope] = ScopeRows(scope)
+            if len(self._scopes) > SCOPES_KEPT:
+                self._scopes.popitem(last=False)
+        self._scopes.move_to_end(scope)
+        return rows.upto(self.documents, len(self.documents))
+
+    def merge_due(self) -> tuple[Segment, ...]:
+        """Segments too large to merge on the event loop; hand them to ``merge_segments``, then ``replace``."""
+        return self.postings.due()
+
+    def sort_due(self) -> bool:
+        """Whether the sessions should be sorted anew, in a thread."""
+        return is_due(self.order, len(self.documents))
+
+    def sort(self) -> None:
+        """Sort the sessions at once (after a load)."""
+        self.order, self.turn_order = sort_both(*self.to_sort())
+
+    def to_sort(self) -> ToSort:
+        """What ``sort_both`` needs, as it is now."""
+        documents = self.documents
+        is_turn = (documents.flags & CONVERSATION) != 0
+        return documents.session, np.where(is_turn, documents.session, np.int32(ABSENT)), documents.ts_ms
+
+
+DENSE_LOOKUP_SPAN: Final = 64
+"""A table of this many slots a document replaces the binary search: six times faster for 760,000 postings."""
+
+
+def _places(
+    seqs: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Where each wanted sequence stands in the ascending ``seqs``, and whether it is there at all."""
+    if not len(seqs):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    low, span = int(seqs[0]), int(seqs[-1]) - int(seqs[0]) + 1
+    if span <= DENSE_LOOKUP_SPAN * max(len(seqs), len(wanted)):
+        table = np.full(span, ABSENT, np.int32)
+        table[seqs - low] = np.arange(len(seqs), dtype=np.int32)
+        inside = (wanted >= low) & (wanted <= int(seqs[-1]))
+        place = np.full(len(wanted), ABSENT, np.int64)
+        place[inside] = table[wanted[inside] - low]
+        return place, place != ABSENT
+    place = np.minimum(seqs.searchsorted(wanted), len(seqs) - 1)
+    return place, seqs[place] == wanted

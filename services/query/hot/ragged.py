@@ -1,0 +1,103 @@
+"""Runs of values by document: word pieces, days, tokens.
+
+Invariant: a document has one run at a time; putting another lets the former one lie, as runs are replaced rarely.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.hot.growable import GrowableArray
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The runs of m documents, one after the other.
+
+    Attributes:
+        at: (total,) int64: where each value lies among all values.
+        counts: (m,) int64: values of each document.
+    """
+
+    at: Ints
+    counts: Ints
+
+    @property
+    def begins(self) -> Ints:
+        """(m,) int64: where each document's run begins in ``at``."""
+        return np.cumsum(self.counts) - self.counts
+
+
+class Ragged:
+    """Runs of values.
+
+    Args:
+        dtype: Of a value.
+        width: Columns of a value that is a row; None for one number.
+    """
+
+    def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
+        self._values = GrowableArray(dtype, width)
+        self._start = GrowableArray(np.int64)
+        self._count = GrowableArray(np.uint16)
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self._values.nbytes + self._start.nbytes + self._count.nbytes
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """All values."""
+        return self._values.rows
+
+    def counts_of(self, docs: npt.NDArray[np.integer]) -> Ints:
+        """(m,) int64: values of each document; 0 beyond the end."""
+        if not len(self):
+            return np.zeros(len(docs), np.int64)
+        counts = self._count.rows.take(docs, mode="clip").astype(np.int64)
+        counts[docs >= len(self)] = 0
+        return counts
+
+    def gather(self, docs: npt.NDArray[np.integer]) -> Gathered:
+        """Where the values of some documents lie."""
+        counts = self.counts_of(docs)
+        if not len(self):
+            return Gathered(np.empty(0, np.int64), counts)
+        starts = self._start.rows.take(docs, mode="clip")  # those beyond the end have no values
+        ends = counts.cumsum()
+        at = (starts - ends + counts).repeat(counts)
+        at += np.arange(len(at))
+        return Gathered(at, counts)
+
+    def append(self, docs: npt.NDArray[np.integer], values: npt.NDArray[Any], counts: Ints) -> None:
+        """Set the runs of some documents.
+
+        Args:
+            docs: (m,) documents.
+            values: Their values, one run after the other.
+            counts: (m,) values of each.
+        """
+        if not len(docs):
+            return
+        self.cover(int(docs.max()) + 1)
+        first = len(self._values)
+        self._values.append(values)
+        self._start.rows[docs] = first + np.cumsum(counts) - counts
+        self._count.rows[docs] = counts
+
+    def cover(self, documents: int) -> None:
+        """Let the documents below have runs, empty ones if nothing was said."""
+        missing = documents - len(self._start)
+        if missing > 0:
+            self._start.append(np.zeros(missing, np.int64))
+            self._count.append(np.zeros(missing, np.uint16))

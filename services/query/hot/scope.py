@@ -1,0 +1,104 @@
+"""Whose memories a query may see, as a predicate inside every arm (DESIGN §7, contract §4).
+
+Invariant: what is out of scope influences nothing: no hit, no document frequency, no average length, no neighbour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.query.hot.documents import ABSENT, EMBEDDABLE, HIGH_PRIORITY, Documents
+
+
+class ScopeKind(StrEnum):
+    """Whose entries.
+
+    ``own``: the agent's. ``crew_shared``: own, plus the crew's that pass the embed policy or have a live priority of
+    high or more. ``workspace``: everything (OWNER and ADMIN).
+    """
+
+    OWN = "own"
+    CREW_SHARED = "crew_shared"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A scope with the ids it needs."""
+
+    kind: ScopeKind
+    agent_id: str | None = None
+    crew_id: str | None = None
+
+
+def resolve_scope(
+    principal: Principal, kind: ScopeKind | None, agent_id: str | None = None, crew_id: str | None = None
+) -> Scope:
+    """The scope of a request.
+
+    Left out, it follows from the role: LEAD gets ``crew_shared``, AGENT gets ``own``; OWNER and ADMIN get
+    ``crew_shared`` if they name a crew, ``own`` if they name an agent, and ``workspace`` otherwise. AGENT and LEAD are
+    bound to the agent and crew of their token and may name no other.
+
+    Raises:
+        NotAllowed: The role may not see this scope, or the request names another agent or crew than the token's.
+        InvalidQuery: The scope needs an agent or a crew that nobody named.
+    """
+    if principal.role.administers:
+        agent, crew = agent_id or principal.agent_id, crew_id or principal.crew_id
+        if kind is None:
+            kind = ScopeKind.CREW_SHARED if crew_id else ScopeKind.OWN if agent_id else ScopeKind.WORKSPACE
+    else:
+        agent, crew = principal.agent_id, principal.crew_id
+        _refuse_other("agent_id", agent_id, agent)
+        _refuse_other("crew_id", crew_id, crew)
+        if kind is None:
+            kind = ScopeKind.CREW_SHARED if principal.role is Role.LEAD else ScopeKind.OWN
+        if kind is ScopeKind.WORKSPACE or (kind is ScopeKind.CREW_SHARED and principal.role is not Role.LEAD):
+            raise NotAllowed(
+                f"a token of role {principal.role.value} may not recall in scope {kind.value}",
+                hint="leave scope out, or use a token of role LEAD for crew_shared, ADMIN or OWNER for workspace",
+                field="scope",
+            )
+    if kind is ScopeKind.WORKSPACE:
+        return Scope(kind)
+    if kind is ScopeKind.OWN:
+        if not agent:
+            raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
+        return Scope(kind, agent)
+    if not crew:
+        raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew in crew_id", field="crew_id")
+    return Scope(kind, agent, crew)
+
+
+def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
+    if named and named != bound:
+        raise NotAllowed(
+            f"the token is bound to another {field}", hint=f"leave {field} out or use that one's token", field=field
+        )
+
+
+def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.NDArray[np.bool_]:
+    """Which of the documents ``first`` to ``end`` (exclusive) are in scope: (end - first,) bool."""
+    if scope.kind is ScopeKind.WORKSPACE:
+        return np.ones(end - first, bool)
+    own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)
+    if scope.kind is ScopeKind.OWN:
+        return own
+    crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
+    valued = (documents.flags[first:end] & (EMBEDDABLE | HIGH_PRIORITY)) != 0
+    shared: npt.NDArray[np.bool_] = own | (crew & valued)
+    return shared
+
+
+def _equals(codes: npt.NDArray[np.int32], code: int) -> npt.NDArray[np.bool_]:
+    if code == ABSENT:
+        return np.zeros(len(codes), bool)
+    equal: npt.NDArray[np.bool_] = np.equal(codes, code)
+    return equal

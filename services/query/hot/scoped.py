@@ -1,0 +1,88 @@
+"""The rows in scope of a query, kept between queries and extended as entries arrive.
+
+Invariant: ``size``, ``total_length`` and ``speakers`` are those of exactly the rows whose mask is true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.hot.documents import ABSENT, CONVERSATION, SPOKEN_BY_USER, Documents
+from crew_journal.services.query.hot.growable import GrowableArray
+from crew_journal.services.query.hot.scope import Scope, scope_mask
+
+MANY: Final = 1_000
+"""Rows from which sorting actors in numpy beats a set of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedDocuments:
+    """The rows of a scope among the first ``count`` documents.
+
+    Attributes:
+        count: Documents that exist for this query.
+        mask: (count,) bool; None if every row is in scope.
+        size: Number of rows in scope (N of BM25).
+        total_length: Sum of their indexed tokens.
+        speakers: Codes of actors that speak as users in scope.
+        turns: (count,) bool: which rows in scope are turns of a conversation.
+        turn_count: How many.
+    """
+
+    count: int
+    mask: npt.NDArray[np.bool_] | None
+    size: int
+    total_length: int
+    speakers: frozenset[int]
+    turns: npt.NDArray[np.bool_]
+    turn_count: int
+
+
+class ScopeRows:
+    """One scope's mask and counts, extended on demand."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._mask = GrowableArray(np.bool_)
+        self._turns = GrowableArray(np.bool_)
+        self._turn_count = 0
+        self._size = 0
+        self._total_length = 0
+        self._speakers: frozenset[int] = frozenset()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._mask.nbytes + self._turns.nbytes
+
+    def upto(self, documents: Documents, count: int) -> ScopedDocuments:
+        """The rows among the first ``count`` documents; ``count`` never shrinks."""
+        first = len(self._mask)
+        if count > first:
+            mask = scope_mask(self._scope, documents, first, count)
+            flags = documents.flags[first:count]
+            turns = mask & ((flags & CONVERSATION) != 0)
+            self._mask.append(mask)
+            self._turns.append(turns)
+            self._turn_count += int(np.count_nonzero(turns))
+            self._size += int(np.count_nonzero(mask))
+            self._total_length += int(documents.length[first:count][mask].sum(dtype=np.int64))
+            heard = documents.actor[first:count][mask & ((flags & SPOKEN_BY_USER) != 0)]
+            if len(heard):
+                spoken = set((np.unique(heard) if count - first > MANY else heard).tolist())
+                if not spoken <= self._speakers:
+                    self._speakers |= spoken - {ABSENT}
+        whole = self._size == count
+        return ScopedDocuments(
+            count,
+            None if whole else self._mask.rows[:count],
+            self._size,
+            self._total_length,
+            self._speakers,
+            self._turns.rows[:count],
+            self._turn_count,
+        )

@@ -1,0 +1,64 @@
+"""Which speaker a query names, for the rule that lifts what a named person said.
+
+Invariant: only names heard in the query's scope count, so a query learns nothing of other people's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from crew_journal.schemas.entry import ActorType
+from crew_journal.schemas.rules.text import STOP_WORDS, tokens_of
+from crew_journal.services.query.hot.documents import Vocabulary
+
+NO_NAMES: Final = STOP_WORDS | frozenset(kind.value for kind in ActorType) | {"assistant", "human", "bot"}
+"""Words that name nobody, though an actor may be called so: a query with "will" or "user" does not mean one."""
+
+
+class SpeakerNames:
+    """Actors by the first word of their name.
+
+    Args:
+        actors: The index's actors; read anew as it grows.
+    """
+
+    def __init__(self, actors: Vocabulary) -> None:
+        self._actors = actors
+        self._by_first_word: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+        self._seen = 0
+        self._last: tuple[str, Collection[int], int | None] | None = None
+
+    def named(self, query: str, speakers: Collection[int]) -> int | None:
+        """The one speaker that a query names, None if it names none or several.
+
+        A speaker is named by the whole name, word for word, or by the first word of it.
+
+        Args:
+            query: The query's text.
+            speakers: Codes of the actors who speak in scope.
+        """
+        self._learn()
+        if self._last is not None and self._last[0] == query and self._last[1] is speakers:
+            return self._last[2]  # the rules of both rankings of one query ask
+        words = tokens_of(query)
+        whole: set[int] = set()
+        first: set[int] = set()
+        for at, word in enumerate(words):
+            for name, code in self._by_first_word.get(word, ()):
+                if code in speakers:
+                    (whole if tuple(words[at : at + len(name)]) == name else first).add(code)
+        found = whole or first
+        named = next(iter(found)) if len(found) == 1 else None
+        self._last = query, speakers, named
+        return named
+
+    def _learn(self) -> None:
+        if self._seen == len(self._actors):
+            return
+        self._last = None
+        for code, name in enumerate(self._actors.names()[self._seen :], self._seen):
+            words = tuple(tokens_of(name))
+            if words and words[0] not in NO_NAMES:
+                self._by_first_word.setdefault(words[0], []).append((words, code))
+        self._seen = len(self._actors)

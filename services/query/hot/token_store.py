@@ -1,0 +1,88 @@
+"""The tokens in context of one model's entries, one bit a dimension, beside its vectors.
+
+Invariant: all tokens are of one quantiser, the newest that was seen; whatever order facts come in, what is held is the
+same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.hot.growable import GrowableArray
+from crew_journal.services.query.hot.ragged import Ragged
+
+WORD_BYTES: Final = 8
+Words = npt.NDArray[np.uint64]
+
+
+def words_of(bits: bytes, dim: int) -> Words:
+    """(tokens, dim / 64) uint64 words of packed bits."""
+    return np.frombuffer(bits, np.uint64).reshape(-1, dim // (8 * WORD_BYTES))
+
+
+class TokenStore:
+    """Token bits by document; empty until the first fact tells quantiser and width."""
+
+    def __init__(self) -> None:
+        self.quantiser = 0
+        self.dim = 0
+        self.runs = Ragged(np.uint64, 1)
+        self._first_passage = GrowableArray(np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self.runs.nbytes + self._first_passage.nbytes
+
+    @property
+    def first_passage(self) -> npt.NDArray[np.uint16]:
+        """(n,) uint16: how many tokens of each document belong to its first passage."""
+        return self._first_passage.rows
+
+    def put(self, doc: int, quantiser: int, dim: int, bits: bytes, first_passage: int) -> None:
+        """Set one document's tokens."""
+        if not self._takes(quantiser, dim):
+            return
+        words = words_of(bits, dim)
+        self._set(np.array([doc]), words, np.array([len(words)]), np.array([first_passage]))
+
+    def extend(
+        self,
+        docs: npt.NDArray[np.integer],
+        quantiser: int,
+        dim: int,
+        data: bytes,
+        counts: npt.NDArray[np.int64],
+        first_passage: npt.NDArray[np.integer],
+    ) -> None:
+        """Set the tokens of many documents of one quantiser and width."""
+        if len(docs) and self._takes(quantiser, dim):
+            self._set(docs, words_of(data, dim), counts, first_passage)
+
+    def _takes(self, quantiser: int, dim: int) -> bool:
+        if quantiser < self.quantiser or (quantiser == self.quantiser and dim != self.dim):
+            return False
+        if quantiser > self.quantiser:
+            self.quantiser, self.dim = quantiser, dim
+            self.runs = Ragged(np.uint64, dim // (8 * WORD_BYTES))
+            self._first_passage = GrowableArray(np.uint16)
+        return True
+
+    def _set(
+        self,
+        docs: npt.NDArray[np.integer],
+        words: Words,
+        counts: npt.NDArray[np.int64],
+        first_passage: npt.NDArray[np.integer],
+    ) -> None:
+        self.runs.append(docs, words, counts)
+        missing = len(self.runs) - len(self._first_passage)
+        if missing > 0:
+            self._first_passage.append(np.zeros(missing, np.uint16))
+        self._first_passage.rows[docs] = first_passage

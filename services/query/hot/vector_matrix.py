@@ -1,0 +1,143 @@
+"""The vectors of one model in one workspace, as a matrix: the dense arm is one product with it.
+
+Invariant: every row is L2-normalised or all zeros (a vector of another length, a zero norm or a value that is no
+number counts as cosine 0, contract §4); one row a document; a document whose vector was taken back has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.services.query.hot.growable import GrowableArray
+from crew_journal.services.query.hot.token_store import TokenStore
+
+Vectors = npt.NDArray[np.float32]
+FLOAT32_LE: Final = np.dtype("<f4")
+NO_ROW: Final = -1
+_SMALLEST_NORM: Final = 1e-12
+
+
+def normalised(vectors: Vectors) -> Vectors:
+    """Rows divided by their L2 norms; rows without a usable norm become zeros."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    usable = np.isfinite(norms) & (norms > _SMALLEST_NORM)
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=usable)
+    rows: Vectors = np.where(usable[:, None], vectors, np.float32(0.0)) * scale[:, None].astype(np.float32)
+    return rows
+
+
+def query_vector(data: bytes) -> Vectors:
+    """A query's vector, (d,) float32, normalised."""
+    vector: Vectors = normalised(np.frombuffer(data, FLOAT32_LE)[None, :])[0]
+    return vector
+
+
+class VectorMatrix:
+    """Vectors by row, and which document each row belongs to; ``tokens`` holds the same model's tokens in context.
+
+    Args:
+        model: The model whose vectors these are.
+        dim: Dimensions; None until the first vector tells.
+    """
+
+    def __init__(self, model: str, dim: int | None = None) -> None:
+        self.model = model
+        self._dim = dim
+        self._vectors: GrowableArray | None = GrowableArray(np.float32, dim) if dim else None
+        self._doc = GrowableArray(np.int32)
+        self._fact_seq = GrowableArray(np.int64)
+        self._row_of = GrowableArray(np.int32)
+        self.tokens = TokenStore()
+
+    def __len__(self) -> int:
+        return len(self._doc)
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions, None while there is no vector."""
+        return self._dim
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        vectors = self._vectors.nbytes if self._vectors is not None else 0
+        columns = self._doc.nbytes + self._fact_seq.nbytes
+        return vectors + columns + self._row_of.nbytes + self.tokens.nbytes
+
+    @property
+    def vectors(self) -> Vectors:
+        """(m, d) float32, rows L2-normalised or zeros."""
+        return self._vectors.rows if self._vectors is not None else np.empty((0, 0), np.float32)
+
+    @property
+    def doc(self) -> npt.NDArray[np.int32]:
+        """(m,) int32 document of each row; -1 where the vector was taken back."""
+        return self._doc.rows
+
+    @property
+    def fact_seq(self) -> npt.NDArray[np.int64]:
+        """(m,) int64 sequence of the fact that brought each row's vector."""
+        return self._fact_seq.rows
+
+    def append(self, docs: npt.NDArray[np.int32], vectors: Vectors, fact_seq: npt.NDArray[np.int64]) -> None:
+        """Append rows of documents that have none yet; ``vectors`` (m, d) of any norm, and which facts brought them."""
+        if not len(docs):
+            return
+        if self._vectors is None:
+            self._dim = vectors.shape[1]
+            self._vectors = GrowableArray(np.float32, self._dim)
+        first = len(self._doc)
+        self._vectors.append(normalised(vectors))
+        self._fact_seq.append(fact_seq)
+        self._doc.append(docs)
+        self._cover(int(docs.max()) + 1)
+        self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
+
+    def put(self, doc: int, data: bytes, fact_seq: int) -> None:
+        """Set one document's vector (little-endian float32) by the fact at ``fact_seq``; empty ``data`` takes it back.
+
+        A vector of another length than the others counts as zeros.
+        """
+        row = int(self._row_of.rows[doc]) if doc < len(self._row_of) else NO_ROW
+        if not data:
+            if row != NO_ROW:
+                self._row_of.rows[doc] = NO_ROW
+                self._doc.rows[row] = NO_ROW
+            return
+        vector = np.frombuffer(data, FLOAT32_LE)[None, :]
+        if self._dim is not None and vector.shape[1] != self._dim:
+            vector = np.zeros((1, self._dim), np.float32)
+        if row == NO_ROW or self._vectors is None:
+            self.append(np.array([doc], np.int32), vector, np.array([fact_seq], np.int64))
+        else:
+            self._vectors.rows[row] = normalised(vector)[0]
+            self._fact_seq.rows[row] = fact_seq
+
+    def put_all(self, facts: Sequence[tuple[int, bytes, int]]) -> None:
+        """``put`` of several, in order; one append where they are, as nearly always, of documents that have none yet."""
+        width = FLOAT32_LE.itemsize * (self._dim or 0) or len(facts[0][1]) if facts else 0
+        docs = np.array([doc for doc, _, _ in facts], np.int32)
+        plain = width > 0 and all(len(data) == width for _, data, _ in facts)
+        if plain and len(set(docs.tolist())) == len(facts) and bool((self.rows_of(docs) == NO_ROW).all()):
+            vectors = np.frombuffer(b"".join([data for _, data, _ in facts]), FLOAT32_LE).reshape(len(facts), -1)
+            self.append(docs, vectors, np.array([seq for _, _, seq in facts], np.int64))
+            return
+        for doc, data, fact_seq in facts:
+            self.put(doc, data, fact_seq)
+
+    def rows_of(self, docs: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
+        """(m,) int32 rows of documents, -1 where a document has no vector."""
+        if not len(self._row_of):
+            return np.full(len(docs), NO_ROW, np.int32)
+        rows: npt.NDArray[np.int32] = self._row_of.rows.take(docs, mode="clip")
+        rows[docs >= len(self._row_of)] = NO_ROW
+        return rows
+
+    def _cover(self, documents: int) -> None:
+        if documents > len(self._row_of):
+            self._row_of.append(np.full(documents - len(self._row_of), NO_ROW, np.int32))

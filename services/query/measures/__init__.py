@@ -1,0 +1,1 @@
+"""How good recall is: measures, agreement of rankings and intervals, as pure functions of ranked ids."""

@@ -1,0 +1,1 @@
+"""From candidates to an order: fusion, rules, and the recipe that understands conversation."""

@@ -1,0 +1,355 @@
+"""The recipe that understands conversation: three arms, what neighbours and sessions lend, what a turn shows of itself.
+
+The formula and its evidence: facts/conversational-recall.md and docs/conversational.md; the constants are the recipe's.
+
+Invariants: what is said here is said of turns of conversation alone. Turns only change places among themselves: every
+other entry keeps exactly the rank that ``robust`` gives it, ties aside. Everything is seen
+through the scope, neighbours included, and the shares of a hit sum up to its score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crew_journal.schemas.rules.dates import DAY_MS, Days
+from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
+from crew_journal.services.query.arms.late import Around, LateQuery, late_values
+from crew_journal.services.query.hot.documents import ABSENT, SPOKEN_BY_USER, USERS
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.lists import Docs, union
+from crew_journal.services.query.hot.scoped import ScopedDocuments
+from crew_journal.services.query.hot.sessions import neighbours
+from crew_journal.services.query.ranking.features import features_of, place_among_candidates
+from crew_journal.services.query.ranking.fusion import weighted_z, z_scores
+from crew_journal.services.query.ranking.session_rules import rule_shares
+from crew_journal.services.query.recipes import ConversationWeights, Recipe
+
+__all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "with_next_turns"]
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+OUTSIDE: float = -1.0
+"""z of a neighbour that is no candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOf:
+    """The query: its text, what late interaction compares (None if nothing), the idf of its terms, the rows in scope.
+
+    ``day``: the day it was asked on, days since 1970-01-01; None if it is not known.
+    """
+
+    text: str
+    late: LateQuery | None
+    idf: Mapping[int, float]
+    size: int
+    day: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The candidates.
+
+    Attributes:
+        docs: (m,) intp, ascending.
+        found: (m,) bool: found by an arm, and not only as the turn after one that was.
+        lexical_lane: Documents of the lexical arm's list.
+        bm25: (m,) float32.
+        dense: (m,) float32 cosine times importance; NaN without a vector.
+    """
+
+    docs: Docs
+    found: Mask
+    lexical_lane: Docs
+    bm25: npt.NDArray[np.float32]
+    dense: npt.NDArray[np.float32]
+
+    def only(self, kept: Mask) -> Seen:
+        """Some of them."""
+        if kept.all():
+            return self
+        return Seen(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The turns around some turns, each (m,) intp by ascending ``docs``; -1 where there is none.
+
+    Attributes:
+        docs: The turns.
+        previous: The turn before each.
+        before_that: The turn before that one.
+        following: The turn behind each.
+    """
+
+    docs: Docs
+    previous: Docs
+    before_that: Docs
+    following: Docs
+
+
+def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> tuple[Docs, Beside]:
+    """The candidates, and of each turn among them the next one of its session: an answer stands behind its question."""
+    turns = docs[scoped.turns[docs]]
+    previous, following = _turns_beside(index, scoped, turns)
+    behind = following[following >= 0]
+    beside = union(behind, previous[previous >= 0])
+    around = _turns_beside(index, scoped, beside)
+    every = union(turns, behind)
+    known = np.concatenate((turns, beside))  # a turn that stands twice has the same neighbours both times
+    order = np.argsort(known, kind="stable")
+    known = known[order]
+    before = np.concatenate((previous, around[0]))[order]
+    after = np.concatenate((following, around[1]))[order]
+    place = known.searchsorted(every)
+    previous = before[place]
+    before_that = before.take(known.searchsorted(previous), mode="clip")
+    before_that[previous < 0] = ABSENT
+    joined = docs if len(every) == len(turns) else union(docs, behind)
+    return joined, Beside(every, previous, before_that, after[place])
+
+
+def _turns_beside(index: HotIndex, scoped: ScopedDocuments, turns: Docs) -> tuple[Docs, Docs]:
+    mask = None if scoped.turn_count == scoped.count else scoped.turns
+    whole = scoped.mask is None
+    return neighbours(index.turn_order, index.documents, scoped.count, turns, mask, all_in_scope=whole)
+
+
+def conversation_shares(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    asked: AskedOf,
+    seen: Seen,
+    beside: Beside,
+    recipe: Recipe,
+) -> dict[str, Floats]:
+    """What each arm and rule adds to each candidate's score.
+
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        asked: The query.
+        seen: The candidates.
+        beside: The turns before and behind those that are turns.
+        recipe: ``turns`` ranks turns among themselves, ``dense_weight`` and ``rules`` everything.
+
+    Returns:
+        Name → (m,) float64.
+    """
+    assert recipe.turns is not None
+    is_turn = scoped.turns[seen.docs]
+    shares: dict[str, Floats] = {}
+    if is_turn.any():
+        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), beside, recipe.turns)
+    if is_turn.all():
+        return shares
+    return _in_their_places(index, scoped, asked.text, seen, is_turn, shares, recipe)
+
+
+def _in_their_places(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    text: str,
+    seen: Seen,
+    is_turn: Mask,
+    of_turns: Mapping[str, Floats],
+    recipe: Recipe,
+) -> dict[str, Floats]:
+    """Everything as ``robust`` has it; the turns, in the order of their own scores, take the places they hold in it.
+
+    ``place`` is what brings a turn's score to that of its place. Turns that no arm found stand behind all others.
+    """
+    found = seen.found
+    lexical, dense = weighted_z(z_scores(seen.bm25[found]), z_scores(seen.dense[found]), recipe.dense_weight)
+    as_ever = {"lexical": lexical, "dense": dense}
+    if recipe.rules is not None:
+        as_ever |= rule_shares(lexical + dense, features_of(index, scoped, text, seen.docs[found]), recipe.rules)
+    plain = np.empty(len(seen.docs))
+    plain[found] = sum(as_ever.values(), np.zeros(len(lexical)))
+    plain[~found] = plain[found].min() - 1.0
+    shares = {name: np.zeros(len(seen.docs)) for name in (*as_ever, *of_turns)}
+    others, of_found = (found & ~is_turn).nonzero()[0], (~is_turn[found]).nonzero()[0]
+    for name, values in as_ever.items():
+        shares[name][others] = values[of_found]
+    if not of_turns:
+        return shares
+    turns = is_turn.nonzero()[0]
+    for name, values in of_turns.items():
+        shares[name][turns] = values
+    own = sum(of_turns.values(), np.zeros(len(turns)))
+    places = plain[turns]
+    places.sort()
+    placed = np.empty(len(own))
+    placed[(-own).argsort(kind="stable")] = places[::-1]
+    shares["place"] = np.zeros(len(seen.docs))
+    shares["place"][turns] = placed - own
+    return shares
+
+
+def _turn_shares(
+    index: HotIndex, scoped: ScopedDocuments, asked: AskedOf, seen: Seen, beside: Beside, weights: ConversationWeights
+) -> dict[str, Floats]:
+    documents, docs = index.documents, seen.docs
+    flags = index.turns.flags[docs]
+    short = documents.words[docs] <= weights.max_words
+    around = _around(index, beside, short, weights.max_words)
+    lexical = _lexical_z(seen)
+    dense, late = _arms(index, asked, seen, lexical, around, weights)
+    base = weights.base_lexical * lexical + weights.base_dense * dense + weights.base_late * late
+    previous = np.where(short, _lent(base, around.previous_at), 0.0)
+    following = np.where(short, _lent(base, around.following_at), 0.0)
+    answers = np.zeros(len(docs), bool)
+    has_previous = (around.previous >= 0) & short
+    answers[has_previous] = (index.turns.flags[around.previous[has_previous]] & QUESTION) != 0
+    lent = base + weights.session_previous * previous + weights.session_following * following
+    shares = {
+        "lexical": weights.lexical * lexical,
+        "dense": weights.dense * dense,
+        "late": weights.late * late,
+        "previous": weights.previous * previous,
+        "next": weights.following * following,
+        "answer": np.where(answers, weights.answer * previous, 0.0),
+        "session": weights.session * _session_best(lent, documents.session[docs]),
+        "first_person": np.where(flags & FIRST_PERSON, weights.first_person, 0.0),
+        "question": np.where((flags & QUESTION).astype(bool) & short, weights.question, 0.0),
+    }
+    return shares | _asked_shares(index, scoped, asked, docs, flags, weights)
+
+
+def _asked_shares(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    asked: AskedOf,
+    docs: Docs,
+    flags: npt.NDArray[np.uint8],
+    weights: ConversationWeights,
+) -> dict[str, Floats]:
+    """What a turn gets for being what the query asks for; only what the query asks at all."""
+    documents = index.documents
+    question = question_of(asked.text, asked.day)
+    by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
+    users = (documents.flags[docs] & USERS) != 0
+    shares: dict[str, Floats] = {}
+    speaker = index.names.named(asked.text, scoped.speakers)
+    if speaker is not None:
+        shares["speaker"] = np.where((documents.actor[docs] == speaker) & by_user, weights.speaker, 0.0)
+    if question.asks_assistant:
+        shares["assistant"] = np.where(users, 0.0, weights.assistant)
+    elif question.first_person:
+        shares["user"] = np.where(users, weights.user, 0.0)
+    if question.asks_when:
+        shares["time"] = np.where(flags & TIME, weights.time, 0.0)
+    if question.asks_number:
+        shares["number"] = np.where(flags & NUMBER, weights.number, 0.0)
+    if question.days:
+        own = documents.ts_ms[docs] // DAY_MS
+        shares["day"] = np.where(_said_in(own, question.days, weights.day_after), weights.day, 0.0)
+        shares["interval"] = np.where(_speaks_of(index, docs, question.days), weights.interval, 0.0)
+    return shares
+
+
+def _said_in(own: npt.NDArray[np.int64], days: tuple[Days, ...], day_after: int) -> Mask:
+    said = np.zeros(len(own), bool)
+    for named in days:
+        last = named.last + day_after if named.length == 1 else named.last
+        said |= (own >= named.first) & (own <= last)
+    return said
+
+
+def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
+    """Whether a turn names days that overlap one of the query's."""
+    gathered = index.turns.days.gather(docs)
+    named = index.turns.days.values[gathered.at]
+    overlaps = np.zeros(len(named), bool)
+    for asked in days:
+        overlaps |= (named[:, 0] <= asked.last) & (named[:, 1] >= asked.first)
+    speaks = np.zeros(len(docs), bool)
+    speaks[np.repeat(np.arange(len(docs)), gathered.counts)[overlaps]] = True
+    return speaks
+
+
+def _lexical_z(seen: Seen) -> Floats:
+    """BM25 as z; a candidate outside the lexical arm's list counts as the lowest of the list."""
+    listed = np.zeros(len(seen.docs), bool)
+    if len(seen.lexical_lane):
+        place = np.minimum(seen.docs.searchsorted(seen.lexical_lane), len(seen.docs) - 1)
+        listed[place[seen.docs[place] == seen.lexical_lane]] = True
+    if not listed.any():
+        return np.zeros(len(seen.docs))
+    return z_scores(np.where(listed, seen.bm25, seen.bm25[listed].min()))
+
+
+def _arms(
+    index: HotIndex, asked: AskedOf, seen: Seen, lexical: Floats, around: Around, weights: ConversationWeights
+) -> tuple[Floats, Floats]:
+    """The dense arm and late interaction as z, with what stands for them where a turn lacks one."""
+    dense = z_scores(seen.dense)
+    missing = np.isnan(dense)
+    static, context = late_values(index, asked.late, asked.idf, asked.size, seen.docs, around, weights)
+    late = None if static is None else _filled(z_scores(static))
+    if late is not None:
+        dense = np.where(missing, weights.missing_late * late + weights.missing_lexical * lexical, dense)
+    else:
+        dense = np.where(missing, lexical, dense)
+    if context is not None and not np.isnan(context).all():
+        late = _both_ways(late, z_scores(context), weights.late_static)
+    if late is None:  # no table and no tokens: the other two arms, .4 and .6
+        late = 0.4 * lexical + 0.6 * dense
+    return dense, late
+
+
+def _both_ways(static: Floats | None, in_context: Floats, share: float) -> Floats:
+    """Late interaction by pieces and in context as one: their errors differ, so together they are surer than either.
+
+    A turn without tokens in context goes by its pieces alone, at full weight.
+    """
+    missing = np.isnan(in_context)
+    if static is None:
+        return np.where(missing, 0.0, in_context)
+    return np.where(missing, static, (1.0 - share) * in_context + share * static)
+
+
+def _filled(values: Floats) -> Floats:
+    """What has no value counts as the lowest; 0 if none has one."""
+    unknown = np.isnan(values)
+    if unknown.all():
+        return np.zeros(len(values))
+    return np.where(unknown, values[~unknown].min(), values) if unknown.any() else values
+
+
+def _around(index: HotIndex, beside: Beside, short: Mask, max_words: int) -> Around:
+    words, docs, previous = index.documents.words, beside.docs, beside.previous
+    leans = short & (previous >= 0)
+    leans &= words[previous] <= max_words
+    leans_far = leans & (beside.before_that >= 0)
+    leans_far &= words[beside.before_that] <= max_words
+    return Around(
+        previous,
+        place_among_candidates(docs, previous),
+        place_among_candidates(docs, beside.following),
+        np.where(leans, previous, ABSENT),
+        np.where(leans_far, beside.before_that, ABSENT),
+        ~short,
+    )
+
+
+def _lent(base: Floats, at: npt.NDArray[np.int64]) -> Floats:
+    values: Floats = np.concatenate((base, (OUTSIDE, 0.0)))[at]  # read from the end: -1 is 0, -2 a turn outside
+    return values
+
+
+def _session_best(scores: Floats, session: npt.NDArray[np.int32]) -> Floats:
+    """Of each candidate's session the best score; 0 without a session."""
+    order = np.argsort(session, kind="stable")
+    ordered = session[order]
+    begins = np.ones(len(order), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    best = np.maximum.reduceat(scores[order], begins.nonzero()[0])
+    values = np.empty(len(scores))
+    values[order] = np.where(ordered < 0, 0.0, best[begins.cumsum() - 1])
+    return values

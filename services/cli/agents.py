@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where, Workspace, json_object
 
 app = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
 
@@ -27,27 +28,27 @@ Settings = Annotated[str | None, typer.Option("--settings", help="Further settin
 
 
 @app.command("create")
+@grouped
 def create(
     agent_id: AgentId,
     crew: Crew = None,
     memory_walk_depth: WalkDepth = None,
     settings: Settings = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Register an agent that is not registered yet."""
     from crew_journal.schemas.errors import EntryConflict, NotFound
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         try:
             journal.agent(agent_id, workspace_id=workspace)
         except NotFound:
-            depth, more = memory_walk_depth or 0, _object(settings) or {}
+            depth, more = memory_walk_depth or 0, json_object(settings, "--settings") or {}
             made = journal.register_agent(
                 agent_id, crew_id=crew, memory_walk_depth=depth, settings=more, workspace_id=workspace
             )
@@ -57,24 +58,24 @@ def create(
 
 
 @app.command("update")
+@grouped
 def update(
     agent_id: AgentId,
     crew: Crew = None,
     memory_walk_depth: WalkDepth = None,
     settings: Settings = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Change what is registered of an agent; what is not named stays."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         known = journal.agent(agent_id, workspace_id=workspace)
-        more = _object(settings)
+        more = json_object(settings, "--settings")
         made = journal.register_agent(
             agent_id,
             crew_id=crew or known.crew_id,
@@ -86,32 +87,20 @@ def update(
 
 
 @app.command("get")
+@grouped
 def get(
     agent_id: AgentId,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Show what is registered of an agent."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         _report(plain(journal.agent(agent_id, workspace_id=workspace)), json_output)
-
-
-def _object(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise typer.BadParameter("is no JSON object", param_hint="--settings")
-    return value
 
 
 def _report(agent: Mapping[str, Any], json_output: bool) -> None:

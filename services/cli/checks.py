@@ -20,7 +20,8 @@ from typing import Final
 
 from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
-from crew_journal.services.cli.connection import Where, find_running, read_runtime, resolve, sync_client
+from crew_journal.services.cli.connection import find_running, read_runtime, resolve, sync_client
+from crew_journal.services.cli.options import Where
 from crew_journal.services.cli.output import plain, size_text
 from crew_journal.services.data_dir import RUNTIME_FILE
 

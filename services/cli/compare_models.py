@@ -16,13 +16,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from crew_journal.services.cli import exam
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Model, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Model, Where, Workspace
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 EVAL_RECIPES: Final = ("robust", "dense")
 """What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
 
 
+@grouped
 def compare(
     one: Model,
     other: Model,
@@ -42,13 +44,12 @@ def compare(
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
     recipe: Annotated[str | None, typer.Option("--recipe", help="Which recipe; robust if left out.")] = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Compare two models: how far they agree on logged queries, or with --eval which one finds what is relevant."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.operate import follow
     from crew_journal.services.cli.output import emit
 
@@ -59,7 +60,7 @@ def compare(
         else:
             _print_measured(report, k)
         return
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         asked = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
         report = follow("compare", journal.compare_models(one, other, **asked))
     if json_output:
@@ -71,7 +72,7 @@ def compare(
 def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, workspace: str | None) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
     from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.connection import ANY_PORT, Target, Where, sync_client
+    from crew_journal.services.cli.connection import ANY_PORT, Target, sync_client
     from crew_journal.services.cli.importing.command import ImportOptions, import_file
     from crew_journal.services.cli.local import LocalRuntime
     from crew_journal.services.cli.output import plain

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from crew_journal.schemas.errors import NotAuthenticated, NotFound
+from crew_journal.services.cli.options import Where
 from crew_journal.services.cli.output import say
 from crew_journal.services.data_dir import RUNTIME_FILE
 
@@ -28,26 +29,6 @@ PROBE_TIMEOUT_S: Final = 15.0
 """Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: who
 gives it up too soon opens a journal that is in use."""
 ANY_PORT: Final = "127.0.0.1:0"
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """What the options say: a data directory, or the address of a service.
-
-    Attributes:
-        data_dir: Used unless there is an address.
-        url: The address.
-        token: Whom to ask as; blanks around it (a file's line break) do not count.
-    """
-
-    data_dir: Path
-    url: str | None = None
-    token: str | None = field(default=None, repr=False)
-
-    @property
-    def bearer(self) -> str | None:
-        """The token, None if there is none."""
-        return (self.token or "").strip() or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,25 +10,25 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where
 
 
+@grouped
 def doctor(
     http: Annotated[str | None, typer.Option("--http", help="HOST:PORT that `up` would use.")] = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
     from dataclasses import asdict
 
     from crew_journal.services.cli.checks import Verdict, run_checks
-    from crew_journal.services.cli.connection import Where
     from crew_journal.services.cli.output import emit, safe
     from crew_journal.services.cli.up import settings_from
 
-    findings = run_checks(settings_from(data_dir=data_dir, http=http), Where(data_dir, url, token))
+    findings = run_checks(settings_from(data_dir=where.data_dir, http=http), where)
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if json_output:
         emit({"ok": not failed, "checks": [asdict(finding) for finding in findings]})

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from crew_journal.services.cli.embeddings import activate
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where
 
 app = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
 
@@ -24,18 +25,18 @@ class Installable(StrEnum):
 
 
 @app.command("status")
+@grouped
 def embedder_status(
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Show which embedder is used, why, and how its last call ended."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.operate import flat
     from crew_journal.services.cli.output import emit, plain, print_pairs
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         report = plain(journal.embedder_status())
     if json_output:
         emit(report)

@@ -11,26 +11,27 @@ from typing import Annotated, Any
 import typer
 
 from crew_journal.services.cli.compare_models import compare
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Model, Reason, Token, Url
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Model, Reason, Where
 
 app = typer.Typer(help="Embedding models: fill a second one, compare, switch, switch back.", no_args_is_help=True)
 
 
 @app.command("list")
+@grouped
 def list_models(
     workspace: Annotated[
         str | None, typer.Option("--workspace", "-w", help="Figures of this workspace; of all if left out.")
     ] = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """List the models: where recall uses them, how far they are filled, and how the last call ended."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_table, say
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         report = plain(journal.embedding_models(workspace_id=workspace))
     if json_output:
         emit(report)
@@ -55,20 +56,20 @@ def _row(model: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 @app.command("add")
+@grouped
 def add(
     model: Model,
     wait: Annotated[bool, typer.Option("--wait", help="Until no vector is missing, with a progress bar.")] = False,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Fill a further model in the background; recall goes on with the active one. The model is tried out first."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe, say
     from crew_journal.services.cli.vectors import wait_for_model
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         result = plain(journal.add_model(model))
         if wait:
             result["filled"] = wait_for_model(journal, result["model"])
@@ -82,6 +83,7 @@ def add(
 
 
 @app.command("activate")
+@grouped
 def activate(
     model: Model,
     reason: Reason = "",
@@ -89,19 +91,18 @@ def activate(
         str | None, typer.Option("--workspace", "-w", help="Only there; the default of all if left out.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also if entries have no vector of it yet.")] = False,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Let recall use another model, at once. The former one stays filled: activate it again to switch back.
 
     It is refused while entries have no vector of the model, which recall would not find by meaning.
     """
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe, say
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         result = plain(journal.activate_model(model, workspace_id=workspace, reason=reason, force=force))
     if json_output:
         emit(result)
@@ -115,19 +116,19 @@ app.command("compare")(compare)
 
 
 @app.command("drop")
+@grouped
 def drop(
     model: Model,
     reason: Reason = "",
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Forget a model's vectors and fill it no longer. The active model cannot be dropped."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe, say
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         result = plain(journal.drop_model(model, reason))
     if json_output:
         emit(result)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from crew_journal.services.cli import exam
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Embedder, Json, Where, Workspace
 
 if TYPE_CHECKING:
     from crew_journal.services.cli.connection import Target
@@ -29,6 +30,7 @@ VECTORS_PATIENCE_S: Final = 120.0
 on a processor may need a minute for its first batch of 64."""
 
 
+@grouped
 def evaluate(
     directory: Annotated[
         Path,
@@ -48,9 +50,8 @@ def evaluate(
         bool, typer.Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
     ] = False,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Measure recall on a journal with questions: recall@k, nDCG, MRR and session recall@5, by recipe and category.
@@ -62,7 +63,7 @@ def evaluate(
     DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent. Relative dates
     in it ("last week") count from its "asked_at", and name no day without.
     """
-    from crew_journal.services.cli.connection import Where, embedder_kind, target
+    from crew_journal.services.cli.connection import embedder_kind, target
     from crew_journal.services.cli.output import emit
 
     for name in (exam.ENTRIES_FILE, exam.QUERIES_FILE):
@@ -77,7 +78,7 @@ def evaluate(
         with ExitStack() as stack:
             if live:
                 there, last_seq = (
-                    stack.enter_context(target(Where(data_dir, url, token), embedder=embedder or "auto")),
+                    stack.enter_context(target(where, embedder=embedder or "auto")),
                     0,
                 )
             else:
@@ -107,7 +108,7 @@ def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) 
 def _scratch(directory: Path, embedder: Any, workspace: str | None) -> Iterator[tuple[Target, int]]:
     """A journal of its own below a temporary folder, with the entries imported, and their last sequence."""
     from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.connection import ANY_PORT, Target, Where
+    from crew_journal.services.cli.connection import ANY_PORT, Target
     from crew_journal.services.cli.importing.command import ImportOptions, import_file
     from crew_journal.services.cli.local import LocalRuntime
 

@@ -23,29 +23,6 @@ RECALL: Final = {
     "min_seq": "--min-seq",
     "workspace_id": "--workspace",
 }
-FILTERS: Final = {
-    "crew_id": "--crew",
-    "crew_ids": "--crew",
-    "agent_id": "--agent",
-    "agent_ids": "--agent",
-    "mission_id": "--mission",
-    "trace_id": "--trace",
-    "actor_id": "--actor",
-    "run_id": "--run",
-    "types": "--type",
-    "exclude_types": "--exclude-type",
-    "severities": "--severity",
-    "actor_types": "--actor-type",
-    "priorities": "--priority",
-    "since": "--since",
-    "until": "--until",
-    "q": "--q",
-    "limit": "--limit",
-    "workspace": "--workspace",
-    "workspace_id": "--workspace",
-}
-LIST: Final = FILTERS | {"cursor": "--cursor", "min_seq": "--min-seq"}
-TAIL: Final = FILTERS | {"after": "--after"}
 GRAPH: Final = {
     "entry_id": "ID",
     "depth": "--depth",

@@ -11,11 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where, Workspace
 
 METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 
 
+@grouped
 def health(
     recompute: Annotated[bool, typer.Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
     crew: Annotated[str | None, typer.Option("--crew", help="Of one crew; the whole workspace if left out.")] = None,
@@ -24,16 +26,15 @@ def health(
         int | None, typer.Option("--history", min=1, max=366, help="Also the snapshots of so many days.")
     ] = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the health of the memory: five metrics, the score, why, and what to do."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         ask = journal.measure_health if recompute else journal.health
         answer = plain(ask(crew_id=crew, profile=profile, history=history, workspace_id=workspace))
     if json_output:

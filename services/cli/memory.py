@@ -9,24 +9,25 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Reason, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Reason, Where, Workspace
 
 
+@grouped
 def priority(
     entry_id: Annotated[str, typer.Argument(help="The entry.")],
     wanted: Annotated[str, typer.Argument(metavar="PRIORITY", help="normal, high, pin or permanent.")],
     reason: Reason,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Set an entry's live priority; it counts from the next decay on (`sweep decay` runs one now)."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         done = plain(journal.set_priority(entry_id, wanted, reason, workspace_id=workspace))
     if json_output:
         emit(done)
@@ -36,19 +37,19 @@ def priority(
         print(f"{safe(done['entry_id'])}: was {done['priority']} already")
 
 
+@grouped
 def run_sweep(
     name: Annotated[str, typer.Argument(metavar="NAME", help="decay, health or index.")],
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Run a sweep now, after those that were missed; returns when its tick is folded."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         done = plain(journal.sweep(name, workspace_id=workspace))
     if json_output:
         emit(done)

@@ -9,24 +9,25 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, MinSeq, Where, Workspace
 
 
+@grouped
 def nudges(
     session: Annotated[str, typer.Argument(help="The session; each kind of nudge is offered to it once.")],
     agent: Annotated[str | None, typer.Option("--agent", help="Which agent, for tokens that may choose.")] = None,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Print the nudges that are due for a session, a line each, marked for the user turn."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe, say
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         found = [
             plain(nudge) for nudge in journal.nudges(session, agent_id=agent, workspace_id=workspace, min_seq=min_seq)
         ]

@@ -11,35 +11,27 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.options import (
-    FALLBACK_DATA_DIR,
-    DataDir,
-    DeadLetterSeqs,
-    Json,
-    Reason,
-    Token,
-    Url,
-    Workspace,
-)
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import DeadLetterSeqs, Json, Reason, Where, Workspace
 
 dlq = typer.Typer(help="Events that no view could take: look at them, try again, or give up.", no_args_is_help=True)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[PROJECTION]…", help="Only these; all if left out.")]
 
 
+@grouped
 def status(
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Show how the journal is doing: what is wrong and since when, views, broker, disk, embedder; --json has all of it."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_pairs
     from crew_journal.services.cli.status_page import status_lines
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         report = plain(journal.status())
     if json_output:
         emit(report)
@@ -47,18 +39,18 @@ def status(
         print_pairs(status_lines(report))
 
 
+@grouped
 def rebuild(
     projections: Names = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Fold the views anew from the journal, beside the live ones, and swap them in."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, safe
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         result = follow("rebuild", journal.rebuild(projections or None))
     if json_output:
         emit(result)
@@ -68,18 +60,18 @@ def rebuild(
     print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
 
 
+@grouped
 def verify(
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
     from crew_journal.schemas.errors import VerificationFailed
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, safe
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         result = follow("verify", journal.verify())
     if json_output:
         emit(result)
@@ -112,19 +104,19 @@ def first_difference(result: Mapping[str, Any]) -> str:
 
 
 @dlq.command("list")
+@grouped
 def dlq_list(
     state: Annotated[str | None, typer.Option("--state", help="parked, retried or discarded.")] = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """List dead letters, newest first, with the reason of each."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_table, say
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         letters = [plain(letter) for letter in journal.dead_letters(state=state, workspace_id=workspace)]
     if json_output:
         emit({"dead_letters": letters})
@@ -136,37 +128,37 @@ def dlq_list(
 
 
 @dlq.command("retry")
+@grouped
 def dlq_retry(
     seqs: DeadLetterSeqs,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Publish dead letters again, as new events."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         _settle(seqs, lambda seq: plain(journal.retry_dead_letter(seq, workspace_id=workspace)), json_output)
 
 
 @dlq.command("discard")
+@grouped
 def dlq_discard(
     seqs: DeadLetterSeqs,
     reason: Reason,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Give dead letters up; they stay in the stream and are no longer counted as open."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         _settle(seqs, lambda seq: plain(journal.discard_dead_letter(seq, reason, workspace_id=workspace)), json_output)
 
 

@@ -6,8 +6,10 @@ shell completion answer at once. Commands import what they need when they run.
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -61,3 +63,40 @@ MinSeq = Annotated[
 Model = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.")]
 DeadLetterSeqs = Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which journal a command talks to: that of a data directory, or the service at an address.
+
+    Attributes:
+        data_dir: Used unless there is an address.
+        url: The address.
+        token: Whom to ask as; blanks around it (a file's line break) do not count.
+    """
+
+    data_dir: DataDir = FALLBACK_DATA_DIR
+    url: Url = None
+    token: Token = field(default=None, repr=False)
+
+    @property
+    def bearer(self) -> str | None:
+        """The token, None if there is none."""
+        return (self.token or "").strip() or None
+
+
+def json_object(text: str | None, option: str) -> dict[str, Any] | None:
+    """The value of an option that takes a JSON object; None where it was not given.
+
+    Raises:
+        typer.BadParameter: If it is none, naming the option.
+    """
+    if text is None:
+        return None
+    try:
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter("must be a JSON object", param_hint=option)
+    return value

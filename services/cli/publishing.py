@@ -11,11 +11,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where, Workspace, json_object
 
 STDIN: Final = "-"
 
 
+@grouped
 def publish(
     summary: Annotated[
         str | None,
@@ -39,13 +41,12 @@ def publish(
     refs: Annotated[str | None, typer.Option("--refs", help="JSON object.")] = None,
     schema_version: Annotated[int | None, typer.Option("--schema-version", min=1, help="Of the payload.")] = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Publish one entry from options, or one or many from stdin with `-`; prints each id and sequence once acked."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe
 
     if summary == STDIN:
@@ -66,13 +67,13 @@ def publish(
             "actor_type": actor_type,
             "actor_id": actor,
             "summary": summary_option if summary_option is not None else summary,
-            "payload": _json_object(payload, "--payload"),
-            "refs": _json_object(refs, "--refs"),
+            "payload": json_object(payload, "--payload"),
+            "refs": json_object(refs, "--refs"),
             "data_subject_id": subject,
             "schema_version": schema_version,
         }
         records = {name: value for name, value in fields.items() if value is not None}
-    with client(Where(data_dir, url, token), create=True) as journal:
+    with client(where, create=True) as journal:
         receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)
     acks = [plain(receipt) for receipt in receipts]
     if json_output:
@@ -102,15 +103,3 @@ def _from_stdin(workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
         for record in listed:
             record.setdefault("workspace_id", workspace)
     return listed if isinstance(records, list) else listed[0]
-
-
-def _json_object(text: str | None, option: str) -> Any:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
-    if not isinstance(value, dict):
-        raise typer.BadParameter("must be a JSON object", param_hint=option)
-    return value

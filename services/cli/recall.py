@@ -12,18 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from crew_journal.services.cli.fields import RECALL, as_options
-from crew_journal.services.cli.options import (
-    FALLBACK_DATA_DIR,
-    DataDir,
-    Embedder,
-    Json,
-    MinSeq,
-    Token,
-    Url,
-    Workspace,
-)
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Embedder, Json, MinSeq, Where, Workspace
 
 
+@grouped
 def recall(
     query: Annotated[str, typer.Argument(help="The question.")],
     k: Annotated[int, typer.Option("--k", "-k", help="Hits, 1 to 50.")] = 5,
@@ -54,16 +47,15 @@ def recall(
     embedder: Embedder = None,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Recall what was written about a question, best first."""
     if max_chars is not None and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
     from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, say
 
     if not 1 <= k <= RECALL_K_MAX:
@@ -72,7 +64,7 @@ def recall(
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
         "walk_depth": walk_depth, "workspace_id": workspace,
     }  # fmt: skip
-    with as_options(RECALL), client(Where(data_dir, url, token), embedder=embedder or "auto") as journal:
+    with as_options(RECALL), client(where, embedder=embedder or "auto") as journal:
         given = {name: value for name, value in asked.items() if value is not None}
         if render:
             answer = plain(journal.render(query, explain=explain, max_chars=max_chars, **given))

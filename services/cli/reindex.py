@@ -9,25 +9,26 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Reason, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Reason, Where, Workspace
 
 
+@grouped
 def reindex(
     model: Annotated[
         str | None, typer.Option("--model", help="Only texts this model refused; every model's if left out.")
     ] = None,
     reason: Reason = "",
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Judge entries by the current embed policy and have texts that the model refused tried again."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         done = plain(journal.reindex(model=model, reason=reason, workspace_id=workspace))
     if json_output:
         emit(done)
@@ -38,19 +39,19 @@ def reindex(
     )
 
 
+@grouped
 def sweep(
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Embed what was missed, and say how many entries that were."""
     from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe
 
-    with client(Where(data_dir, url, token), embedder="auto") as journal:
+    with client(where, embedder="auto") as journal:
         done = plain(journal.sweep_embeddings(workspace_id=workspace))
     if json_output:
         emit(done)

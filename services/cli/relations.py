@@ -11,13 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from crew_journal.services.cli.fields import GRAPH, as_options
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, MinSeq, Reason, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, MinSeq, Reason, Where, Workspace
 
 Src = Annotated[str, typer.Argument(metavar="SRC", help="Id of the entry.")]
 Dst = Annotated[str, typer.Argument(metavar="DST", help="Id of the other one.")]
 As = Annotated[str, typer.Option("--as", help="similar, supports or contradicts (also: refutes).")]
 
 
+@grouped
 def relate(
     src: Src,
     dst: Dst,
@@ -26,20 +28,20 @@ def relate(
     reason: Reason = "",
     min_seq: MinSeq = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Say how two entries relate; it outweighs what reactors found."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         said = journal.relate(src, dst, relation, weight=weight, reason=reason, min_seq=min_seq, workspace_id=workspace)
         _report(plain(said), json_output)
 
 
+@grouped
 def unrelate(
     src: Src,
     dst: Dst,
@@ -47,20 +49,20 @@ def unrelate(
     reason: Reason = "",
     min_seq: MinSeq = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Say that a relation does not hold any more; no reactor brings it back."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         said = journal.unrelate(src, dst, relation, reason=reason, min_seq=min_seq, workspace_id=workspace)
         _report(plain(said), json_output)
 
 
+@grouped
 def graph(
     entry_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the entry.")],
     depth: Annotated[int, typer.Option("--depth", min=1, max=3, help="Hops.")] = 1,
@@ -68,16 +70,15 @@ def graph(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="Most entries.")] = 50,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the entries around one, and how they relate."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_table, say
 
-    with as_options(GRAPH), client(Where(data_dir, url, token)) as journal:
+    with as_options(GRAPH), client(where) as journal:
         found = plain(
             journal.graph(
                 entry_id, depth=depth, relation=relation, limit=limit, min_seq=min_seq, workspace_id=workspace

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR
+from crew_journal.services.cli.options import FALLBACK_DATA_DIR, Where
 
 if TYPE_CHECKING:
     from crew_journal.services.cli.connection import Target
@@ -29,7 +29,6 @@ def load_sample(there: Target) -> int | None:
     Returns:
         The last sequence, None if it was loaded before.
     """
-    from crew_journal.services.cli.connection import Where
     from crew_journal.services.cli.importing.command import ImportOptions, import_file
     from crew_journal.services.cli.output import say
 

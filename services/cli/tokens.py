@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where, Workspace
 
 app = typer.Typer(help="Tokens, bound to workspace, role, crew and agent.", no_args_is_help=True)
 
 
 @app.command("create")
+@grouped
 def create(
     role: Annotated[str, typer.Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
     workspace: Annotated[
@@ -27,18 +29,17 @@ def create(
     agent: Annotated[str | None, typer.Option("--agent", help="Its agent; LEAD and AGENT need one.")] = None,
     crew: Annotated[str | None, typer.Option("--crew", help="Its crew; LEAD needs one.")] = None,
     label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Make a token and print it, this one time, on stdout."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe, say
 
     if every_workspace and workspace is not None:
         raise typer.BadParameter("is for all workspaces or for one, not both", param_hint="--all-workspaces")
-    with client(Where(data_dir, url, token), create=True) as journal:
+    with client(where, create=True) as journal:
         made = plain(
             journal.create_token(
                 role=role.upper(),
@@ -58,18 +59,18 @@ def create(
 
 
 @app.command("list")
+@grouped
 def list_tokens(
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """List tokens: ids, bindings, and whether they were revoked; never the tokens themselves."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_table
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         found = [plain(made) for made in journal.tokens(workspace_id=workspace)]
     if json_output:
         emit({"tokens": found})
@@ -98,18 +99,18 @@ def _day(unix_ms: int | None) -> str:
 
 
 @app.command("revoke")
+@grouped
 def revoke(
     token_id: Annotated[str, typer.Argument(help="Its id, as `token list` shows it.")],
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Revoke a token; it is refused from now on."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, safe, say
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         journal.revoke_token(token_id)
     if json_output:
         emit({"token_id": token_id, "revoked": True})

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, Token, Url
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Embedder, Json, Where
 
 if TYPE_CHECKING:
     from crew_journal.consumers.reactor import Reactor, ReactorContext
     from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.connection import Where
 
 
 NEEDS: Final = {
@@ -47,6 +47,7 @@ class Broker:
     known: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
 
 
+@grouped
 def work(
     reactors: Annotated[list[str], typer.Argument(metavar="REACTOR…", help="Which, like embed.")],
     nats: Annotated[str | None, typer.Option("--nats", help="URL of the broker; else a running `up` is asked.")] = None,
@@ -57,23 +58,21 @@ def work(
         str | None, typer.Option("--password", envvar="CREW_JOURNAL_NATS_PASSWORD", help="Password at the broker.")
     ] = None,
     embedder: Embedder = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Run reactors in a process of their own, until Ctrl-C. They find the broker by a running `up`, or by --nats."""
     from crew_journal.consumers.discovery import discover_reactors
-    from crew_journal.services.cli.connection import Where
     from crew_journal.services.cli.logs import configure_logging
     from crew_journal.services.cli.up import run_until_signal, settings_from
 
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:
         raise typer.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
-    settings = settings_from(data_dir=data_dir, embedder=embedder)
+    settings = settings_from(data_dir=where.data_dir, embedder=embedder)
     configure_logging(settings.log_level)
-    broker = Broker(nats, user, password) if nats else ask_for_broker(Where(data_dir, url, token))
+    broker = Broker(nats, user, password) if nats else ask_for_broker(where)
     chosen = {name: known[name] for name in dict.fromkeys(reactors)}
     run_until_signal(_work(chosen, broker, settings, as_json=json_output))
 

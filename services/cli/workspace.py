@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url, Workspace
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where, Workspace
 
 app = typer.Typer(help="Settings of a workspace, for OWNER and ADMIN.", no_args_is_help=True)
 
@@ -20,22 +21,22 @@ def _workspace() -> None:
 
 
 @app.command("settings")
+@grouped
 def settings(
     cost_nudge_usd: Annotated[
         float | None,
         typer.Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged."),
     ] = None,
     workspace: Workspace = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings, or change what is given."""
-    from crew_journal.services.cli.connection import Where, client
+    from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_pairs
 
-    with client(Where(data_dir, url, token)) as journal:
+    with client(where) as journal:
         if cost_nudge_usd is None:
             found = plain(journal.workspace_settings(workspace_id=workspace))
         else:

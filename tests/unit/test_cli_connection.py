@@ -16,8 +16,9 @@ import pytest
 from crew_journal.schemas.errors import DataDirBusy, NotAuthenticated, NotFound
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli import local
-from crew_journal.services.cli.connection import Where, find_running, resolve, target
+from crew_journal.services.cli.connection import find_running, resolve, target
 from crew_journal.services.cli.local import LocalRuntime
+from crew_journal.services.cli.options import Where
 
 
 class _Healthy(BaseHTTPRequestHandler):

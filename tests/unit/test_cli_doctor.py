@@ -10,8 +10,8 @@ import pytest
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli import checks
 from crew_journal.services.cli.checks import Finding, Verdict
-from crew_journal.services.cli.connection import Where
 from crew_journal.services.cli.main import main
+from crew_journal.services.cli.options import Where
 
 
 def find(check: checks.Check, settings: Settings) -> list[Finding]:

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery
-from crew_journal.services.cli import fields
+from crew_journal.services.cli import fields, journal
 from crew_journal.services.cli.fields import as_options
 from crew_journal.services.cli.main import app
 
@@ -40,7 +40,7 @@ def test_an_error_about_no_option_stays_as_it_is(field: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("command", "options"),
-    [("recall", fields.RECALL), ("list", fields.LIST), ("tail", fields.TAIL), ("graph", fields.GRAPH)],
+    [("recall", fields.RECALL), ("list", journal.LIST), ("tail", journal.TAIL), ("graph", fields.GRAPH)],
 )
 def test_every_option_named_is_one_of_its_command(command: str, options: Mapping[str, str]) -> None:
     shell = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]

@@ -10,9 +10,10 @@ import pytest
 from crew_journal.schemas.api import CountAnswer
 from crew_journal.schemas.errors import CrewJournalError, NotAuthenticated, Unavailable, ViewsBehind
 from crew_journal.services.cli import connection
-from crew_journal.services.cli.connection import Target, Where
+from crew_journal.services.cli.connection import Target
 from crew_journal.services.cli.importing.command import _behind
 from crew_journal.services.cli.importing.views_behind import views_behind
+from crew_journal.services.cli.options import Where
 
 
 class Views:

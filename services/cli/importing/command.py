@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Json, Token, Url
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target, Where
+    from crew_journal.services.cli.connection import Target
     from crew_journal.services.cli.importing.run import BatchAck
     from crew_journal.services.cli.importing.state import ImportState, StateFile
     from crew_journal.services.cli.output import Progress
@@ -66,6 +67,7 @@ class Imported:
     last_seq: int
 
 
+@grouped
 def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE.jsonl", help="The file, or - for stdin.")],
     restart: Annotated[bool, typer.Option("--restart", help="From the first line, whatever was sent before.")] = False,
@@ -81,9 +83,8 @@ def import_command(
         str | None,
         typer.Option("--workspace", "-w", help="Put every entry here, instead of the workspace it names."),
     ] = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
-    url: Url = None,
-    token: Token = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Import a JSONL file: one entry a line. Resumes where it stopped; repeating it changes nothing.
@@ -92,12 +93,12 @@ def import_command(
     published: every problem of it is named by line, the exit code is 2, and what came before it stays imported. A line
     whose id belongs to another entry is named and left out; the import goes on, and its exit code is 1.
     """
-    from crew_journal.services.cli.connection import Where, target
+    from crew_journal.services.cli.connection import target
     from crew_journal.services.cli.output import emit
 
     if file != STDIN and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE.jsonl")
-    where = Where(data_dir, url, token)
+    where = where
     options = ImportOptions(workspace, timeout, skip_invalid, restart, from_line)
     began = time.monotonic()
     with target(where, create=True) as there:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from crew_journal.schemas.errors import CrewJournalError, Unavailable
-from crew_journal.services.cli.connection import Target, Where, async_client, resolve
+from crew_journal.services.cli.connection import Target, async_client, resolve
 from crew_journal.services.cli.importing.run import Sent
+from crew_journal.services.cli.options import Where
 
 if TYPE_CHECKING:
     from crew_journal.services.client import AsyncCrewJournal

@@ -1,7 +1,8 @@
 """Whether the embedder works, judged by its last call and by nothing else.
 
 "Configured" is not "working", and a failure an hour ago is not a failure now. So the outcome is never latched, an
-embedder nobody has called yet is not degraded, and a caller who gave up is no evidence about the embedder.
+embedder nobody has called yet is not degraded, and a caller who gave up is no evidence about the embedder, unless it says
+that it waited as long as a recall may.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from crew_journal.schemas.errors import CrewJournalError, EmbedderInputRejected
 from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
@@ -27,7 +28,7 @@ class EmbedderOutcome:
             (there is no embedder).
         model: Its model id; None without an embedder.
         dim: Dimensions, None until known.
-        error: Class name of the last failure; None unless degraded.
+        error: Class name of the last failure, or ``EmbedderSlow``; None unless degraded.
         message: What was wrong; None unless degraded.
         hint: What to do about it; None unless degraded.
         since: When the present run of failures began, UTC; None unless degraded.
@@ -48,6 +49,8 @@ class EmbedderOutcome:
     rejected_inputs: int = 0
 
 
+SLOW: Final = "EmbedderSlow"
+"""``error`` of an embedder that answers, but too late for recalls."""
 SPARSE_ONLY = EmbedderOutcome(mode="sparse-only", model=None, dim=None)
 """The outcome of a node without an embedder."""
 
@@ -64,6 +67,8 @@ class ObservedEmbedder:
         self._inner = inner
         self._clock = clock
         self._outcome = EmbedderOutcome(mode="vector", model=inner.model_id, dim=inner.dim)
+        self._late_s, self._late_count = 0.0, 0
+        self._late_since: datetime | None = None
 
     @property
     def model_id(self) -> str:
@@ -82,8 +87,31 @@ class ObservedEmbedder:
 
     @property
     def outcome(self) -> EmbedderOutcome:
-        """How the last call ended."""
-        return replace(self._outcome, dim=self._inner.dim)
+        """How the last call ended; one that works but answers queries too late is degraded all the same."""
+        outcome = replace(self._outcome, dim=self._inner.dim)
+        if outcome.error is not None or self._late_since is None:
+            return outcome
+        return replace(
+            outcome,
+            mode="vector-degraded",
+            error=SLOW,
+            message=f"no answer to a query within {self._late_s:g} s: recall goes on without vectors",
+            hint="is its server busy, or loading the model? A question asked again has its vector if that came later",
+            since=self._late_since,
+            consecutive_failures=self._late_count,
+        )
+
+    def query_answered(self, late_s: float | None) -> None:
+        """Whether a recall had its query's vector in time.
+
+        Args:
+            late_s: Seconds within which there was no answer; None if there was one.
+        """
+        if late_s is None:
+            self._late_since, self._late_count = None, 0
+            return
+        self._late_s, self._late_count = late_s, self._late_count + 1
+        self._late_since = self._late_since or self._clock()
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """Passed on; an empty list calls nothing and so says nothing."""

@@ -1,5 +1,8 @@
 """The vector of a query, in bounded time: recall never waits long for a model, and never fails because of one.
 
+A call that is too late for its recall goes on, so that the same question has its vector the next time, and a model that
+was only being loaded is loaded.
+
 Invariant: an answer is a vector of exactly the model that was asked for, or none with the reason. A model that is added,
 dropped or activated with other dimensions may be another one of the same name: what was remembered of it is forgotten.
 """
@@ -7,7 +10,7 @@ dropped or activated with other dimensions may be another one of the same name: 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
@@ -25,11 +28,21 @@ QUERY_TIMEOUT_S: Final = 2.0
 PAUSE_AFTER_TIMEOUT_S: Final = 2.0
 """Seconds in which an embedder that did not answer in time is not asked again: while a server hangs, at least half of
 the recalls do not wait for it. A refusal costs no time and pauses nothing."""
+LATE_CALLS: Final = 2
+"""Calls of a model that go on after their recalls have: the oldest is given up for a third, which a server that hangs and
+comes back will answer first."""
 REMEMBERED_QUERIES: Final = 1_024
 """Query vectors kept, some 3 KB each."""
 
 EmbedderOf = Callable[[str], Embedder | None]
 """Model id → what runs it here at the moment, None if nothing does."""
+Punctuality = Callable[[str, float | None], None]
+"""Told of each query put to a model: the seconds it did not answer within, None if it answered in time."""
+
+
+def nobody_told(_model: str, _late_s: float | None) -> None:
+    """Where nobody wants to know of a model's punctuality."""
+
 
 _log = structlog.get_logger(__name__)
 
@@ -49,14 +62,25 @@ class QueryEmbedder:
     Args:
         embedder: What runs a model here, None if nothing does.
         timeout_s: Seconds to wait for it.
+        punctuality: Told whether a model answers in time.
     """
 
-    def __init__(self, embedder: EmbedderOf, timeout_s: float = QUERY_TIMEOUT_S) -> None:
+    def __init__(
+        self, embedder: EmbedderOf, timeout_s: float = QUERY_TIMEOUT_S, punctuality: Punctuality = nobody_told
+    ) -> None:
         self._embedder = embedder
         self._timeout_s = timeout_s
+        self._punctuality = punctuality
         self._known: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
+        self._calls: dict[tuple[str, str], asyncio.Task[QueryVector]] = {}
+        self._late: dict[str, deque[asyncio.Task[QueryVector]]] = {}
         self._paused_until: dict[str, float] = {}
         self._forgotten: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        for call in self._calls.values():
+            call.cancel()
 
     def follow(self, batch: CommittedBatch) -> None:
         """Forget the vectors of models that a commit's decisions make others."""
@@ -85,26 +109,64 @@ class QueryEmbedder:
         embedder = self._embedder(model) if model is not None else None
         if model is None or embedder is None:
             return None
-        key = (model, text)
         loop = asyncio.get_running_loop()
         if loop.time() < self._paused_until.get(model, 0.0):
             return None
-        forgotten = self._forgotten[model]
+        call = self._calls.get((model, text)) or self._start(embedder, model, text)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                tokens = None
-                if (with_tokens := _gives_tokens(embedder)) is not None:
-                    data, tokens = await with_tokens.embed_query_tokens(text)
-                else:
-                    data = await embedder.embed_query(text)
-        except (EmbedderError, TimeoutError) as error:
-            if isinstance(error, TimeoutError):
-                self._paused_until[model] = loop.time() + PAUSE_AFTER_TIMEOUT_S
+            await asyncio.wait((call,), timeout=self._timeout_s)
+        except asyncio.CancelledError:  # whoever asked went away
+            self._let_go_on(model, call)
+            raise
+        if not call.done():
+            self._paused_until[model] = loop.time() + PAUSE_AFTER_TIMEOUT_S
+            self._let_go_on(model, call)
+            self._punctuality(model, self._timeout_s)
+            _log.warning("query_not_embedded", model=model, error=TimeoutError.__name__)
+            return None
+        if call.cancelled():
+            return None
+        if (error := call.exception()) is not None:
+            if not isinstance(error, EmbedderError):
+                raise error
             _log.warning("query_not_embedded", model=model, error=type(error).__name__)
             return None
+        self._punctuality(model, None)
+        return call.result()
+
+    def _start(self, embedder: Embedder, model: str, text: str) -> asyncio.Task[QueryVector]:
+        key = (model, text)
+        call = self._calls[key] = asyncio.create_task(self._ask(embedder, model, text), name="query-embedding")
+
+        def ended(done: asyncio.Task[QueryVector]) -> None:
+            if self._calls.get(key) is done:
+                del self._calls[key]
+            if not done.cancelled():
+                done.exception()  # seen here, for its recall may have gone on without it
+
+        call.add_done_callback(ended)
+        return call
+
+    def _let_go_on(self, model: str, call: asyncio.Task[QueryVector]) -> None:
+        """Keep a call that nobody waits for any more, and give the oldest such call up if they are too many."""
+        late = self._late.setdefault(model, deque())
+        if call not in late:
+            late.append(call)
+        while late and late[0].done():
+            late.popleft()
+        if len(late) > LATE_CALLS:
+            late.popleft().cancel()
+
+    async def _ask(self, embedder: Embedder, model: str, text: str) -> QueryVector:
+        forgotten = self._forgotten[model]
+        tokens = None
+        if (with_tokens := _gives_tokens(embedder)) is not None:
+            data, tokens = await with_tokens.embed_query_tokens(text)
+        else:
+            data = await embedder.embed_query(text)
         found = QueryVector(model, query_vector(data), tokens)
         if self._forgotten[model] == forgotten:
-            self._known[key] = found
+            self._known[model, text] = found
         if len(self._known) > REMEMBERED_QUERIES:
             self._known.popitem(last=False)
         return found

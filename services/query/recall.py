@@ -31,7 +31,14 @@ from crew_journal.services.query.hot.records import FETCH_SQL, EntryRecord
 from crew_journal.services.query.hot.scope import Scope, ScopeKind, resolve_scope
 from crew_journal.services.query.hot.token_store import Words
 from crew_journal.services.query.hot.vector_matrix import Vectors
-from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S, EmbedderOf, QueryEmbedder, QueryVector
+from crew_journal.services.query.query_embedding import (
+    QUERY_TIMEOUT_S,
+    EmbedderOf,
+    Punctuality,
+    QueryEmbedder,
+    QueryVector,
+    nobody_told,
+)
 from crew_journal.services.query.recipes import Recipe, default_recipe, recipe_named
 from crew_journal.services.query.requests import (
     LEXICAL_ONLY,
@@ -87,6 +94,7 @@ class RecallService:
         budget_bytes: Memory for the hot indexes.
         clock: The time now, for ages and for relative dates in a query.
         embed_timeout_s: Seconds to wait for a query's vector.
+        punctuality: Told whether a model answers queries in time.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         observers: Told of every answer.
         static_table: The static table of late interaction at the moment, None if there is none.
@@ -101,6 +109,7 @@ class RecallService:
         budget_bytes: int,
         clock: Callable[[], datetime],
         embed_timeout_s: float = QUERY_TIMEOUT_S,
+        punctuality: Punctuality = nobody_told,
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
         observers: Sequence[Observer] = (),
         static_table: Callable[[], Words | None] = no_table,
@@ -109,7 +118,7 @@ class RecallService:
         self._views = views
         self._observers = tuple(observers)
         self._cache = HotCache(views, budget_bytes)
-        self._queries = QueryEmbedder(embedder, embed_timeout_s)
+        self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._unsubscribe = views.subscribe(self._queries.follow)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
@@ -137,6 +146,7 @@ class RecallService:
     def close(self) -> None:
         """Give memory and threads back; recalls under way fail."""
         self._unsubscribe()
+        self._queries.close()
         self._cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 

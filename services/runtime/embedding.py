@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
-from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
+from crew_journal.consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import (
     CrewJournalError,
@@ -43,6 +43,7 @@ _TROUBLES: Final = {
     EmbedderUnavailable.__name__: "does not answer",
     EmbedderModelMissing.__name__: "is not on its server",
     EmbedderBadAnswer.__name__: "answers with what is no vector of its own",
+    SLOW: "answers queries too late",
 }
 """What the last outcome means, in words."""
 
@@ -145,6 +146,11 @@ class Embedding:
         observed = self._running[embedder.model_id] = ObservedEmbedder(embedder, self._clock)
         self._probing[embedder.model_id] = asyncio.create_task(_probe(observed), name="embedder-probe")
         return observed
+
+    def punctuality(self, model: str, late_s: float | None) -> None:
+        """Told by recall: the seconds a model did not answer a query within, None if it did."""
+        if (observed := self._running.get(model)) is not None:
+            observed.query_answered(late_s)
 
     # figures
 

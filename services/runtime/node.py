@@ -207,6 +207,7 @@ class Runtime:
             analyzer=analyzer,
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
+            punctuality=embedding.punctuality,
             observers=memory.observers,
             static_table=static_table.current,
         )

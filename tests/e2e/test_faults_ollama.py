@@ -177,6 +177,24 @@ def test_a_slow_ollama_delays_no_publish_and_no_lexical_recall(tmp_path: Path) -
         check_recovery(under_test, 6, "violet")
 
 
+def test_an_ollama_too_slow_for_queries_is_told_although_it_answers(tmp_path: Path) -> None:
+    with OllamaServer() as server, watched(tmp_path, server) as under_test:
+        under_test.publish("before")
+        under_test.wait_for_vectors(3)
+        server.fail("slow")
+        assert under_test.recall("before valve")["degraded"] == "lexical-only"
+        said = under_test.status()["embedder"]
+        assert (said["mode"], said["error"]) == ("vector-degraded", "EmbedderSlow")
+        assert said["since"] is not None
+        server.fail("ok")  # the call that was too late is answered now, and the same question has its vector
+        again = wait_for(
+            lambda: found if (found := under_test.recall("before valve"))["degraded"] is None else None,
+            "the vector that came late",
+            poll_s=0.05,
+        )
+        assert again["model"]
+
+
 def test_ollama_going_away_and_coming_back_is_told_with_since_when(tmp_path: Path) -> None:
     with OllamaServer() as server, watched(tmp_path, server) as under_test:
         under_test.publish("before")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from support.events import EPOCH_MS, control, entry, vector
 from support.recall import ANALYZER, MODEL, ChosenEmbedder
 from support.recalling import AGENT, LEAD, MINI, OWNER, recalling
+from support.stack import until
 from support.strategies import journals
 from support.views import node
 
@@ -18,6 +20,7 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.query import query_embedding
 from crew_journal.services.query.hot.cache import HotCache
 from crew_journal.services.query.hot.load import load
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
@@ -223,6 +226,64 @@ async def test_a_query_is_embedded_once_and_a_hanging_model_is_left_alone_for_a_
     beside = await queries.embed("new", "other")
     assert beside is not None
     assert beside.model == "other"
+
+
+class LateEmbedder(ChosenEmbedder):
+    """Answers a query when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.let: dict[str, asyncio.Event] = {}
+        self.given_up: list[str] = []
+
+    async def embed_query(self, text: str) -> bytes:
+        try:
+            await self.let.setdefault(text, asyncio.Event()).wait()
+        except asyncio.CancelledError:
+            self.given_up.append(text)
+            raise
+        return await super().embed_query(text)
+
+
+async def test_a_vector_that_comes_too_late_for_its_recall_serves_the_next(monkeypatch):
+    monkeypatch.setattr(query_embedding, "PAUSE_AFTER_TIMEOUT_S", 0.0)
+    embedder, told = LateEmbedder(), []
+    queries = QueryEmbedder({MODEL: embedder}.get, 0.05, lambda *said: told.append(said))
+    assert await queries.embed("q", MODEL) is None
+    embedder.let["q"].set()
+    await until(lambda: queries.remembered("q", MODEL) is not None)
+    assert await queries.embed("q", MODEL) is not None
+    assert embedder.calls == 1
+    assert told == [(MODEL, 0.05)]
+    embedder.let["other"] = asyncio.Event()
+    embedder.let["other"].set()
+    assert await queries.embed("other", MODEL) is not None
+    assert told == [(MODEL, 0.05), (MODEL, None)]
+
+
+async def test_of_late_calls_only_the_newest_go_on(monkeypatch):
+    monkeypatch.setattr(query_embedding, "PAUSE_AFTER_TIMEOUT_S", 0.0)
+    embedder = LateEmbedder()
+    queries = QueryEmbedder({MODEL: embedder}.get, timeout_s=0.01)
+    for text in ("first", "second", "third", "third"):
+        assert await queries.embed(text, MODEL) is None
+    await until(lambda: embedder.given_up == ["first"])
+    queries.close()
+    await until(lambda: embedder.given_up == ["first", "second", "third"])
+
+
+async def test_a_late_call_that_fails_is_no_ones_unseen_exception(monkeypatch):
+    unseen = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))
+    embedder = LateEmbedder()
+    embedder.fails = True
+    queries = QueryEmbedder({MODEL: embedder}.get, timeout_s=0.01)
+    assert await queries.embed("q", MODEL) is None
+    embedder.let["q"].set()
+    await until(lambda: embedder.calls == 1)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert unseen == []
 
 
 async def test_no_embedder_at_all_is_degraded_too():

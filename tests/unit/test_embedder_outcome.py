@@ -190,3 +190,28 @@ async def test_the_dimension_shows_once_it_is_known_and_closing_closes_the_inner
     assert (observed.outcome.dim, observed.outcome.model, observed.model_id) == (1, "scripted", "scripted")
     await observed.close()
     assert inner.closed
+
+
+async def test_one_that_answers_queries_too_late_is_degraded_since_the_first_until_it_is_in_time(
+    observed: ObservedEmbedder,
+) -> None:
+    await observed.embed_query("a")
+    observed.query_answered(2.0)
+    observed.query_answered(2.0)
+    await observed.embed_documents(["a document has all the time it needs"])
+    outcome = observed.outcome
+    assert (outcome.mode, outcome.error, outcome.consecutive_failures) == ("vector-degraded", "EmbedderSlow", 2)
+    assert outcome.message is not None
+    assert "2 s" in outcome.message
+    assert outcome.since == START + timedelta(minutes=1)
+    assert outcome.last_success is not None
+    observed.query_answered(None)
+    assert (observed.outcome.mode, observed.outcome.since) == ("vector", None)
+
+
+async def test_a_failure_is_told_before_lateness(inner: ScriptedEmbedder, observed: ObservedEmbedder) -> None:
+    observed.query_answered(2.0)
+    inner.fault = EmbedderUnavailable("refused")
+    with pytest.raises(EmbedderUnavailable):
+        await observed.embed_query("a")
+    assert observed.outcome.error == "EmbedderUnavailable"

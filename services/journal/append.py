@@ -20,34 +20,26 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import structlog
-from nats.errors import Error as NatsError
-from nats.js.errors import NotFoundError
 
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.entry import ActorType, JournalEntry, Severity
 from crew_journal.schemas.errors import (
-    BrokerUnavailable,
     EntryConflict,
     EntryTooLarge,
     FieldProblem,
-    FoldError,
     InvalidEntry,
     NotAllowed,
 )
 from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.schemas.ports import IdentityReader, Published
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH
-from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.atomic import EncodedMessage
+from crew_journal.services.journal.decisions import Told, decision_entry
 from crew_journal.services.journal.plain import Accepted, entry_head
-from crew_journal.services.journal.submission import accept, content_hash, encode_entry
+from crew_journal.services.journal.stored import stored_content
+from crew_journal.services.journal.submission import accept
 from crew_journal.services.journal.writer import Writer
 
 RECENT_IDS: Final = 20_000
@@ -56,8 +48,6 @@ YIELD_EVERY: Final = 100
 """Submissions of a batch validated before others get the event loop: about 1.5 ms."""
 _NONCE_BYTES: Final = 12
 """Random bytes of a message id that nobody can foresee."""
-_OTHER: Final = ""
-"""Stands for the content of an entry that has our id and cannot have our content: its subject is another."""
 _SHOWN_IDS: Final = 10
 """Ids that an error message names."""
 _log = structlog.get_logger(__name__)
@@ -163,51 +153,15 @@ class Journal:
         ]
 
     async def record(
-        self,
-        workspace_id: str,
-        payload: ControlPayload,
-        *,
-        summary: str,
-        entry_id: str | None = None,
-        actor_type: ActorType = ActorType.SYSTEM,
-        actor_id: str | None = None,
-        severity: Severity = Severity.INFO,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
     ) -> Appended:
-        """Record a decision as a control entry: for the service itself, never for what a client sends.
-
-        Args:
-            workspace_id: The workspace, or ``_system``.
-            payload: What was decided.
-            summary: One line for the reader of the journal.
-            entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
-            actor_type: Who decided.
-            actor_id: Who exactly.
-            severity: How bad it is.
-            crew_id: The crew it concerns.
-            agent_id: The agent it concerns.
+        """Record a decision as a control entry (see ``decision_entry``): for the service itself, never for a client.
 
         Raises:
             EntryConflict: If ``entry_id`` is taken by another decision.
             BrokerUnavailable: If no ack came within the bound.
         """
-        now = self._clock()
-        record: dict[str, Any] = {
-            "workspace_id": workspace_id,
-            "entry_type": payload.ENTRY_TYPE,
-            "schema_version": payload.VERSION,
-            "summary": summary,
-            "payload": payload.model_dump(mode="json"),
-            "actor_type": actor_type.value,
-            "severity": severity.value,
-        }
-        optional = {"actor_id": actor_id, "crew_id": crew_id, "agent_id": agent_id, "id": entry_id}
-        record |= {name: value for name, value in optional.items() if value is not None}
-        content = content_hash(record)
-        entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
-        accepted = encode_entry(entry, content, control=True, given_id=entry_id is not None)
-        return await self._append_given(accepted)
+        return await self._append_given(decision_entry(workspace_id, payload, summary, self._clock(), **told))
 
     async def _append_given(self, accepted: Accepted) -> Appended:
         identity = accepted.identity
@@ -299,7 +253,7 @@ class Journal:
 
     async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
         """Where an entry is whose message id the broker knows from the message at ``seq``, and whether it was before."""
-        content = await self._stored_content(accepted, seq)
+        content = await stored_content(self._messages, accepted, seq)
         if content is not None:
             return _Known(seq, content), True
         _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
@@ -307,33 +261,6 @@ class Journal:
         head = entry_head(unforeseen, accepted.entry_id, accepted.content)
         published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
         return _Known(published.seq, accepted.content), False
-
-    async def _stored_content(self, accepted: Accepted, seq: int) -> str | None:
-        """The content hash of the message at ``seq`` as a fold sees it; None if it is not an entry with this id."""
-        try:
-            stored = await self._messages.get_msg(
-                JOURNAL_STREAM, seq=seq
-            )  # direct: a header Status would deceive nats-py
-        except NotFoundError:
-            raise EntryConflict(
-                f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
-                hint="an erased id cannot be used again",
-                field="id",
-            ) from None
-        except (NatsError, TimeoutError) as error:
-            raise BrokerUnavailable(
-                f"cannot compare with the entry stored at {seq}: {error}", hint="try again with the same id"
-            ) from None
-        headers = {name: str(value) for name, value in (stored.headers or {}).items()}
-        try:
-            event = decode(seq, stored.subject or "", headers, stored.data or b"", 0)
-        except FoldError:
-            return None
-        if not isinstance(event, EntryRecorded):
-            return None
-        if event.workspace_id != accepted.workspace_id or event.entry.id != accepted.entry_id:
-            return None
-        return event.content.hex() if stored.subject == accepted.subject else _OTHER  # else the hash is a lie
 
     def _remember(self, identity: str, known: _Known) -> None:
         self._recent[identity] = known

@@ -5,28 +5,18 @@ Invariant: they publish control entries only, through this port, so each can be 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Unpack
 
-from crew_journal.schemas.entry import ActorType, Severity
 from crew_journal.schemas.events.control import ControlPayload
 from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.decisions import Told
 
 
 class Recorder(Protocol):
     """``append.Journal``, as far as decisions are recorded."""
 
     async def record(
-        self,
-        workspace_id: str,
-        payload: ControlPayload,
-        *,
-        summary: str,
-        entry_id: str | None = None,
-        actor_type: ActorType = ActorType.SYSTEM,
-        actor_id: str | None = None,
-        severity: Severity = Severity.INFO,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
     ) -> Appended:
         """Record a decision as a control entry; returns after the ack.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 from crew_journal.schemas.events.envelope import EntryRecorded, Event, LinkDerived, TokenBitsDerived, VectorDerived
 
@@ -17,6 +18,9 @@ SHARED_POSTINGS: Final = "postings"
 """Key in ``Batch.shared`` of the posting columns that the full-text fold wrote (``CommittedBatch.postings``)."""
 SHARED_TURNS: Final = "turns"
 """Likewise of what the fold of turns wrote (``CommittedBatch.turns``)."""
+
+_A = TypeVar("_A", bound=Event)
+_B = TypeVar("_B", bound=Event)
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,16 @@ class Batch:
         """The control entries among the events: few, and most folds ask for nothing else."""
         return [event for event in self.entries if event.control]
 
-    def control(self, entry_type: str) -> list[EntryRecorded]:
-        """The control entries of one type."""
-        return [event for event in self.controls if event.entry.entry_type == entry_type]
+    def control(self, *entry_types: str) -> list[EntryRecorded]:
+        """The control entries of some types, in stream order."""
+        return [event for event in self.controls if event.entry.entry_type in entry_types]
+
+
+def in_order(facts: Sequence[_A], entries: Sequence[_B]) -> list[_A | _B]:
+    """Events of two kinds in stream order, for a fold in which it counts what came first."""
+    events: list[_A | _B] = [*facts, *entries]
+    events.sort(key=attrgetter("seq"))
+    return events
 
 
 class FoldTransaction(Protocol):

@@ -24,6 +24,9 @@ NO_ID: Final = "_"
 DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
 """Namespace of every UUIDv5 here; part of the event format, never to change."""
 
+_NONCE_BYTES: Final = 12
+"""Random bytes of a message id that nobody can foresee."""
+
 _id = re.compile(ID_PATTERN.removesuffix("$") + r"\Z")
 _workspace = re.compile(WORKSPACE_PATTERN.removesuffix("$") + r"\Z")
 _derived = re.compile(r"d_[0-9a-f]{32}\Z")
@@ -51,6 +54,11 @@ def uuid7_hex(unix_ms: int | None = None) -> str:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return f"{value:032x}"
+
+
+def unforeseen(message_id: str) -> str:
+    """Another ``Nats-Msg-Id`` for the same message, which nobody can have used: where the foreseeable one was taken."""
+    return f"{message_id}/{secrets.token_hex(_NONCE_BYTES)}"
 
 
 def mint_entry_id(unix_ms: int | None = None) -> str:

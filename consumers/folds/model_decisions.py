@@ -7,16 +7,12 @@ activated anywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.views import ModelState
-
-MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
-"""Entry types that ``model_decision`` understands."""
 
 
 @dataclass(frozen=True, slots=True)

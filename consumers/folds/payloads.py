@@ -1,9 +1,12 @@
-"""Reads the payload of a control entry as the model of its type, for the folds that act on it."""
+"""Reads the payload of a control entry as the model of its type, for the folds that act on it; writes objects for tables."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+import orjson
 from pydantic import ValidationError
 
 from crew_journal.schemas.entry import problems_of
@@ -25,3 +28,13 @@ def payload_of(event: EntryRecorded, model: type[P]) -> P:
     except ValidationError as error:
         fields = ", ".join(sorted({problem.field for problem in problems_of(error)})[:5])
         raise FoldError(f"the payload of {model.ENTRY_TYPE} at {event.seq} is not valid: {fields}") from None
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """``value`` as compact JSON; orjson knows no integer beyond 64 bits, JSON does."""
+    if not value:
+        return "{}"
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

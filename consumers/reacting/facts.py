@@ -6,16 +6,11 @@ who may publish on NATS can use a message id that he foresees.
 
 from __future__ import annotations
 
-import secrets
-from typing import Final
-
 from crew_journal.consumers.reacting.pull import PullConsumer
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.ids import unforeseen
 from crew_journal.schemas.ports import Published, Publisher
-
-_NONCE_BYTES: Final = 12
-"""Random bytes of a message id that nobody can foresee."""
 
 
 async def publish_fact(publisher: Publisher, source: PullConsumer, fact: OutgoingMessage) -> Published:
@@ -32,5 +27,5 @@ async def publish_fact(publisher: Publisher, source: PullConsumer, fact: Outgoin
     published = await publisher.publish(fact.subject, fact.body, fact.headers)
     if not published.duplicate or await source.subject_at(published.seq) in (fact.subject, None):
         return published
-    unforeseen = f"{fact.headers[h.MSG_ID]}/{secrets.token_hex(_NONCE_BYTES)}"
-    return await publisher.publish(fact.subject, fact.body, {**fact.headers, h.MSG_ID: unforeseen})
+    headers = {**fact.headers, h.MSG_ID: unforeseen(fact.headers[h.MSG_ID])}
+    return await publisher.publish(fact.subject, fact.body, headers)

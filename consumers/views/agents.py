@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import payload_of
+from crew_journal.consumers.folds.payloads import json_text, payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.consumers.views.entries import json_text
 from crew_journal.schemas.events.control import AgentRegistered, CrewRegistered
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.views import AGENTS, AGENTS_PROJECTION, CREWS

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
-import orjson
-
-from crew_journal.consumers.folds.payloads import payload_of
+from crew_journal.consumers.folds.payloads import json_text, payload_of
 from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError
@@ -55,16 +53,6 @@ _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
 _FIELDS: Final = attrgetter(*_LIKE_FIELDS)
 _EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
 """All of them in one pass."""
-
-
-def json_text(value: Mapping[str, Any]) -> str:
-    """``value`` as compact JSON; orjson knows no integer beyond 64 bits, JSON does."""
-    if not value:
-        return "{}"
-    try:
-        return orjson.dumps(value).decode()
-    except TypeError:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class EntriesProjection:

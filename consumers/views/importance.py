@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import MemoryReferenced, PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
@@ -155,8 +154,7 @@ class ImportanceProjection:
         """
         changes: list[tuple[int, _Change]] = []
         decays: dict[str, tuple[EntryRecorded, int]] = {}
-        events: list[VectorDerived | EntryRecorded] = [*batch.vectors, *batch.controls]
-        for event in sorted(events, key=attrgetter("seq")):
+        for event in in_order(batch.vectors, batch.controls):
             if isinstance(event, VectorDerived):
                 if event.dim:
                     changes.append((event.seq, _Change((event.workspace_id, event.entry_id), fact=event)))

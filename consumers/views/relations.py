@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived
@@ -144,8 +144,7 @@ def _merged(before: _Edge, new: _Edge) -> _Edge:
 
 def _edges(batch: Batch) -> Iterator[_Edge]:
     """What the batch's events say of edges, in stream order."""
-    events: list[LinkDerived | EntryRecorded] = [*batch.links, *batch.controls]
-    for event in sorted(events, key=attrgetter("seq")):
+    for event in in_order(batch.links, batch.controls):
         if isinstance(event, LinkDerived):
             yield _found(event)
             continue

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import payload_of
+from crew_journal.consumers.folds.payloads import json_text, payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.consumers.views.entries import json_text
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import SweepFinished, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded

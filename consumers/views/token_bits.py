@@ -7,14 +7,15 @@ still arrive of it count for nothing until it is added or activated again, as wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.folds.model_decisions import MODEL_DECISIONS, model_decision
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived
+from crew_journal.consumers.folds.by_name import name_of, take_out
+from crew_journal.consumers.folds.model_decisions import model_decision
+from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
+from crew_journal.schemas.events.control import MODEL_DECISIONS
+from crew_journal.schemas.events.envelope import TokenBitsDerived
 from crew_journal.schemas.ids import name_key
 from crew_journal.schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION, ModelState
 
@@ -26,12 +27,6 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {TOKEN_BITS} (
 
 _DROPPED: Final = "token_bits_dropped"
 _DROPPED_DDL: Final = f"CREATE TABLE IF NOT EXISTS {_DROPPED} (model VARCHAR NOT NULL)"
-
-Name = tuple[str, str, str]
-
-
-def _name(fact: TokenBitsDerived) -> Name:
-    return fact.workspace_id, fact.entry_id, fact.model
 
 
 class TokenBitsProjection:
@@ -45,13 +40,12 @@ class TokenBitsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's facts; forget those of models dropped in it."""
-        decisions = [event for kind in MODEL_DECISIONS for event in batch.control(kind)]
+        decisions = batch.control(*MODEL_DECISIONS)
         if not batch.token_bits and not decisions:
             return
         dropped = {str(model) for (model,) in tx.whole(_DROPPED)}
         facts: list[TokenBitsDerived] = []
-        events: list[TokenBitsDerived | EntryRecorded] = [*batch.token_bits, *decisions]
-        for event in sorted(events, key=attrgetter("seq")):
+        for event in in_order(batch.token_bits, decisions):
             if isinstance(event, TokenBitsDerived):
                 if event.model not in dropped:
                     facts.append(event)
@@ -72,16 +66,9 @@ class TokenBitsProjection:
             self._upsert(facts, tx)
 
     def _upsert(self, facts: Sequence[TokenBitsDerived], tx: FoldTransaction) -> None:
-        last = {_name(fact): fact for fact in facts}
+        last = {name_of(fact): fact for fact in facts}
         keys = {name: name_key(name) for name in last}
-        known = tx.find(TOKEN_BITS, ("workspace_id", "entry_id", "model"), list(keys.values()))
-        for workspace, entry, model in known:
-            name = (workspace, entry, model)
-            if name in last:
-                tx.execute(
-                    f"DELETE FROM {TOKEN_BITS} WHERE key = ? AND workspace_id = ? AND entry_id = ? AND model = ?",
-                    [keys[name], *name],
-                )
+        take_out(tx, TOKEN_BITS, keys)
         kept = list(last.values())
         columns: dict[str, Any] = {
             column: [getattr(fact, column) for fact in kept] for column in ("entry_id", "workspace_id", "model", "bits")

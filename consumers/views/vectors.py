@@ -9,15 +9,15 @@ reindex forgets the tombstones of its workspace: what was refused before it may 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.folds.model_decisions import MODEL_DECISIONS, model_decision
+from crew_journal.consumers.folds.by_name import Name, name_of, take_out
+from crew_journal.consumers.folds.model_decisions import model_decision
 from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import ReindexRequested
+from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
+from crew_journal.schemas.events.control import MODEL_DECISIONS, ReindexRequested
 from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
 from crew_journal.schemas.ids import name_key
 from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
@@ -35,12 +35,6 @@ _MODELS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDING_MODELS} (
 _FORGET_TOMBSTONES: Final = f"""DELETE FROM {EMBEDDINGS}
     WHERE dim = 0 AND workspace_id = ? AND (CAST(? AS VARCHAR) IS NULL OR model = ?)"""
 
-Name = tuple[str, str, str]
-
-
-def _name(fact: VectorDerived) -> Name:
-    return fact.workspace_id, fact.entry_id, fact.model
-
 
 class VectorsProjection:
     """Folds vector facts."""
@@ -53,15 +47,12 @@ class VectorsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's vectors; forget those of models dropped in it."""
-        decisions = [event for kind in _DECISIONS for event in batch.control(kind)]
+        decisions = batch.control(*_DECISIONS)
         if not batch.vectors and not decisions:
             return
         models = _Models(tx)
         facts: list[VectorDerived] = []
-        events: Sequence[VectorDerived | EntryRecorded] = batch.vectors
-        if decisions:
-            events = sorted([*batch.vectors, *decisions], key=attrgetter("seq"))
-        for event in events:
+        for event in in_order(batch.vectors, decisions) if decisions else batch.vectors:
             if isinstance(event, VectorDerived):
                 if not models.is_dropped(event.model):
                     facts.append(event)
@@ -78,18 +69,11 @@ class VectorsProjection:
     def _upsert(self, facts: Sequence[VectorDerived], tx: FoldTransaction) -> None:
         if not facts:
             return
-        last = {_name(fact): fact for fact in facts}
-        indexed_at = {_name(fact): fact.published_ms for fact in reversed(facts)}
+        last = {name_of(fact): fact for fact in facts}
+        indexed_at = {name_of(fact): fact.published_ms for fact in reversed(facts)}
         keys = {name: name_key(name) for name in last}
-        known = tx.find(EMBEDDINGS, ("workspace_id", "entry_id", "model", "indexed_at"), list(keys.values()))
-        for workspace, entry, model, first in known:
-            name = (workspace, entry, model)
-            if name in last:
-                indexed_at[name] = first
-                tx.execute(
-                    f"DELETE FROM {EMBEDDINGS} WHERE key = ? AND workspace_id = ? AND entry_id = ? AND model = ?",
-                    [keys[name], *name],
-                )
+        for name, (first,) in take_out(tx, EMBEDDINGS, keys, "indexed_at").items():
+            indexed_at[name] = first
         self._insert(list(last.values()), indexed_at, keys, tx)
 
     def _insert(
@@ -104,11 +88,11 @@ class VectorsProjection:
             name: [getattr(fact, name) for fact in facts]
             for name in ("entry_id", "workspace_id", "model", "vector", "text_hash")
         }
-        columns["key"] = np.fromiter((keys[_name(fact)] for fact in facts), np.uint64, n)
+        columns["key"] = np.fromiter((keys[name_of(fact)] for fact in facts), np.uint64, n)
         columns["entry_seq"] = np.fromiter((fact.entry_seq for fact in facts), np.uint64, n)
         columns["seq"] = np.fromiter((fact.seq for fact in facts), np.uint64, n)
         columns["dim"] = np.fromiter((fact.dim for fact in facts), np.int32, n)
-        columns["indexed_at"] = np.fromiter((indexed_at[_name(fact)] for fact in facts), np.int64, n)
+        columns["indexed_at"] = np.fromiter((indexed_at[name_of(fact)] for fact in facts), np.int64, n)
         tx.insert(EMBEDDINGS, columns)
 
 

@@ -6,7 +6,7 @@ and ``tests/golden`` holds one file per type and version.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -294,6 +294,10 @@ class ErasureCompleted(ControlPayload):
     erasure_id: Id
     seqs: tuple[int, ...]
     counts: dict[str, int] = Field(default_factory=dict)
+
+
+MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
+"""Entry types that decide which models are filled, and which one recall uses."""
 
 
 class ConsentChanged(ControlPayload):

@@ -14,7 +14,6 @@ the other entries of the batch are stored. Sending the batch again is safe.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +31,7 @@ from crew_journal.schemas.errors import (
     NotAllowed,
 )
 from crew_journal.schemas.events.control import ControlPayload
+from crew_journal.schemas.ids import unforeseen
 from crew_journal.schemas.ports import IdentityReader, Published
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH
@@ -46,8 +46,6 @@ RECENT_IDS: Final = 20_000
 """Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""
 YIELD_EVERY: Final = 100
 """Submissions of a batch validated before others get the event loop: about 1.5 ms."""
-_NONCE_BYTES: Final = 12
-"""Random bytes of a message id that nobody can foresee."""
 _SHOWN_IDS: Final = 10
 """Ids that an error message names."""
 _log = structlog.get_logger(__name__)
@@ -257,8 +255,7 @@ class Journal:
         if content is not None:
             return _Known(seq, content), True
         _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
-        unforeseen = f"{accepted.identity}/{secrets.token_hex(_NONCE_BYTES)}"
-        head = entry_head(unforeseen, accepted.entry_id, accepted.content)
+        head = entry_head(unforeseen(accepted.identity), accepted.entry_id, accepted.content)
         published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
         return _Known(published.seq, accepted.content), False
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.control import MODEL_DECISIONS
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.views import EMBEDDING_MODELS, ModelState
 
-DECISIONS: Final = frozenset(kind.ENTRY_TYPE for kind in (EmbeddingsAdded, EmbeddingsActivated, EmbeddingsDropped))
-"""Types of the control entries that may change what is active."""
 _ACTIVE: Final = f"""SELECT a.workspace_id, a.model FROM embeddings_active a
     LEFT JOIN {EMBEDDING_MODELS} m ON m.model = a.model
     WHERE m.state IS DISTINCT FROM '{ModelState.DROPPED.value}'"""
@@ -35,7 +33,7 @@ def active_in(models: Mapping[str, str], workspace_id: str) -> str | None:
 
 def decides_models(event: EntryRecorded) -> bool:
     """Whether an entry may change which model is active somewhere."""
-    return event.control and event.entry.entry_type in DECISIONS
+    return event.control and event.entry.entry_type in MODEL_DECISIONS
 
 
 class ActiveModels:

@@ -78,3 +78,7 @@ class Principal(BaseModel):
                 field="workspace_id",
             )
         return named
+
+    def workspace_or_all(self, named: str | None) -> str | None:
+        """``workspace``, but None (all of them) for a token of all that names none."""
+        return None if self.workspace_id is None and not named else self.workspace(named)

@@ -79,5 +79,10 @@ def answer(body: Any, status: int = HTTPStatus.OK) -> Response:
     return Response(orjson.dumps(body), status, media_type="application/json")
 
 
+def answer_model(found: BaseModel, status: int = HTTPStatus.OK) -> Response:
+    """A model as a JSON answer."""
+    return Response(found.model_dump_json(), status, media_type="application/json")
+
+
 def _too_large(limit: int) -> EntryTooLarge:
     return EntryTooLarge(f"the body has more than {limit} bytes", hint="send smaller batches")

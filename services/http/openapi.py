@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from crew_journal.schemas.api import Problem
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
@@ -32,6 +34,8 @@ COMMON: Final = {
     "workspace_id": ("The workspace, for a token of all; default if absent.", _TEXT),
     "min_seq": ("Wait until the views have passed this sequence.", _SEQ),
 }
+WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
+"""Of routes that look at no view, or at all of them."""
 LAST_EVENT_ID: Final = {"last_event_id": ("Resume after this sequence, as the header Last-Event-ID does.", _SEQ)}
 
 _PROBLEMS: Final = {
@@ -77,6 +81,11 @@ def body(schema: JsonSchema, *, required: bool = True) -> dict[str, Any]:
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
+def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """``body`` of a model."""
+    return body(_inlined(model.model_json_schema()), required=required)
+
+
 def submission_schema() -> JsonSchema:
     """What may be posted: one entry or a list of them; the server fills in id, workspace and time."""
     entry = JournalEntry.model_json_schema()
@@ -98,7 +107,7 @@ def _inline(schema: Any, definitions: dict[str, JsonSchema]) -> Any:
     return {name: _inline(value, definitions) for name, value in schema.items()}
 
 
-def inlined(schema: JsonSchema) -> JsonSchema:
+def _inlined(schema: JsonSchema) -> JsonSchema:
     """A model's JSON Schema without ``$defs``."""
     rest = dict(schema)
     definitions = rest.pop("$defs", {})

@@ -13,10 +13,12 @@ from fastapi import Request
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT
+from crew_journal.services.http.openapi import WORKSPACE, known_names
 from crew_journal.services.query.entries.cursor import Cursor
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
 from crew_journal.services.query.entries.journal_queries import MAX_SEQ
 
+_WORKSPACE_ALONE: Final = known_names(WORKSPACE)
 _WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)
 
 
@@ -77,6 +79,15 @@ class Params:
         """Where the page begins."""
         text = self.text("cursor")
         return None if text is None else Cursor.parse(text)
+
+
+def named_workspace(request: Request) -> str | None:
+    """The workspace that a request names whose route knows no other parameter; None if it names none.
+
+    Raises:
+        InvalidQuery: As of ``Params``.
+    """
+    return Params(request, _WORKSPACE_ALONE).text("workspace_id")
 
 
 def whole_number(name: str, text: str) -> int:

@@ -25,16 +25,14 @@ from crew_journal.schemas.api import (
     TokensAnswer,
 )
 from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, read_model
 from crew_journal.services.http.lines import LINES, lines
-from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
-from crew_journal.services.http.params import Params
+from crew_journal.services.http.openapi import WORKSPACE, body_of, known_names, parameters, problems
+from crew_journal.services.http.params import Params, named_workspace
 from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
 from crew_journal.services.query.entries.journal_queries import MAX_SEQ
 
-_WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
 _STATES: Final = ("parked", "retried", "discarded")
 _STATE: Final = {"state": ("Only those in this state.", {"type": "string", "enum": list(_STATES)})}
 Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The event's sequence in the journal.")]
@@ -70,7 +68,7 @@ def _operations(router: APIRouter) -> None:
         "/rebuild",
         summary="Rebuild views from the journal",
         responses={200: LINES, **problems(413, 422)},
-        openapi_extra=body(inlined(RebuildRequest.model_json_schema()), required=False),
+        openapi_extra=body_of(RebuildRequest, required=False),
         response_class=Response,
     )
     async def rebuild(request: Request, principal: NodeOwner) -> Response:
@@ -100,7 +98,7 @@ def _operations(router: APIRouter) -> None:
         "/embedder",
         summary="Make a model the active one",
         responses=problems(413, 422),
-        openapi_extra=body(inlined(ActivateRequest.model_json_schema())),
+        openapi_extra=body_of(ActivateRequest),
         response_class=Response,
     )
     async def activate(request: Request, principal: Administrator) -> Response:
@@ -111,7 +109,7 @@ def _operations(router: APIRouter) -> None:
         "/sweeps",
         summary="Run a sweep now",
         responses={200: {"model": SweepAnswer}, **problems(413, 422)},
-        openapi_extra=body(inlined(SweepRequest.model_json_schema())),
+        openapi_extra=body_of(SweepRequest),
         response_class=Response,
     )
     async def sweep(request: Request, principal: Administrator) -> Response:
@@ -137,17 +135,17 @@ def _dead_letters(router: APIRouter) -> None:
         "/dlq",
         summary="Events that could not be folded",
         responses={200: {"model": DeadLettersAnswer}, **problems()},
-        openapi_extra=parameters(_WORKSPACE, _STATE),
+        openapi_extra=parameters(WORKSPACE, _STATE),
         response_class=Response,
     )
     async def dead_letters(request: Request, principal: Administrator) -> Response:
         """Of the token's workspace; of all for a token of all that names none."""
-        params = Params(request, known_names(_WORKSPACE, _STATE))
+        params = Params(request, known_names(WORKSPACE, _STATE))
         state = params.text("state")
         if state is not None and state not in _STATES:
             raise InvalidQuery("state is unknown", hint=f"use any of {', '.join(_STATES)}", field="state")
         found = await services_of(request).admin.dead_letters(
-            _scope(principal, params.text("workspace_id")), state=state
+            principal.workspace_or_all(params.text("workspace_id")), state=state
         )
         return answer({"dead_letters": [letter.model_dump() for letter in found]})
 
@@ -155,7 +153,7 @@ def _dead_letters(router: APIRouter) -> None:
         "/dlq/{seq}/{decision}",
         summary="Retry or discard a dead letter",
         responses={200: {"model": DeadLetterAnswer}, **problems(404, 413, 422)},
-        openapi_extra=parameters(_WORKSPACE) | body(inlined(DiscardRequest.model_json_schema()), required=False),
+        openapi_extra=parameters(WORKSPACE) | body_of(DiscardRequest, required=False),
         response_class=Response,
     )
     async def decide(
@@ -164,7 +162,7 @@ def _dead_letters(router: APIRouter) -> None:
         """Retrying publishes it again as a new event; nothing is applied out of order."""
         services = services_of(request)
         asked = await read_model(request, DiscardRequest, services.limits.body_bytes, optional=True)
-        workspace = _scope(principal, Params(request, known_names(_WORKSPACE)).text("workspace_id"))
+        workspace = principal.workspace_or_all(named_workspace(request))
         if decision == "retry":
             done = await services.admin.retry_dead_letter(workspace, seq)
         else:
@@ -177,12 +175,12 @@ def _tokens(router: APIRouter) -> None:
         "/tokens",
         summary="List tokens",
         responses={200: {"model": TokensAnswer}, **problems()},
-        openapi_extra=parameters(_WORKSPACE),
+        openapi_extra=parameters(WORKSPACE),
         response_class=Response,
     )
     async def list_tokens(request: Request, principal: Administrator) -> Response:
         """Without their secrets, which nobody has."""
-        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
+        named = named_workspace(request)
         found = await services_of(request).tokens.list(principal, named)
         return answer({"tokens": [info.as_record() for info in found]})
 
@@ -191,7 +189,7 @@ def _tokens(router: APIRouter) -> None:
         status_code=HTTPStatus.CREATED,
         summary="Make a token",
         responses={201: {"model": TokenCreatedAnswer}, **problems(413, 422)},
-        openapi_extra=body(inlined(TokenRequest.model_json_schema())),
+        openapi_extra=body_of(TokenRequest),
         response_class=Response,
     )
     async def create_token(request: Request, principal: Administrator) -> Response:
@@ -220,8 +218,3 @@ def _tokens(router: APIRouter) -> None:
         """It is refused from the moment this is answered; its live tails are cut."""
         await services_of(request).tokens.revoke(principal, token_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)
-
-
-def _scope(principal: Principal, named: str | None) -> str | None:
-    """The workspace that is meant; None (all) only for a token of all that names none."""
-    return None if principal.workspace_id is None and named is None else principal.workspace(named)

@@ -15,10 +15,8 @@ from crew_journal.schemas.settings import RECALL_K_MAX
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, read_model
 from crew_journal.services.http.lines import LINES, lines
-from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
-from crew_journal.services.http.params import Params
-
-_WORKSPACE = {"workspace_id": COMMON["workspace_id"]}
+from crew_journal.services.http.openapi import WORKSPACE, body_of, parameters, problems
+from crew_journal.services.http.params import named_workspace
 
 
 class AddRequest(BaseModel):
@@ -62,8 +60,7 @@ async def activated(request: Request, principal: Principal) -> Response:
     """Make a model the active one, as the body of the request says."""
     services = services_of(request)
     asked = await read_model(request, ActivateRequest, services.limits.body_bytes)
-    whole_node = principal.workspace_id is None and asked.workspace_id is None
-    workspace = None if whole_node else principal.workspace(asked.workspace_id)
+    workspace = principal.workspace_or_all(asked.workspace_id)
     done = await services.models.activate(workspace, asked.model, asked.reason, force=asked.force)
     return answer(dict(done))
 
@@ -76,21 +73,19 @@ def embedding_routes() -> APIRouter:
         "",
         summary="The embedding models, and how far each is filled",
         responses=problems(),
-        openapi_extra=parameters(_WORKSPACE),
+        openapi_extra=parameters(WORKSPACE),
         response_class=Response,
     )
     async def list_models(request: Request, principal: Administrator) -> Response:
         """Figures of the token's workspace; of all for a token of all that names none."""
-        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
-        everywhere = principal.workspace_id is None and named is None
-        workspace = None if everywhere else principal.workspace(named)
+        workspace = principal.workspace_or_all(named_workspace(request))
         return answer(dict(await services_of(request).models.list(workspace)))
 
     @router.post(
         "",
         summary="Fill a further model in the background",
         responses=problems(404, 413, 422, 503),
-        openapi_extra=body(inlined(AddRequest.model_json_schema())),
+        openapi_extra=body_of(AddRequest),
         response_class=Response,
     )
     async def add(request: Request, _principal: NodeOwner) -> Response:
@@ -103,7 +98,7 @@ def embedding_routes() -> APIRouter:
         "/activate",
         summary="Let recall use a model",
         responses=problems(404, 409, 413, 422),
-        openapi_extra=body(inlined(ActivateRequest.model_json_schema())),
+        openapi_extra=body_of(ActivateRequest),
         response_class=Response,
     )
     async def activate(request: Request, principal: Administrator) -> Response:
@@ -114,7 +109,7 @@ def embedding_routes() -> APIRouter:
         "/compare",
         summary="How far two models agree on the queries that were asked",
         responses={200: LINES, **problems(404, 413, 422, 503)},
-        openapi_extra=body(inlined(CompareRequest.model_json_schema())),
+        openapi_extra=body_of(CompareRequest),
         response_class=Response,
     )
     async def compare(request: Request, principal: Administrator) -> Response:
@@ -131,7 +126,7 @@ def embedding_routes() -> APIRouter:
         "/drop",
         summary="Forget a model's vectors",
         responses=problems(404, 409, 413, 422),
-        openapi_extra=body(inlined(DropRequest.model_json_schema())),
+        openapi_extra=body_of(DropRequest),
         response_class=Response,
     )
     async def drop(request: Request, _principal: NodeOwner) -> Response:

@@ -16,14 +16,14 @@ from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.ids import is_id
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.auth import Administrator, Asker, services_of
-from crew_journal.services.http.bodies import Nothing, read_model
-from crew_journal.services.http.openapi import COMMON, known_names, parameters, problems
+from crew_journal.services.http.bodies import Nothing, answer_model, read_model
+from crew_journal.services.http.openapi import WORKSPACE, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 from crew_journal.services.memory.health import HISTORY_MAX_DAYS, Profile
 
 _PROFILES: Final = ("seed", "legacy")
 _PARAMETERS: Final[dict[str, Any]] = {
-    "workspace_id": COMMON["workspace_id"],
+    **WORKSPACE,
     "crew_id": ("The crew; the workspace as a whole if absent.", {"type": "string"}),
     "profile": ("Which formulas: ours, or legacy for comparison.", {"type": "string", "enum": list(_PROFILES)}),
     "history": (
@@ -85,7 +85,7 @@ async def _latest(request: Request, principal: Principal) -> Response:
         history_days=days,
         administers=principal.role.administers,
     )
-    return Response(found.model_dump_json(), media_type="application/json")
+    return answer_model(found)
 
 
 def _crew(principal: Principal, params: Params) -> Id | None:

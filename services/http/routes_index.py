@@ -12,11 +12,9 @@ from crew_journal.schemas.api import ReindexAnswer, SweepAnswer
 from crew_journal.schemas.entry import WorkspaceId
 from crew_journal.schemas.views import VECTORS_PROJECTION
 from crew_journal.services.http.auth import Administrator, administering, services_of
-from crew_journal.services.http.bodies import Nothing, read_model
-from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
-from crew_journal.services.http.params import Params
-
-_WORKSPACE = {"workspace_id": COMMON["workspace_id"]}
+from crew_journal.services.http.bodies import Nothing, answer_model, read_model
+from crew_journal.services.http.openapi import WORKSPACE, body_of, parameters, problems
+from crew_journal.services.http.params import named_workspace
 
 
 class ReindexRequest(BaseModel):
@@ -36,13 +34,13 @@ def index_routes() -> APIRouter:
         "/embeddings/sweep",
         summary="Embed what was missed",
         responses={200: {"model": SweepAnswer}, **problems(413, 422)},
-        openapi_extra=parameters(_WORKSPACE),
+        openapi_extra=parameters(WORKSPACE),
         response_class=Response,
     )
     async def sweep(request: Request, principal: Administrator) -> Response:
         """Publishes a tick of the index sweep and answers with the counts of what it did."""
         await read_model(request, Nothing, services_of(request).limits.body_bytes, optional=True)
-        workspace = principal.workspace(Params(request, known_names(_WORKSPACE)).text("workspace_id"))
+        workspace = principal.workspace(named_workspace(request))
         report = await services_of(request).sweeps.run(workspace, "index", VECTORS_PROJECTION)
         done = SweepAnswer(
             workspace_id=workspace,
@@ -52,13 +50,13 @@ def index_routes() -> APIRouter:
             counts=dict(report.counts),
             error=report.error,
         )
-        return Response(done.model_dump_json(), media_type="application/json")
+        return answer_model(done)
 
     @router.post(
         "/reindex",
         summary="Judge entries by the current embed policy, try refused texts again",
         responses={200: {"model": ReindexAnswer}, **problems(404, 413, 422)},
-        openapi_extra=body(inlined(ReindexRequest.model_json_schema()), required=False),
+        openapi_extra=body_of(ReindexRequest, required=False),
         response_class=Response,
     )
     async def reindex(request: Request, principal: Administrator) -> Response:
@@ -69,6 +67,6 @@ def index_routes() -> APIRouter:
         done = await services.reindexing.request(
             workspace, model=asked.model, reason=asked.reason, asker=principal.token_id
         )
-        return Response(done.model_dump_json(), media_type="application/json")
+        return answer_model(done)
 
     return router

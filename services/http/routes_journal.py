@@ -29,14 +29,15 @@ from crew_journal.services.http.openapi import (
     COMMON,
     LAST_EVENT_ID,
     PAGING,
+    WORKSPACE,
     body,
-    inlined,
+    body_of,
     known_names,
     parameters,
     problems,
     submission_schema,
 )
-from crew_journal.services.http.params import Params, whole_number
+from crew_journal.services.http.params import Params, named_workspace, whole_number
 from crew_journal.services.http.sse import SSE_TYPE, frames
 from crew_journal.services.http.streaming import BoundedStream
 from crew_journal.services.journal.append import Appended
@@ -46,7 +47,6 @@ _LIST: Final = known_names(COMMON, PAGING, filters=True)
 _COUNT: Final = known_names(COMMON, PAGING, filters=True)
 _GET: Final = known_names(COMMON)
 _STREAM: Final = known_names(("workspace_id",), LAST_EVENT_ID, filters=True)
-_WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
 _STREAM_ANSWER: Final[dict[str, Any]] = {
     "description": "Events entry, gap and cut; the id of each is a sequence.",
     "content": {SSE_TYPE: {"schema": {"type": "string"}}},
@@ -133,7 +133,7 @@ def journal_routes() -> APIRouter:
         "/stream",
         summary="Watch entries as they come (server-sent events)",
         responses={200: _STREAM_ANSWER, **problems()},
-        openapi_extra=parameters(_WORKSPACE, LAST_EVENT_ID, filters=True),
+        openapi_extra=parameters(WORKSPACE, LAST_EVENT_ID, filters=True),
         response_class=Response,
     )
     async def stream(request: Request, principal: Asker) -> Response:
@@ -173,14 +173,14 @@ def journal_routes() -> APIRouter:
         "/{entry_id}/priority",
         summary="Set an entry's live priority (OWNER, ADMIN)",
         responses={200: {"model": PriorityAnswer}, **problems(404, 413, 422)},
-        openapi_extra=parameters(_WORKSPACE) | body(inlined(PriorityRequest.model_json_schema())),
+        openapi_extra=parameters(WORKSPACE) | body_of(PriorityRequest),
         response_class=Response,
     )
     async def priority(request: Request, principal: Administrator, entry_id: str) -> Response:
         """Recorded as ``memory.priority_changed``; the entry itself never changes. Counts from the next decay on."""
         services = services_of(request)
         asked = await read_model(request, PriorityRequest, services.limits.body_bytes)
-        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
+        named = named_workspace(request)
         done = await services.priorities.set(principal, entry_id, asked.priority, asked.reason, workspace=named)
         return answer(asdict(done))
 

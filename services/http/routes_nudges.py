@@ -15,7 +15,7 @@ from crew_journal.schemas.api import NudgesAnswer, WorkspaceSettingsAnswer
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.services.http.auth import Administrator, Asker, services_of
 from crew_journal.services.http.bodies import answer, read_model
-from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
+from crew_journal.services.http.openapi import COMMON, body_of, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 
 _COMMON: Final = known_names(COMMON)
@@ -49,7 +49,7 @@ def nudge_routes() -> APIRouter:
         "/nudges",
         summary="Nudges for the user turn of a session",
         responses={200: {"model": NudgesAnswer}, **problems(413, 422)},
-        openapi_extra=body(inlined(NudgesRequest.model_json_schema())),
+        openapi_extra=body_of(NudgesRequest),
         response_class=Response,
     )
     async def nudges(request: Request, principal: Asker) -> Response:
@@ -84,7 +84,7 @@ def nudge_routes() -> APIRouter:
         "/workspace/settings",
         summary="Change the settings of a workspace",
         responses={200: {"model": WorkspaceSettingsAnswer}, **problems(413, 422)},
-        openapi_extra=body(inlined(WorkspaceSettingsRequest.model_json_schema())),
+        openapi_extra=body_of(WorkspaceSettingsRequest),
         response_class=Response,
     )
     async def change_settings(request: Request, principal: Administrator) -> Response:

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Request, Response
 from crew_journal.schemas.api import UsedAnswer, UsedRequest
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.http.auth import Asker, services_of
-from crew_journal.services.http.bodies import answer, read_json, read_model
-from crew_journal.services.http.openapi import body, inlined, problems
+from crew_journal.services.http.bodies import answer, answer_model, read_json, read_model
+from crew_journal.services.http.openapi import body_of, problems
 from crew_journal.services.query.render_requests import RenderRequest, RenderResponse, parse_render
 from crew_journal.services.query.requests import RecallRequest, RecallResponse, parse_recall
 
@@ -26,7 +26,7 @@ def recall_routes() -> APIRouter:
         "",
         summary="Recall what bears on a question",
         responses={200: {"model": RecallResponse}, **problems(404, 413)},
-        openapi_extra=body(inlined(RecallRequest.model_json_schema())),
+        openapi_extra=body_of(RecallRequest),
         response_class=Response,
     )
     async def recall(request: Request, principal: Asker) -> Response:
@@ -34,13 +34,13 @@ def recall_routes() -> APIRouter:
         services = services_of(request)
         asked = await _object(request, services.limits.body_bytes)
         found = await services.recall.recall(principal, parse_recall(asked))
-        return Response(found.model_dump_json(), media_type="application/json")
+        return answer_model(found)
 
     @router.post(
         "/render",
         summary="Recall as a block of text for a prompt",
         responses={200: {"model": RenderResponse}, **problems(404, 413)},
-        openapi_extra=body(inlined(RenderRequest.model_json_schema())),
+        openapi_extra=body_of(RenderRequest),
         response_class=Response,
     )
     async def render(request: Request, principal: Asker) -> Response:
@@ -48,13 +48,13 @@ def recall_routes() -> APIRouter:
         services = services_of(request)
         asked = await _object(request, services.limits.body_bytes)
         rendered = await services.render.render(principal, parse_render(asked))
-        return Response(rendered.model_dump_json(), media_type="application/json")
+        return answer_model(rendered)
 
     @router.post(
         "/{receipt}/used",
         summary="Say which hits of a recall reached a prompt",
         responses={200: {"model": UsedAnswer}, **problems(404, 413, 422)},
-        openapi_extra=body(inlined(UsedRequest.model_json_schema()), required=False),
+        openapi_extra=body_of(UsedRequest, required=False),
         response_class=Response,
     )
     async def used(request: Request, principal: Asker, receipt: str) -> Response:

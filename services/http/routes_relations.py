@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Any, Final, get_args
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 
 from crew_journal.schemas.api_relations import (
     REFUTES,
@@ -24,8 +23,8 @@ from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.events.control import Relation
 from crew_journal.schemas.rules.relations import CONTRADICTS
 from crew_journal.services.http.auth import Asker, services_of
-from crew_journal.services.http.bodies import read_model
-from crew_journal.services.http.openapi import COMMON, body, inlined, known_names, parameters, problems
+from crew_journal.services.http.bodies import answer_model, read_model
+from crew_journal.services.http.openapi import COMMON, body_of, known_names, parameters, problems
 from crew_journal.services.http.params import Params
 from crew_journal.services.query.entries.graph import DEPTH_MAX, LIMIT_DEFAULT, LIMIT_MAX, GraphRequest
 
@@ -48,27 +47,27 @@ def relation_routes() -> APIRouter:
         status_code=HTTPStatus.CREATED,
         summary="Say how an entry relates to another one",
         responses={201: {"model": RelationAnswer}, **problems(404, 413, 422)},
-        openapi_extra=body(inlined(RelationRequest.model_json_schema())),
+        openapi_extra=body_of(RelationRequest),
         response_class=Response,
     )
     async def relate(request: Request, principal: Asker, entry_id: str) -> Response:
         """Outweighs what reactors find. AGENT: contradicts and supports, among entries it may read."""
         services = services_of(request)
         asked = await read_model(request, RelationRequest, services.limits.body_bytes)
-        return _json(await services.relations.relate(principal, entry_id, asked), HTTPStatus.CREATED)
+        return answer_model(await services.relations.relate(principal, entry_id, asked), HTTPStatus.CREATED)
 
     @router.post(
         "/relations/retract",
         summary="Say that a relation does not hold any more",
         responses={200: {"model": RelationAnswer}, **problems(404, 413, 422)},
-        openapi_extra=body(inlined(RetractRequest.model_json_schema())),
+        openapi_extra=body_of(RetractRequest),
         response_class=Response,
     )
     async def retract(request: Request, principal: Asker, entry_id: str) -> Response:
         """For OWNER, ADMIN and whoever asserted it; a reactor does not bring it back, an assertion does."""
         services = services_of(request)
         asked = await read_model(request, RetractRequest, services.limits.body_bytes)
-        return _json(await services.relations.retract(principal, entry_id, asked))
+        return answer_model(await services.relations.retract(principal, entry_id, asked))
 
     @router.get(
         "/graph",
@@ -87,7 +86,7 @@ def relation_routes() -> APIRouter:
         found = await services_of(request).graph.graph(
             principal, entry_id, asked, workspace=params.text("workspace_id"), min_seq=params.whole("min_seq")
         )
-        return _json(found)
+        return answer_model(found)
 
     return router
 
@@ -100,14 +99,14 @@ def agent_routes() -> APIRouter:
         "",
         summary="Register an agent's settings",
         responses={200: {"model": AgentAnswer}, **problems(413, 422)},
-        openapi_extra=body(inlined(AgentRequest.model_json_schema())),
+        openapi_extra=body_of(AgentRequest),
         response_class=Response,
     )
     async def register(request: Request, principal: Asker, agent_id: str) -> Response:
         """For OWNER and ADMIN. Whole: what is left out has its default."""
         services = services_of(request)
         asked = await read_model(request, AgentRequest, services.limits.body_bytes)
-        return _json(await services.agents.register(principal, agent_id, asked))
+        return answer_model(await services.agents.register(principal, agent_id, asked))
 
     @router.get(
         "",
@@ -122,7 +121,7 @@ def agent_routes() -> APIRouter:
         found = await services_of(request).agents.get(
             principal, agent_id, workspace=params.text("workspace_id"), min_seq=params.whole("min_seq")
         )
-        return _json(found)
+        return answer_model(found)
 
     return router
 
@@ -131,7 +130,3 @@ def _relation(name: str | None) -> str | None:
     if name is not None and name not in _NAMES:
         raise InvalidQuery("no such relation", hint=f"use {', '.join(_NAMES)}", field="relation")
     return CONTRADICTS if name == REFUTES else name
-
-
-def _json(found: BaseModel, status: int = HTTPStatus.OK) -> Response:
-    return Response(found.model_dump_json(), status, media_type="application/json")

@@ -15,10 +15,9 @@ from crew_journal.services.http.auth import Asker, services_of
 from crew_journal.services.http.bodies import answer
 from crew_journal.services.http.docs_page import render_docs
 from crew_journal.services.http.metrics import METRICS_TYPE, HttpMetrics
-from crew_journal.services.http.openapi import COMMON, known_names, parameters, problems
-from crew_journal.services.http.params import Params
+from crew_journal.services.http.openapi import WORKSPACE, parameters, problems
+from crew_journal.services.http.params import named_workspace
 
-_WORKSPACE = {"workspace_id": COMMON["workspace_id"]}
 _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "Not ready, with the reasons"}}
 
 
@@ -30,14 +29,12 @@ def status_routes() -> APIRouter:
         "/v1/status",
         summary="The node and the token's workspace",
         responses=problems(),
-        openapi_extra=parameters(_WORKSPACE),
+        openapi_extra=parameters(WORKSPACE),
         response_class=Response,
     )
     async def status(request: Request, principal: Asker) -> Response:
         """Figures of the token's workspace; the node's in detail for OWNER and ADMIN."""
-        named = Params(request, known_names(_WORKSPACE)).text("workspace_id")
-        everything = principal.workspace_id is None and named is None
-        workspace = None if everything else principal.workspace(named)
+        workspace = principal.workspace_or_all(named_workspace(request))
         body = await services_of(request).status.status(workspace_id=workspace, node=principal.role.administers)
         return answer(dict(body))
 

@@ -266,9 +266,10 @@ class TokenRegistry:
             NotAllowed: If the asker's role or workspace does not allow it.
         """
         _administers(principal)
-        if principal.workspace_id is None and not workspace:
+        wanted = principal.workspace_or_all(workspace)
+        if wanted is None:
             return await asyncio.to_thread(self._infos, "true", ())
-        return await asyncio.to_thread(self._infos, "workspace_id = ?", (principal.workspace(workspace),))
+        return await asyncio.to_thread(self._infos, "workspace_id = ?", (wanted,))
 
     def _infos(self, where: str, params: tuple[str, ...]) -> tuple[TokenInfo, ...]:
         rows = self._views.rows(

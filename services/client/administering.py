@@ -1,22 +1,26 @@
 """What both flavours of the client can do to administer a node.
 
-Invariant: no logic here: the steps are in ``core``, the flavour carries them out.
+Invariant: as of ``journalling``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from crew_journal.schemas.api import (
     BrokerAnswer,
     DeadLetter,
     DeadLetterAnswer,
+    DeadLettersAnswer,
     TokenCreatedAnswer,
     TokenRecord,
+    TokensAnswer,
 )
-from crew_journal.services.client import core
+from crew_journal.services.client.core import ask, ask_json, exchange, params_of, said
 from crew_journal.services.client.flavours import Call
-from crew_journal.services.client.wire import Steps
+from crew_journal.services.client.wire import Request, Steps
 
 
 class AdminCalls:
@@ -34,7 +38,7 @@ class AdminCalls:
         label: str = "",
     ) -> Steps[TokenCreatedAnswer]:
         """Make a token; the answer's ``token`` is its secret, shown this once."""
-        given = {
+        body = {
             "role": role,
             "workspace_id": workspace_id,
             "all_workspaces": all_workspaces,
@@ -42,67 +46,96 @@ class AdminCalls:
             "agent_id": agent_id,
             "label": label,
         }
-        return core.create_token(given)
+        request = Request("POST", "/v1/admin/tokens", json=said(body), repeatable=False)  # each try would make one
+        return ask(request, TokenCreatedAnswer)
 
     @Call
     def tokens(self, *, workspace_id: str | None = None) -> Steps[tuple[TokenRecord, ...]]:
         """Every token, revoked ones too."""
-        return core.tokens({"workspace_id": workspace_id})
+        params = params_of({"workspace_id": workspace_id})
+        answer = yield from ask(Request("GET", "/v1/admin/tokens", params), TokensAnswer)
+        return answer.tokens
 
     @Call
     def revoke_token(self, token_id: str) -> Steps[None]:
         """End a token."""
-        return core.revoke_token(token_id)
+        yield from exchange(Request("DELETE", f"/v1/admin/tokens/{quote(token_id, safe='')}", repeatable=False))
 
     @Call
     def dead_letters(
         self, *, state: str | None = None, workspace_id: str | None = None
     ) -> Steps[tuple[DeadLetter, ...]]:
         """Events that could not be folded."""
-        return core.dead_letters({"state": state, "workspace_id": workspace_id})
+        params = params_of({"state": state, "workspace_id": workspace_id})
+        answer = yield from ask(Request("GET", "/v1/admin/dlq", params), DeadLettersAnswer)
+        return answer.dead_letters
 
     @Call
     def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None) -> Steps[DeadLetterAnswer]:
         """Publish a parked event again as a new one."""
-        return core.decide_dead_letter(seq, "retry", {}, {"workspace_id": workspace_id})
+        return _decide(seq, "retry", {}, workspace_id)
 
     @Call
     def discard_dead_letter(
         self, seq: int, reason: str = "", *, workspace_id: str | None = None
     ) -> Steps[DeadLetterAnswer]:
         """Decide that a parked event needs nothing more."""
-        body = {"reason": reason}
-        return core.decide_dead_letter(seq, "discard", body, {"workspace_id": workspace_id})
+        return _decide(seq, "discard", {"reason": reason}, workspace_id)
 
     @Call
     def embedder_status(self) -> Steps[dict[str, Any]]:
         """The embedder and its last outcome."""
-        return core.embedder_status()
+        return ask_json(Request("GET", "/v1/admin/embedder"))
 
     @Call
     def activate_model(
         self, model: str, *, workspace_id: str | None = None, reason: str = "", force: bool = False
     ) -> Steps[dict[str, Any]]:
         """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default; it must be filled."""
-        given = {"model": model, "workspace_id": workspace_id, "reason": reason, "force": force or None}
-        return core.activate_model(given)
+        body = said({"model": model, "workspace_id": workspace_id, "reason": reason, "force": force or None})
+        return ask_json(Request("POST", "/v1/admin/embeddings/activate", json=body, repeatable=False))
 
     @Call
     def embedding_models(self, *, workspace_id: str | None = None) -> Steps[dict[str, Any]]:
         """The embedding models, and how far each is filled."""
-        return core.embedding_models({"workspace_id": workspace_id})
+        return ask_json(Request("GET", "/v1/admin/embeddings", params_of({"workspace_id": workspace_id})))
 
     @Call
     def add_model(self, model: str) -> Steps[dict[str, Any]]:
         """Fill a further model in the background."""
-        return core.add_model(model)
+        body = {"model": model}  # not repeated: the service has tried the model for a while before it refuses
+        return ask_json(Request("POST", "/v1/admin/embeddings", json=body, repeatable=False))
 
     @Call
     def drop_model(self, model: str, reason: str = "") -> Steps[dict[str, Any]]:
         """Forget a model's vectors; the active one cannot be dropped."""
-        return core.drop_model(model, reason)
+        body = {"model": model, "reason": reason}
+        return ask_json(Request("POST", "/v1/admin/embeddings/drop", json=body, repeatable=False))
 
     @Call
     def broker(self) -> Steps[BrokerAnswer]:
         """How a reactor in another process reaches the broker."""
-        return core.broker()
+        return ask(Request("GET", "/v1/admin/broker"), BrokerAnswer)
+
+
+def compare_request(one: str, other: str, given: Mapping[str, object]) -> Request:
+    """Streams a comparison of two models."""
+    body = {"one": one, "other": other, **said(given)}
+    return Request("POST", "/v1/admin/embeddings/compare", json=body, repeatable=False)
+
+
+def rebuild_request(projections: Sequence[str] | None) -> Request:
+    """Streams the rebuild."""
+    body = {"projections": list(projections)} if projections else {}
+    return Request("POST", "/v1/admin/rebuild", json=body, repeatable=False)
+
+
+def verify_request() -> Request:
+    """Streams the verification."""
+    return Request("POST", "/v1/admin/verify", repeatable=False)
+
+
+def _decide(seq: int, decision: str, body: Mapping[str, object], workspace_id: str | None) -> Steps[DeadLetterAnswer]:
+    params = params_of({"workspace_id": workspace_id})
+    request = Request("POST", f"/v1/admin/dlq/{seq}/{decision}", params, json=body, repeatable=False)
+    return ask(request, DeadLetterAnswer)

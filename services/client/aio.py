@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 
@@ -21,17 +21,14 @@ from crew_journal.schemas.api import (
 )
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
-from crew_journal.services.client import core
-from crew_journal.services.client.administering import AdminCalls
+from crew_journal.services.client.administering import AdminCalls, compare_request, rebuild_request, verify_request
+from crew_journal.services.client.core import Entry, checked
 from crew_journal.services.client.find import find
 from crew_journal.services.client.flavours import Awaiting
 from crew_journal.services.client.journalling import JournalCalls
 from crew_journal.services.client.relating import RelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
-from crew_journal.services.client.wire import Broken, Outcome, Pause, Reply, Request, Steps
-
-TIMEOUT_S: Final = 40.0
-"""Seconds for one answer; an append may wait 30 for the broker's ack."""
+from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
 
 _T = TypeVar("_T")
 
@@ -58,13 +55,7 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
         data_dir: str | os.PathLike[str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        address = find(url, token, data_dir)
-        self._http = httpx.AsyncClient(
-            base_url=address.url,
-            headers={"Authorization": f"Bearer {address.token}"},
-            timeout=timeout_s,
-            trust_env=not address.is_loopback,
-        )
+        self._http = httpx.AsyncClient(**find(url, token, data_dir).arguments(), timeout=timeout_s)
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -78,7 +69,7 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
 
     # streams
 
-    async def append_many(self, entries: Iterable[core.Entry], *, batch: int = ATOMIC_BATCH) -> AsyncIterator[Receipt]:
+    async def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> AsyncIterator[Receipt]:
         """Append any number of entries, batch by batch, handing out receipts in order."""
         waiting = iter(entries)
         while records := list(islice(waiting, batch)):
@@ -129,15 +120,15 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
 
     def compare_models(self, one: str, other: str, **given: object) -> AsyncIterator[dict[str, Any]]:
         """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
-        return self._records(core.compare_request(one, other, given))
+        return self._records(compare_request(one, other, given))
 
     def rebuild(self, projections: Sequence[str] | None = None) -> AsyncIterator[dict[str, Any]]:
         """Rebuild views: progress records, the last one with key ``result``."""
-        return self._records(core.rebuild_request(projections))
+        return self._records(rebuild_request(projections))
 
     def verify(self) -> AsyncIterator[dict[str, Any]]:
         """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
-        return self._records(core.verify_request())
+        return self._records(verify_request())
 
     # carrying out
 
@@ -151,16 +142,9 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
     @asynccontextmanager
     async def _stream(self, request: Request, silence_s: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
         timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
-        async with self._http.stream(
-            request.method,
-            request.path,
-            params=list(request.params),
-            json=request.json,
-            headers=dict(request.headers),
-            timeout=timeout,
-        ) as answer:
+        async with self._http.stream(**request.arguments(), timeout=timeout) as answer:
             if answer.is_error:
-                core.checked(Reply(answer.status_code, await answer.aread()))
+                checked(Reply(answer.status_code, await answer.aread()))
             yield answer.aiter_bytes()
 
     async def _run(self, steps: Steps[_T]) -> _T:
@@ -179,13 +163,7 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
 
     async def _perform(self, request: Request) -> Outcome:
         try:
-            answer = await self._http.request(
-                request.method,
-                request.path,
-                params=list(request.params),
-                json=request.json,
-                headers=dict(request.headers),
-            )
+            answer = await self._http.request(**request.arguments())
         except httpx.TransportError as error:
             return Broken(type(error).__name__)
         return Reply(answer.status_code, answer.content)

@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from crew_journal.schemas.errors import InvalidQuery, NotAuthenticated, NotFound
@@ -38,6 +38,11 @@ class Address:
     def is_loopback(self) -> bool:
         """Whether it is this machine; proxies of the environment are then left out."""
         return urlsplit(self.url).hostname in _LOOPBACK
+
+    def arguments(self) -> dict[str, Any]:
+        """What a client of httpx is made with, of either flavour."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return {"base_url": self.url, "headers": headers, "trust_env": not self.is_loopback}
 
 
 def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | None) -> Address:

@@ -1,19 +1,24 @@
 """What both flavours of the client can ask of the journal and its memory.
 
-Invariant: no logic here: the steps are in ``core``, the flavour carries them out.
+Invariant: a request is declared once, here or in the other ``*Calls``; ``core`` says when it is sent again, the flavour
+carries it out. What may not be done twice says so (``repeatable=False``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from crew_journal.schemas.api import (
+    AppendAnswer,
     CountAnswer,
     EntriesAnswer,
+    EntryAnswer,
     EntryRecord,
     HealthAnswer,
     Nudge,
+    NudgesAnswer,
     PriorityAnswer,
     RecallAnswer,
     Receipt,
@@ -23,23 +28,28 @@ from crew_journal.schemas.api import (
     UsedAnswer,
     WorkspaceSettingsAnswer,
 )
-from crew_journal.services.client import core
+from crew_journal.services.client.core import Entry, ask, ask_json, entry_path, params_of, said, submission
 from crew_journal.services.client.flavours import Call
-from crew_journal.services.client.wire import Steps
+from crew_journal.services.client.wire import Request, Steps
 
 
 class JournalCalls:
     """The journal, recall, and what keeps a memory healthy."""
 
     @Call
-    def append(self, entry: core.Entry) -> Steps[Receipt]:
+    def append(self, entry: Entry) -> Steps[Receipt]:
         """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent."""
-        return core.append(entry)
+        answer = yield from ask(Request("POST", "/v1/journal", json=submission(entry)), AppendAnswer)
+        return answer.entries[0]
 
     @Call
-    def append_batch(self, entries: Iterable[core.Entry]) -> Steps[tuple[Receipt, ...]]:
+    def append_batch(self, entries: Iterable[Entry]) -> Steps[tuple[Receipt, ...]]:
         """Append up to 1,000 entries, all or nothing."""
-        return core.append_batch(entries)
+        records = [submission(entry) for entry in entries]
+        if not records:
+            return ()
+        answer = yield from ask(Request("POST", "/v1/journal", json=records), AppendAnswer)
+        return answer.entries
 
     @Call
     def list(
@@ -54,14 +64,15 @@ class JournalCalls:
     ) -> Steps[EntriesAnswer]:
         """One page, newest first; ``filters`` are the query parameters of GET /v1/journal."""
         given = {**filters, "limit": limit, "cursor": cursor, "min_seq": min_seq, "workspace_id": workspace_id}
-        return core.list_page(given)
+        return ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer)
 
     @Call
     def count(
         self, /, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
     ) -> Steps[CountAnswer]:
         """How many entries pass the filters."""
-        return core.count({**filters, "min_seq": min_seq, "workspace_id": workspace_id})
+        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id}
+        return ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
     @Call
     def get(self, entry_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> Steps[EntryRecord]:
@@ -70,54 +81,65 @@ class JournalCalls:
         Raises:
             NotFound: If there is none that the token may see.
         """
-        return core.get(entry_id, {"min_seq": min_seq, "workspace_id": workspace_id})
+        given = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return (yield from ask(Request("GET", entry_path(entry_id), params_of(given)), EntryAnswer))
 
     @Call
     def recall(self, /, query: str, **given: object) -> Steps[RecallAnswer]:
         """What is remembered of ``query``; ``given`` are the fields of POST /v1/recall (k, scope, recipe …)."""
-        return core.recall(query, given)
+        return ask(Request("POST", "/v1/recall", json={"query": query, **said(given)}), RecallAnswer)
 
     @Call
     def render(self, /, query: str, **given: object) -> Steps[RenderAnswer]:
         """What is remembered as a block of text for a prompt; ``given`` as for ``recall``, and ``max_chars``."""
-        return core.render(query, given)
+        body = {"query": query, **said(given)}  # repeated, it may count its hits twice, which importance hardly feels
+        return ask(Request("POST", "/v1/recall/render", json=body), RenderAnswer)
 
     @Call
     def set_priority(
         self, entry_id: str, priority: str, reason: str, *, workspace_id: str | None = None
     ) -> Steps[PriorityAnswer]:
         """Give an entry another live priority (OWNER, ADMIN); it counts in its importance from the next decay on."""
-        body = {"priority": priority, "reason": reason}
-        return core.set_priority(entry_id, body, {"workspace_id": workspace_id})
+        body = {"priority": priority, "reason": reason}  # saying it twice changes it once
+        params = params_of({"workspace_id": workspace_id})
+        return ask(Request("POST", f"{entry_path(entry_id)}/priority", params, json=body), PriorityAnswer)
 
     @Call
     def sweep(self, sweep: str, *, workspace_id: str | None = None) -> Steps[SweepAnswer]:
         """Run a sweep now (OWNER, ADMIN): decay, health or index; returns when its tick is folded."""
-        return core.sweep({"sweep": sweep, "workspace_id": workspace_id})
+        body = said({"sweep": sweep, "workspace_id": workspace_id})
+        return ask(Request("POST", "/v1/admin/sweeps", json=body, repeatable=False), SweepAnswer)
 
     @Call
     def nudges(self, /, session_id: str, **given: object) -> Steps[tuple[Nudge, ...]]:
         """Nudges for the user turn of a session, each kind once; ``given`` are the fields of POST /v1/nudges."""
-        return core.nudges(session_id, given)
+        body = {"session_id": session_id, **said(given)}  # repeated after a lost answer it gives none, as it should
+        answer = yield from ask(Request("POST", "/v1/nudges", json=body), NudgesAnswer)
+        return answer.nudges
 
     @Call
     def workspace_settings(
         self, *, workspace_id: str | None = None, min_seq: int | None = None
     ) -> Steps[WorkspaceSettingsAnswer]:
         """The settings of a workspace."""
-        return core.workspace_settings({"workspace_id": workspace_id, "min_seq": min_seq})
+        given = {"workspace_id": workspace_id, "min_seq": min_seq}
+        return ask(Request("GET", "/v1/workspace/settings", params_of(given)), WorkspaceSettingsAnswer)
 
     @Call
     def configure_workspace(
         self, *, cost_nudge_usd: float, workspace_id: str | None = None
     ) -> Steps[WorkspaceSettingsAnswer]:
-        """Change them; ``view_seq`` of the answer is the sequence of the change."""
-        return core.configure_workspace({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
+        """Change them, whole; ``view_seq`` of the answer is the sequence of the change."""
+        body = said({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
+        return ask(Request("PUT", "/v1/workspace/settings", json=body), WorkspaceSettingsAnswer)
 
     @Call
     def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> Steps[UsedAnswer]:
         """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""
-        return core.used(receipt, entry_ids)
+        body = (
+            {} if entry_ids is None else {"entry_ids": [*entry_ids]}
+        )  # a receipt counts once, however often it is sent
+        return ask(Request("POST", f"/v1/recall/{quote(receipt, safe='')}/used", json=body), UsedAnswer)
 
     @Call
     def health(
@@ -130,7 +152,7 @@ class JournalCalls:
     ) -> Steps[HealthAnswer]:
         """The latest health snapshot of the workspace or a crew, ``history`` days of them beside it."""
         given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
-        return core.health(given)
+        return ask(Request("GET", "/v1/memory/health", params_of(given)), HealthAnswer)
 
     @Call
     def measure_health(
@@ -143,21 +165,23 @@ class JournalCalls:
     ) -> Steps[HealthAnswer]:
         """Have health measured now, and its snapshot (OWNER, ADMIN)."""
         given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
-        return core.measure_health(given)
+        return ask(Request("POST", "/v1/memory/health", params_of(given)), HealthAnswer)
 
     @Call
     def sweep_embeddings(self, *, workspace_id: str | None = None) -> Steps[SweepAnswer]:
         """Embed what was missed, and how many that were (OWNER, ADMIN)."""
-        return core.sweep_embeddings({"workspace_id": workspace_id})
+        params = params_of({"workspace_id": workspace_id})
+        return ask(Request("POST", "/v1/admin/embeddings/sweep", params), SweepAnswer)
 
     @Call
     def reindex(
         self, *, model: str | None = None, reason: str | None = None, workspace_id: str | None = None
     ) -> Steps[ReindexAnswer]:
         """Judge entries by the current embed policy and try refused texts again (OWNER, ADMIN)."""
-        return core.reindex({"model": model, "reason": reason, "workspace_id": workspace_id})
+        body = said({"model": model, "reason": reason, "workspace_id": workspace_id})
+        return ask(Request("POST", "/v1/admin/reindex", json=body, repeatable=False), ReindexAnswer)
 
     @Call
     def status(self, *, workspace_id: str | None = None) -> Steps[dict[str, Any]]:
         """How the node and the workspace are doing."""
-        return core.status({"workspace_id": workspace_id})
+        return ask_json(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id})))

@@ -1,17 +1,18 @@
 """What both flavours of the client can do about relations and agents.
 
-Invariant: no logic here: the steps are in ``core``, the flavour carries them out.
+Invariant: as of ``journalling``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from crew_journal.schemas.api_relations import AgentAnswer, GraphAnswer, RelationAnswer
-from crew_journal.services.client import core
+from crew_journal.services.client.core import ask, entry_path, params_of, said
 from crew_journal.services.client.flavours import Call
-from crew_journal.services.client.wire import Steps
+from crew_journal.services.client.wire import Request, Steps
 
 
 class RelationCalls:
@@ -34,9 +35,9 @@ class RelationCalls:
         Raises:
             NotFound: If there is no such entry, or none that the token may see.
         """
-        said = {"dst_entry_id": dst, "relation": relation, "weight": weight, "reason": reason}
-        said |= {"min_seq": min_seq, "workspace_id": workspace_id}
-        return core.relate(src, said)
+        given = {"dst_entry_id": dst, "relation": relation, "weight": weight, "reason": reason}
+        body = said({**given, "min_seq": min_seq, "workspace_id": workspace_id})
+        return ask(Request("POST", f"{entry_path(src)}/relations", json=body, repeatable=False), RelationAnswer)
 
     @Call
     def unrelate(
@@ -54,8 +55,9 @@ class RelationCalls:
         Raises:
             NotFound: If there is no such relation.
         """
-        said = {"dst_entry_id": dst, "relation": relation, "reason": reason}
-        return core.unrelate(src, {**said, "min_seq": min_seq, "workspace_id": workspace_id})
+        given = {"dst_entry_id": dst, "relation": relation, "reason": reason}
+        body = said({**given, "min_seq": min_seq, "workspace_id": workspace_id})
+        return ask(Request("POST", f"{entry_path(src)}/relations/retract", json=body, repeatable=False), RelationAnswer)
 
     @Call
     def graph(
@@ -70,7 +72,7 @@ class RelationCalls:
     ) -> Steps[GraphAnswer]:
         """The entries within ``depth`` hops of one that the token may read, and the edges between them."""
         given = {"depth": depth, "relation": relation, "limit": limit, "min_seq": min_seq, "workspace_id": workspace_id}
-        return core.graph(entry_id, given)
+        return ask(Request("GET", f"{entry_path(entry_id)}/graph", params_of(given)), GraphAnswer)
 
     @Call
     def register_agent(
@@ -84,7 +86,8 @@ class RelationCalls:
     ) -> Steps[AgentAnswer]:
         """Register an agent's settings, whole: what is left out has its default."""
         given = {"crew_id": crew_id, "memory_walk_depth": memory_walk_depth, "settings": settings}
-        return core.register_agent(agent_id, {**given, "workspace_id": workspace_id})
+        body = said({**given, "workspace_id": workspace_id})
+        return ask(Request("PUT", _agent_path(agent_id), json=body), AgentAnswer)
 
     @Call
     def agent(
@@ -95,4 +98,9 @@ class RelationCalls:
         Raises:
             NotFound: If none is registered, or it is another's than the token's.
         """
-        return core.agent(agent_id, {"min_seq": min_seq, "workspace_id": workspace_id})
+        params = params_of({"min_seq": min_seq, "workspace_id": workspace_id})
+        return ask(Request("GET", _agent_path(agent_id), params), AgentAnswer)
+
+
+def _agent_path(agent_id: str) -> str:
+    return f"/v1/agents/{quote(agent_id, safe='')}"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 
@@ -21,17 +21,14 @@ from crew_journal.schemas.api import (
 )
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
-from crew_journal.services.client import core
-from crew_journal.services.client.administering import AdminCalls
+from crew_journal.services.client.administering import AdminCalls, compare_request, rebuild_request, verify_request
+from crew_journal.services.client.core import Entry, checked
 from crew_journal.services.client.find import find
 from crew_journal.services.client.flavours import Blocking
 from crew_journal.services.client.journalling import JournalCalls
 from crew_journal.services.client.relating import RelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
-from crew_journal.services.client.wire import Broken, Outcome, Pause, Reply, Request, Steps
-
-TIMEOUT_S: Final = 40.0
-"""Seconds for one answer; an append may wait 30 for the broker's ack."""
+from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
 
 _T = TypeVar("_T")
 
@@ -58,13 +55,7 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
         data_dir: str | os.PathLike[str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        address = find(url, token, data_dir)
-        self._http = httpx.Client(
-            base_url=address.url,
-            headers={"Authorization": f"Bearer {address.token}"},
-            timeout=timeout_s,
-            trust_env=not address.is_loopback,
-        )
+        self._http = httpx.Client(**find(url, token, data_dir).arguments(), timeout=timeout_s)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -78,7 +69,7 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
 
     # streams
 
-    def append_many(self, entries: Iterable[core.Entry], *, batch: int = ATOMIC_BATCH) -> Iterator[Receipt]:
+    def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> Iterator[Receipt]:
         """Append any number of entries, batch by batch, handing out receipts in order."""
         waiting = iter(entries)
         while records := list(islice(waiting, batch)):
@@ -124,15 +115,15 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
 
     def compare_models(self, one: str, other: str, **given: object) -> Iterator[dict[str, Any]]:
         """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
-        return self._records(core.compare_request(one, other, given))
+        return self._records(compare_request(one, other, given))
 
     def rebuild(self, projections: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """Rebuild views: progress records, the last one with key ``result``."""
-        return self._records(core.rebuild_request(projections))
+        return self._records(rebuild_request(projections))
 
     def verify(self) -> Iterator[dict[str, Any]]:
         """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
-        return self._records(core.verify_request())
+        return self._records(verify_request())
 
     # carrying out
 
@@ -146,16 +137,9 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
     @contextmanager
     def _stream(self, request: Request, silence_s: float | None) -> Iterator[Iterator[bytes]]:
         timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
-        with self._http.stream(
-            request.method,
-            request.path,
-            params=list(request.params),
-            json=request.json,
-            headers=dict(request.headers),
-            timeout=timeout,
-        ) as answer:
+        with self._http.stream(**request.arguments(), timeout=timeout) as answer:
             if answer.is_error:
-                core.checked(Reply(answer.status_code, answer.read()))
+                checked(Reply(answer.status_code, answer.read()))
             yield answer.iter_bytes()
 
     def _run(self, steps: Steps[_T]) -> _T:
@@ -174,13 +158,7 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
 
     def _perform(self, request: Request) -> Outcome:
         try:
-            answer = self._http.request(
-                request.method,
-                request.path,
-                params=list(request.params),
-                json=request.json,
-                headers=dict(request.headers),
-            )
+            answer = self._http.request(**request.arguments())
         except httpx.TransportError as error:
             return Broken(type(error).__name__)
         return Reply(answer.status_code, answer.content)

@@ -1,4 +1,4 @@
-"""What the core asks of a transport, and what it gets: plain values, no httpx.
+"""What the core asks of a transport, and what it gets: plain values.
 
 Invariant: the core never does I/O; both flavours of the client carry out the same steps.
 """
@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
+
+TIMEOUT_S: Final = 40.0
+"""Seconds for one answer; an append may wait 30 for the broker's ack."""
 
 Params = Sequence[tuple[str, str]]
 
@@ -33,6 +36,16 @@ class Request:
     json: Any = None
     repeatable: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        """What httpx is called with, ``request`` and ``stream`` alike."""
+        return {
+            "method": self.method,
+            "url": self.path,
+            "params": list(self.params),
+            "json": self.json,
+            "headers": dict(self.headers),
+        }
 
 
 @dataclass(frozen=True, slots=True)

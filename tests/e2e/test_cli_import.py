@@ -1,6 +1,7 @@
 """`import` on a real journal: every line counts once, whatever happens in between."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -46,6 +47,31 @@ def test_an_import_repeated_resumed_or_from_a_grown_file_counts_each_line_once(c
         piped = cli("import", "-", "--json", stdin=source.read_text()).json
         assert (piped["imported"], piped["repeated"]) == (0, 1_210)
         assert total(cli, more["last_seq"]) == 1_210
+
+
+def test_an_import_into_a_journal_restored_from_an_older_copy_sends_again_what_that_lost(
+    cli: Cli, tmp_path: Path
+) -> None:
+    old, new = write(tmp_path / "old.jsonl", 5), write(tmp_path / "new.jsonl", 7, 5)
+    copy = tmp_path / "copy"
+    with cli.up() as up:
+        cli("import", str(old))
+        assert up.stop() == 0
+    shutil.copytree(cli.data_dir / "nats", copy)
+    with cli.up() as up:
+        assert cli("import", str(new), "--json").json["imported"] == 7
+        assert up.stop() == 0
+    shutil.rmtree(cli.data_dir / "nats")
+    copy.rename(cli.data_dir / "nats")
+    with cli.up():
+        refilled = cli("import", str(new), "--json")
+        assert "beginning anew" in refilled.err
+        assert (refilled.json["imported"], refilled.json["repeated"]) == (7, 0)
+        unharmed = cli("import", str(old), "--json")
+        assert (unharmed.json["imported"], unharmed.json["repeated"]) == (0, 0), "it is there, and nothing is sent"
+        again = cli("import", str(new), "--json")
+        assert (again.json["resumed_from_line"], again.err) == (8, "")
+        assert total(cli, refilled.json["last_seq"]) == 12
 
 
 def test_a_line_with_the_id_of_another_entry_is_named_and_left_out_and_the_rest_arrives(

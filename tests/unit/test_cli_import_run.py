@@ -46,7 +46,7 @@ class Service:
             if waiting:
                 raise waiting.pop(0)
             self.received += [record["n"] for record in records]
-            return [Sent(record["n"], False) for record in records]
+            return [Sent(record["n"], False, str(record["n"]), None) for record in records]
         finally:
             self.at_once -= 1
 

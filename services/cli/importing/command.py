@@ -181,6 +181,7 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         CrewJournalError: What the service answered.
     """
     from crew_journal.services.cli.importing.state import ImportState, StateFile
+    from crew_journal.services.cli.output import say
 
     with ExitStack() as stack:
         if file == STDIN:
@@ -190,7 +191,21 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         kept = StateFile(_state_dir(there), Path(file), _into(there, options))
         anew = options.restart or options.from_line is not None
         state = kept.fresh(source) if anew else kept.load(source)
+        if state.last_seq and not _still_held(there, state):
+            say(
+                f"the journal does not show what was sent before (up to line {state.line:,}): beginning anew, and what it "
+                "holds counts once"
+            )
+            state = kept.fresh(source)
         return _import_open(source, kept, state, there, where, options, stack)
+
+
+def _still_held(there: Target, state: ImportState) -> bool:
+    from crew_journal.services.cli.connection import sync_client
+    from crew_journal.services.cli.importing.still_held import still_held
+
+    with sync_client(there) as journal:
+        return still_held(journal, state)
 
 
 def _import_open(
@@ -260,8 +275,12 @@ class _Keeper:
         from crew_journal.services.cli.output import say
 
         repeated = sum(1 for entry in ack.sent if entry.repeated)
-        self.last_seq = max(self.last_seq, max((entry.seq for entry in ack.sent), default=0))
         state = self.state
+        last = max(ack.sent, key=lambda entry: entry.seq, default=None)
+        if last is not None:
+            self.last_seq = max(self.last_seq, last.seq)
+            if last.seq > state.last_seq:
+                state = replace(state, last_seq=last.seq, last_id=last.id, last_workspace=last.workspace)
         self.state = replace(
             state,
             offset=ack.batch.end_offset,
@@ -269,7 +288,6 @@ class _Keeper:
             imported=state.imported + len(ack.sent) - repeated,
             repeated=state.repeated + repeated,
             skipped=state.skipped + len(ack.bad) + len(ack.taken),
-            last_seq=max(state.last_seq, self.last_seq),
         )
         left_out = sorted((*ack.bad, *ack.taken), key=lambda line: line.number)
         if self._aside is not None and left_out:

@@ -38,10 +38,14 @@ class Sent:
     Attributes:
         seq: Its stream sequence.
         repeated: Whether the journal had it already.
+        id: Its id.
+        workspace: The workspace that it named, None if it named none.
     """
 
     seq: int
     repeated: bool
+    id: str
+    workspace: str | None
 
 
 Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Sent]]]

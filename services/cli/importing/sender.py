@@ -37,7 +37,10 @@ class Sender:
         except Unavailable:
             await self._look_again()
             raise
-        return [Sent(ack.seq, ack.duplicate) for ack in acks]
+        return [
+            Sent(ack.seq, ack.duplicate, ack.id, record.get("workspace_id"))
+            for record, ack in zip(records, acks, strict=True)
+        ]
 
     async def close(self) -> None:
         """Give the connections back."""

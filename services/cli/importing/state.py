@@ -2,7 +2,8 @@
 
 Invariant: the offset says that every line before it was acked, and only moves forward in order. It belongs to one
 file: another path, another beginning or another text just before the offset means another import, which starts anew
-(and, ids being what they are, still counts no line twice).
+(and, ids being what they are, still counts no line twice). Whether the journal still holds what was acked is another
+question, which :mod:`~crew_journal.services.cli.importing.still_held` asks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class ImportState:
         imported: Entries that were new.
         repeated: Entries the journal had already.
         skipped: Lines that were left out because they were bad.
-        last_seq: Highest sequence acked.
+        last_seq: Highest sequence acked, 0 if nothing was.
+        last_id: Id of the entry that has it.
+        last_workspace: The workspace which that entry's line named, None if it named none.
     """
 
     path: str
@@ -51,6 +54,8 @@ class ImportState:
     repeated: int = 0
     skipped: int = 0
     last_seq: int = 0
+    last_id: str = ""
+    last_workspace: str | None = None
 
 
 class StateFile:

@@ -16,7 +16,7 @@ from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT
 from crew_journal.services.http.openapi import WORKSPACE, known_names
 from crew_journal.services.query.entries.cursor import Cursor
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
-from crew_journal.services.query.entries.journal_queries import MAX_SEQ
+from crew_journal.services.query.entries.queries import MAX_SEQ
 
 _WORKSPACE_ALONE: Final = known_names(WORKSPACE)
 _WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)

@@ -25,8 +25,8 @@ from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.query.entries.graph import GraphQueries
-from crew_journal.services.query.entries.journal_queries import JournalQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
+from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 

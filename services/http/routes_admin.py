@@ -31,7 +31,7 @@ from crew_journal.services.http.lines import LINES, lines
 from crew_journal.services.http.openapi import WORKSPACE, body_of, known_names, parameters, problems
 from crew_journal.services.http.params import Params, named_workspace
 from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
-from crew_journal.services.query.entries.journal_queries import MAX_SEQ
+from crew_journal.services.query.entries.queries import MAX_SEQ
 
 _STATES: Final = ("parked", "retried", "discarded")
 _STATE: Final = {"state": ("Only those in this state.", {"type": "string", "enum": list(_STATES)})}

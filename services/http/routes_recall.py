@@ -1,6 +1,6 @@
 """``POST /v1/recall``, ``/render``: the same as text for a prompt, and ``/{receipt}/used``: what of it reached one.
 
-Invariant: whose memories are searched follows from the token; the body may only narrow it (``services.query.scope``).
+Invariant: whose memories are searched follows from the token; the body may only narrow it (``services.query.hot.scope``).
 """
 
 from __future__ import annotations

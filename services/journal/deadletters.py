@@ -46,7 +46,7 @@ PURPOSE: Final = "deadletter"
 
 
 class StoredMessage(Protocol):
-    """A message of JOURNAL, as ``consumers.messages.RawMessage`` is one."""
+    """A message of JOURNAL, as ``consumers.feed.messages.RawMessage`` is one."""
 
     @property
     def seq(self) -> int:

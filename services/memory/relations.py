@@ -22,7 +22,7 @@ from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import ENTRIES, RELATIONS, RELATIONS_PROJECTION
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.recorder import Recorder
-from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.queries import JournalQueries
 
 _EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}
     WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""

@@ -25,7 +25,7 @@ from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.node_status import as_json
-from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import Observer
 
 

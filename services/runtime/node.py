@@ -51,8 +51,8 @@ from crew_journal.services.node_status import Node, NodeParts
 from crew_journal.services.operations import OperationParts, Operations
 from crew_journal.services.query.arms.similar import SimilarEntries
 from crew_journal.services.query.entries.graph import GraphQueries
-from crew_journal.services.query.entries.journal_queries import JournalQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
+from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.model_search import ModelSearch
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService

@@ -140,7 +140,7 @@ async def test_the_ack_of_an_agent_cannot_be_turned_into_a_weapon(broker: Manage
     """The server sends acks with its own rights to whatever reply the client names.
 
     With a permission list in one shared account this emptied the stream on 2.10 and forged a control message
-    on 2.15; see ``broker_config``.
+    on 2.15; see ``broker.config``.
     """
     await broker.set_agent_users([SCOUT, OTHER])
     async with journal_of(broker) as js, agent_connection(broker, SCOUT) as agent:

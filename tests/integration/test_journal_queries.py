@@ -18,7 +18,7 @@ from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.entries.cursor import Cursor
 from crew_journal.services.query.entries.filters import EntryFilters, is_quiet, parse_filters
-from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.entries.visibility import Visible
 
 ENTRIES = 700

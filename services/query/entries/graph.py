@@ -19,7 +19,7 @@ from crew_journal.schemas.rules.relations import RelationState
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms
 from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION, RELATIONS, RELATIONS_PROJECTION
-from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.entries.visibility import Visible
 
 DEPTH_MAX: Final = 3

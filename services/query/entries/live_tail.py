@@ -19,7 +19,7 @@ from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
 from crew_journal.schemas.views import ENTRIES_PROJECTION
 from crew_journal.services.query.entries.filters import EntryFilters, is_quiet
-from crew_journal.services.query.entries.journal_queries import JournalQueries
+from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.entries.rows import StoredEntry
 from crew_journal.services.query.entries.visibility import Visible
 

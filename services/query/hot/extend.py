@@ -2,7 +2,7 @@
 
 Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
 that (a view was left out of it), it is not ``complete`` and the index is loaded anew. Another model becoming active
-changes the vectors alone, a moment later (``hot_switch``); a decay the importances alone (``importances``).
+changes the vectors alone, a moment later (``switch``); a decay the importances alone (``importances``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 They are also the only group commit there is under ``sync_interval: always``: one batch, one fsync (facts/nats.md).
 Protocol (ADR-50 of NATS): each message bears the batch's id and its own number, the last one the commit mark; the
-commit's ack tells the last sequence and the count, and the batch lies contiguously before it.
+commit's ack tells the last sequence and the count, and the batch lies contiguously before it. The first message asks for an
+answer, too: an empty one if the batch is open, else why it is not, which the commit's "incomplete" would not tell.
 
 Invariant: ``publish`` returns sequences only where the broker acked the commit of exactly these messages. An outcome
 that is not known (a lost ack) is tried again with the same message ids; if the first try did land, the broker refuses
@@ -26,11 +27,14 @@ from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
 from crew_journal.services.journal.acks import Verdict, read_answer
 from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
+from crew_journal.services.journal.crowding import Crowding
 
 MAX_ATOMIC: Final = 1_000
 """Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""
 PAUSE_S: Final = 0.1
 """Seconds before a batch is tried again that the server could not take just now."""
+PLACES: Final = 32
+"""Batches of ours in flight: the server keeps 50 of a stream open, those of reactors in other processes among them."""
 BATCH_ID: Final = "Nats-Batch-Id"
 BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 BATCH_COMMIT: Final = "Nats-Batch-Commit"
@@ -96,13 +100,16 @@ class AtomicPublisher:
 
     Args:
         client: The writer's connection.
+        crowding: Told what the broker answers, and asked whether to try.
         ack_timeout_s: Seconds until an unanswered batch is tried again.
     """
 
-    def __init__(self, client: Connection, *, ack_timeout_s: float) -> None:
+    def __init__(self, client: Connection, crowding: Crowding, *, ack_timeout_s: float) -> None:
         self._client = client
         self._ack_timeout_s = ack_timeout_s
         self._commits: dict[str, asyncio.Future[bytes]] = {}
+        self._places = asyncio.Semaphore(PLACES)
+        self._crowding = crowding
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._connected = asyncio.Event()
@@ -124,12 +131,12 @@ class AtomicPublisher:
         """Publish all or nothing.
 
         Args:
-            messages: At most ``MAX_ATOMIC``.
+            messages: 2 to ``MAX_ATOMIC``.
             deadline: The event loop's time when to give up.
 
         Returns:
-            The acks in order, or None if single publishes have to settle it: an id is known already, or the server
-            takes no batch of this size.
+            The acks in order, or None if single publishes have to settle it: an id is known already, the server
+            takes no batch of this size, or others hold every place for batches.
 
         Raises:
             BrokerUnavailable: If the deadline passed.
@@ -137,16 +144,25 @@ class AtomicPublisher:
         """
         loop = asyncio.get_running_loop()
         trouble = BrokerUnavailable("the broker did not ack the batch in time", hint="see crew-journal status")
+        refusals = 0
         while (left := deadline - loop.time()) > 0:
             if not self._client.is_connected:
                 if self._client.is_closed:
                     raise BrokerUnavailable("the connection to the broker is closed")
                 await self._reconnected(left)
                 continue
-            data = await self._try(messages, min(left, self._ack_timeout_s))
+            if self._crowding.lasts(loop.time()):
+                return None
+            data = await self._try_in_place(messages, deadline)
             if data is None:
                 continue
             answer = read_answer(data)
+            if answer.verdict is Verdict.CROWDED:
+                refusals += 1
+                if self._crowding.refuse(refusals, loop.time()):
+                    return None
+            else:
+                self._crowding.let_in()
             if answer.verdict is Verdict.TRY_SINGLES:
                 return None
             if answer.verdict is Verdict.ACKED and answer.published is not None:
@@ -161,6 +177,19 @@ class AtomicPublisher:
             await asyncio.sleep(min(PAUSE_S, left))
         raise trouble
 
+    async def _try_in_place(self, messages: Sequence[Encoded], deadline: float) -> bytes | None:
+        """One try, once it is our turn; None if it was not before the deadline, too."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._places.acquire()
+        except TimeoutError:
+            return None
+        try:
+            left = deadline - asyncio.get_running_loop().time()
+            return await self._try(messages, min(left, self._ack_timeout_s))
+        finally:
+            self._places.release()
+
     async def _try(self, messages: Sequence[Encoded], timeout_s: float) -> bytes | None:
         batch_id = secrets.token_urlsafe(_ID_BYTES)
         reply = self._inbox + batch_id
@@ -173,7 +202,8 @@ class AtomicPublisher:
                 commit = f"{BATCH_COMMIT}: 1\r\n" if number == last else ""
                 lines = f"{BATCH_ID}: {batch_id}\r\n{BATCH_SEQUENCE}: {number}\r\n{commit}\r\n"
                 head = message.head[:-_END] + lines.encode()
-                if client.send(encode_publish(message.subject, reply if number == last else "", head, message.body)):
+                answer_to = reply if number in (1, last) else ""
+                if client.send(encode_publish(message.subject, answer_to, head, message.body)):
                     await client.relieve()
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -186,6 +216,8 @@ class AtomicPublisher:
             del self._commits[batch_id]
 
     def _on_answer(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        if not data and headers is None:
+            return  # the batch is open; without a stream to take it there would be a status in the headers
         future = self._commits.get(subject[len(self._inbox) :].decode())
         if future is not None and not future.done():
             future.set_result(data)

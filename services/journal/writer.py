@@ -25,6 +25,7 @@ from crew_journal.schemas.subjects import Family
 from crew_journal.services.journal.acks import Verdict, plain_seq, read_answer
 from crew_journal.services.journal.atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized
 from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
+from crew_journal.services.journal.crowding import Crowding
 
 SWEEP_S: Final = 0.25
 """Seconds between looks for unacked messages: one timer for all instead of one each (2 µs saved a message)."""
@@ -75,7 +76,8 @@ class Writer:
         storage: Callable[[], BrokerUnavailable | None] = lambda: None,
     ) -> None:
         self._client = client
-        self._atomic = AtomicPublisher(client, ack_timeout_s=ack_timeout_s) if atomic else None
+        self._crowding = Crowding()
+        self._atomic = AtomicPublisher(client, self._crowding, ack_timeout_s=ack_timeout_s) if atomic else None
         self._group_commit = group_commit and atomic
         self._free = window
         self._window = window
@@ -115,6 +117,11 @@ class Writer:
     def acked(self) -> int:
         """Messages and batches that were acked so far."""
         return self._acked
+
+    @property
+    def crowding(self) -> Crowding:
+        """Whether others hold the broker's places for batches."""
+        return self._crowding
 
     async def open(self) -> None:
         """Subscribe to the acks."""
@@ -281,7 +288,7 @@ class Writer:
         answer = read_answer(data)
         if answer.published is not None:
             flight.future.set_result(answer.published)
-        elif answer.verdict is Verdict.TRY_AGAIN:
+        elif answer.verdict in (Verdict.TRY_AGAIN, Verdict.CROWDED):
             flight.trouble = answer.error
             flight.resend_at = self._loop.time() + RETRY_S
         else:

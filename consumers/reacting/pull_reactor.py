@@ -23,9 +23,10 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from crew_journal.consumers.reacting.backoff import Backoff
+from crew_journal.consumers.reacting.durable import Durable
 from crew_journal.consumers.reacting.facts import publish_fact
 from crew_journal.consumers.reacting.leases import Leases
-from crew_journal.consumers.reacting.pull import Durable, PullConsumer
+from crew_journal.consumers.reacting.pull import PullConsumer
 from crew_journal.consumers.reactor import ReactorStatus
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError, CrewJournalError

@@ -25,7 +25,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from crew_journal.consumers.reacting.control_facts import encode_control
-from crew_journal.consumers.reacting.pull import Durable
+from crew_journal.consumers.reacting.durable import Durable
 from crew_journal.consumers.reacting.pull_reactor import PullLimits, PullReactor, places
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import Severity

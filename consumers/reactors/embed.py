@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from crew_journal.consumers.reacting.backoff import doubled
-from crew_journal.consumers.reacting.pull import Durable
+from crew_journal.consumers.reacting.durable import Durable
 from crew_journal.consumers.reacting.pull_reactor import PullReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.embed_batch import (

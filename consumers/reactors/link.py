@@ -25,7 +25,7 @@ from nats.errors import Error as NatsError
 from crew_journal.consumers.adapters.ollama_judge import Judge, OllamaJudge
 from crew_journal.consumers.feed.positions import position_of
 from crew_journal.consumers.reacting.backoff import doubled
-from crew_journal.consumers.reacting.pull import Durable
+from crew_journal.consumers.reacting.durable import Durable
 from crew_journal.consumers.reacting.pull_reactor import PullLimits, PullReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
 from crew_journal.consumers.reactors.link_finder import LinkFinder

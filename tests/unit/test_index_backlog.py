@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crew_journal.consumers.reacting.pull import Remaining
+from crew_journal.consumers.reacting.durable import Remaining
 from crew_journal.consumers.reactors import index_backlog
 from crew_journal.consumers.reactors.index_backlog import Backlog, backlog_of
 

@@ -1,0 +1,167 @@
+"""The durables that reactors share: how one is wanted, declared and read back, and what it has left to do.
+
+Invariant: what was read back of a durable is what was asked for; one that cannot be had so is an error, not a surprise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
+
+from crew_journal.schemas.errors import BrokerUnavailable, StreamMismatch
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+
+API_TIMEOUT_S: Final = 5.0
+"""Seconds for a request to the JetStream API; it takes about a millisecond."""
+UNLIMITED: Final = -1
+FILTERS_SINCE: Final = (2, 12)
+"""Server version from which we filter. Measured with 40,000 messages on two subjects: 2.10.27 needs 3-5 ms for each
+message a filtered consumer gets (0.03 ms unfiltered), 2.15.1 0.02 ms either way. Versions between were not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """A durable consumer of JOURNAL as a reactor wants it.
+
+    Attributes:
+        name: ``[A-Za-z0-9_-]``; processes that use the same name share the messages.
+        filter_subjects: What the caller wants; none overlaps another. Servers before ``FILTERS_SINCE`` deliver all,
+            unless it is ``sparse``.
+        ack_wait_s: Seconds until an unacked message comes again; ``in_progress`` starts them anew.
+        max_ack_pending: Unacked messages of all processes together, those put off included.
+        description: Shown by the broker's tools.
+        sparse: What is wanted is rare, so servers of every version filter: slow for each message that passes, it is still
+            less than reading everything.
+    """
+
+    name: str
+    filter_subjects: tuple[str, ...]
+    ack_wait_s: float
+    max_ack_pending: int
+    description: str = ""
+    sparse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a durable has left to do, as the broker counts it.
+
+    Attributes:
+        acked: Stream sequence up to which everything is acked.
+        delivered: Stream sequence up to which everything was delivered at least once.
+        unacked: Messages delivered and not acked: in somebody's hands, put off or given back.
+        to_come: Messages never delivered.
+        waiting: Requests that stand at the broker.
+    """
+
+    acked: int = 0
+    delivered: int = 0
+    unacked: int = 0
+    to_come: int = 0
+    waiting: int = 0
+
+
+async def declare(client: Client, wanted: Durable) -> None:
+    """Make the durable, or bring it up to date, and read back that it is as wanted.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer or has no JOURNAL.
+        StreamMismatch: If it cannot be had as wanted.
+    """
+    filters = _filters(client, wanted)
+    config = ConsumerConfig(
+        name=wanted.name,
+        durable_name=wanted.name,
+        description=wanted.description or None,
+        deliver_policy=DeliverPolicy.ALL,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=wanted.ack_wait_s,
+        max_deliver=UNLIMITED,
+        max_ack_pending=wanted.max_ack_pending,
+        filter_subjects=list(filters) or None,
+    )
+    js = client.jetstream(timeout=API_TIMEOUT_S)
+    try:
+        await js.add_consumer(JOURNAL_STREAM, config)
+        info: ConsumerInfo = await js.consumer_info(JOURNAL_STREAM, wanted.name)
+    except (NotFoundError, ServiceUnavailableError) as error:
+        raise BrokerUnavailable(
+            f"the broker has no stream {JOURNAL_STREAM} for the consumer {wanted.name} at the moment: {error}",
+            hint="the journal service declares its streams when it starts: is it running?",
+        ) from error
+    except APIError as error:
+        raise StreamMismatch(
+            f"the consumer {wanted.name} cannot be declared: {error.description}",
+            hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then made anew from the beginning",
+        ) from error
+    except (NatsError, TimeoutError) as error:
+        raise unavailable(error) from error
+    _compare(info.config, wanted, filters)
+
+
+def _compare(found: ConsumerConfig, wanted: Durable, wanted_filters: Sequence[str]) -> None:
+    filters = found.filter_subjects or ([found.filter_subject] if found.filter_subject else [])
+    same = (
+        sorted(filters) == sorted(wanted_filters)
+        and found.ack_policy == AckPolicy.EXPLICIT
+        and found.ack_wait == wanted.ack_wait_s
+        and found.max_ack_pending == wanted.max_ack_pending
+        and found.max_deliver in (None, UNLIMITED)
+    )
+    if not same:
+        raise StreamMismatch(
+            f"the consumer {wanted.name} is not what was declared (filters, ack wait or acks pending)",
+            hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then made anew from the beginning",
+        )
+
+
+def _filters(client: Client, wanted: Durable) -> tuple[str, ...]:
+    version = client.connected_server_version
+    filters = wanted.sparse or (version.major, version.minor) >= FILTERS_SINCE
+    return wanted.filter_subjects if filters else ()
+
+
+async def info_of(client: Client, durable: str, timeout_s: float = API_TIMEOUT_S) -> ConsumerInfo | None:
+    """What the broker knows of a durable of JOURNAL; None if there is no such durable.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer within ``timeout_s`` seconds.
+    """
+    try:
+        info: ConsumerInfo = await client.jetstream(timeout=timeout_s).consumer_info(JOURNAL_STREAM, durable)
+    except NotFoundError:
+        return None
+    except (NatsError, TimeoutError) as error:
+        raise unavailable(error) from error
+    return info
+
+
+async def remaining(client: Client, durable: str) -> Remaining:
+    """What a durable of JOURNAL has left to do; nothing if there is no such durable.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer.
+    """
+    info = await info_of(client, durable)
+    if info is None:
+        return Remaining()
+    return Remaining(
+        acked=info.ack_floor.stream_seq if info.ack_floor else 0,
+        delivered=info.delivered.stream_seq if info.delivered else 0,
+        unacked=info.num_ack_pending or 0,
+        to_come=info.num_pending or 0,
+        waiting=info.num_waiting or 0,
+    )
+
+
+def unavailable(error: BaseException) -> BrokerUnavailable:
+    """What a failed request to the broker means to who waits for its answer."""
+    what = "no JetStream" if isinstance(error, NoRespondersError) else str(error) or type(error).__name__
+    return BrokerUnavailable(f"the broker does not answer: {what}", hint="see the broker's log; it is tried again")

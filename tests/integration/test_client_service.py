@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from support.flaky import flaky_proxy
 from support.patience import impatient
-from support.stack import Stack, running_stack, until
+from support.stack import Stack, until
 
 from crew_journal.schemas.api import TailGap
 from crew_journal.schemas.entry import JournalEntry
@@ -29,12 +28,6 @@ from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 
 ENTRY = {"entry_type": "run.completed", "summary": "Built the report"}
 DEADLINE_S = 120.0
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("client")) as running:
-        yield running
 
 
 async def test_the_sync_client_does_what_the_async_one_does(stack: Stack) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -15,12 +15,6 @@ from crew_journal.consumers.reactors.embed_limits import durable_name
 from crew_journal.schemas.ids import derived_id, message_id
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker.broker import ManagedBroker
-
-
-@pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer() as started:
-        yield started
 
 
 @pytest.fixture

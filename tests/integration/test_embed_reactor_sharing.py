@@ -26,12 +26,6 @@ HELD_ACK_WAIT_S = 3.0
 
 
 @pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer() as started:
-        yield started
-
-
-@pytest.fixture
 async def embedder(server: OllamaServer) -> AsyncIterator[OllamaEmbedder]:
     made = OllamaEmbedder(server.url, timeout_s=120.0)
     yield made

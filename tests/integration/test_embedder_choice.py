@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from crew_journal.schemas.settings import EmbedderKind
 MINILM = "all-MiniLM-L6-v2"
 NOMIC = "nomic-embed-text"
 NOWHERE = "http://127.0.0.1:1"
-
-
-@pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer() as started:
-        yield started
 
 
 async def chosen(

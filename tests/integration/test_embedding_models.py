@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,10 @@ from crew_journal.schemas.errors import ModelInUse, ModelNotFilled, NotAllowed, 
 from crew_journal.services.client import AsyncCrewJournal
 
 
-@pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer(models=(RED, BLUE), dim=32) as started:
-        yield started
-
-
 async def test_a_model_is_added_filled_switched_to_and_back_dropped_and_filled_anew(
-    tmp_path: Path, server: OllamaServer
+    tmp_path: Path, two_models: OllamaServer
 ) -> None:
-    async with running(tmp_path, server) as journal:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 12)
         await journal.until_vectors(RED, 12)
         added = await journal.client.add_model(BLUE)
@@ -60,13 +53,15 @@ async def test_a_model_is_added_filled_switched_to_and_back_dropped_and_filled_a
         assert await journal.verified()
 
 
-async def test_a_model_that_lacks_vectors_is_refused_unless_it_is_forced(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server) as journal:
+async def test_a_model_that_lacks_vectors_is_refused_unless_it_is_forced(
+    tmp_path: Path, two_models: OllamaServer
+) -> None:
+    async with running(tmp_path, two_models) as journal:
         await journal.client.add_model(BLUE)
         await journal.escalate(0, 3)
         await journal.until_vectors(RED, 3)
         await journal.until_vectors(BLUE, 3)
-        server.stop()  # nothing is filled from here on
+        two_models.stop()  # nothing is filled from here on
         await journal.escalate(3, 2)
         with pytest.raises(ModelNotFilled, match=f"2 of 5 entries have no vector of {BLUE}") as refused:
             await journal.client.activate_model(BLUE)
@@ -77,59 +72,61 @@ async def test_a_model_that_lacks_vectors_is_refused_unless_it_is_forced(tmp_pat
         assert (forced["changed"], forced["former"], forced["missing"]) == (True, RED, 2)
 
 
-async def test_a_restart_in_the_middle_of_filling_goes_on_where_it_was(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server) as journal:
+async def test_a_restart_in_the_middle_of_filling_goes_on_where_it_was(
+    tmp_path: Path, two_models: OllamaServer
+) -> None:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 150)
         await journal.until_vectors(RED, 150)
         await journal.client.add_model(BLUE)
         await journal.until_model(BLUE, lambda one: one.get("vectors", 0) >= 1, "a first vector")
-    half = sum(len(seen.inputs) for seen in server.embed_requests if seen.body["model"] == BLUE)
-    async with running(tmp_path, server) as journal:
+    half = sum(len(seen.inputs) for seen in two_models.embed_requests if seen.body["model"] == BLUE)
+    async with running(tmp_path, two_models) as journal:
         await journal.until_vectors(BLUE, 150)
         await journal.client.activate_model(BLUE)
         assert await journal.top() == (BLUE, None)
         assert await journal.verified()
-    asked = sum(len(seen.inputs) for seen in server.embed_requests if seen.body["model"] == BLUE)
+    asked = sum(len(seen.inputs) for seen in two_models.embed_requests if seen.body["model"] == BLUE)
     assert half >= 1
     assert asked <= 150 + 64 + 10, "what was filled before the restart was filled again"
 
 
 async def test_a_switch_outlives_a_restart_whatever_kind_the_setting_names(
-    tmp_path: Path, server: OllamaServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, two_models: OllamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(tmp_path, server) as journal:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 3)
         await journal.client.add_model(BLUE)
         await journal.until_vectors(BLUE, 3)
         await journal.client.activate_model(BLUE)
-    async with running(tmp_path, server, "minilm") as journal:
+    async with running(tmp_path, two_models, "minilm") as journal:
         assert await journal.top() == (BLUE, None)
         status = await journal.client.status()
         assert (status["embedder"]["kind"], status["embedder"]["model"]) == ("ollama", BLUE)
         assert {one["model"] for one in status["reactors"] if one["name"].startswith("embed@")} == {RED, BLUE}
 
 
-async def test_the_embedded_model_is_filled_beside_one_of_ollamas(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server) as journal:
+async def test_the_embedded_model_is_filled_beside_one_of_ollamas(tmp_path: Path, two_models: OllamaServer) -> None:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 5)
         added = await journal.client.add_model("minilm")
         assert (added["model"], added["dim"]) == (MODEL_ID, 384)
         await journal.until_vectors(MODEL_ID, 5)
-        server.stop()  # what is active needs no server
+        two_models.stop()  # what is active needs no server
         await journal.client.activate_model("minilm")
         assert await journal.top("which valve is stuck?") == (MODEL_ID, None)
         status = await journal.client.status()
         assert (status["embedder"]["kind"], status["embedder"]["mode"]) == ("minilm", "vector")
-    server.start()
-    async with running(tmp_path, server) as journal:
+    two_models.start()
+    async with running(tmp_path, two_models) as journal:
         assert await journal.top("which valve is stuck?") == (MODEL_ID, None)
         await journal.until_vectors(RED, 5)
         await journal.client.activate_model(RED)
         assert await journal.top("which valve is stuck?") == (RED, None)
 
 
-async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server) as journal:
+async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, two_models: OllamaServer) -> None:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 3)
         await journal.client.append_batch(
             [{"workspace_id": "acme", "entry_type": "peer.escalation", "summary": "the valve of acme is stuck"}]

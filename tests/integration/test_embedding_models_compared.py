@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,10 @@ from crew_journal.services.memory import models
 from crew_journal.services.query.hot.cache import HotCache
 
 
-@pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer(models=(RED, BLUE), dim=32) as started:
-        yield started
-
-
 async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(
-    tmp_path: Path, server: OllamaServer
+    tmp_path: Path, two_models: OllamaServer
 ) -> None:
-    async with running(tmp_path, server) as journal:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 20)
         await journal.until_vectors(RED, 20)
         with pytest.raises(NotFound, match="no vectors of blue"):
@@ -47,7 +40,7 @@ async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(
         for number, query in enumerate(["which pump", "the valve is stuck"]):
             seq = await journal.log_query(query, number)
         await journal.client.count(min_seq=seq)
-        server.biased = BLUE  # it now likes other directions for queries alone, so the two must differ
+        two_models.biased = BLUE  # it now likes other directions for queries alone, so the two must differ
         *progress, last = await collected(journal, RED, BLUE, k=5, recipe="dense")
         report = last["result"]
         assert progress[-1] == {"done": 2, "total": 2}
@@ -58,7 +51,7 @@ async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(
         same = (await collected(journal, RED, RED, k=5))[-1]["result"]
         assert (same["jaccard"], same["rank_biased_overlap"], same["same_first"]) == (1.0, 1.0, 1.0)
         assert (await journal.top())[0] == RED
-        server.models = (RED,)
+        two_models.models = (RED,)
         with pytest.raises(CrewJournalError, match="no embedding model blue"):
             await collected(journal, RED, BLUE)
         assert await journal.top() == (RED, None)
@@ -69,10 +62,10 @@ async def collected(journal: Journal, one: str, other: str, **given: object) -> 
 
 
 async def test_an_activation_that_is_recorded_is_answered_however_long_its_vectors_take_to_read(
-    tmp_path: Path, server: OllamaServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, two_models: OllamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large index that is being loaded holds the reading up; that is no reason to call what is decided a failure."""
-    async with running(tmp_path, server) as journal:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 3)
         await journal.client.add_model(BLUE)
         await journal.until_vectors(BLUE, 3)
@@ -82,8 +75,8 @@ async def test_an_activation_that_is_recorded_is_answered_however_long_its_vecto
         assert (switched["changed"], switched["former"]) == (True, RED)
 
 
-async def test_queries_during_switches_over_http_never_fail(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server) as journal:
+async def test_queries_during_switches_over_http_never_fail(tmp_path: Path, two_models: OllamaServer) -> None:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 10)
         await journal.client.add_model(BLUE)
         await journal.until_vectors(RED, 10)

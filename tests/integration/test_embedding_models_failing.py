@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,10 @@ from support.two_models import BLUE, RED, running
 from crew_journal.schemas.errors import CrewJournalError, EmbedderError, InvalidQuery, NotFound, Unavailable
 
 
-@pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer(models=(RED, BLUE), dim=32) as started:
-        yield started
-
-
 async def test_a_model_that_is_not_there_or_does_not_work_is_refused_and_nothing_is_recorded(
-    tmp_path: Path, server: OllamaServer
+    tmp_path: Path, two_models: OllamaServer
 ) -> None:
-    async with running(tmp_path, server) as journal:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 3)
         await journal.until_vectors(RED, 3)
         before = (await journal.client.status())["stream"]["head"]
@@ -32,26 +25,26 @@ async def test_a_model_that_is_not_there_or_does_not_work_is_refused_and_nothing
             await journal.client.add_model("two words")
         with pytest.raises(NotFound, match="no such model"):
             await journal.client.drop_model("absent")
-        server.fail("server-error")
+        two_models.fail("server-error")
         with pytest.raises((EmbedderError, Unavailable), match="500"):
             await journal.client.add_model(BLUE)
-        server.fail("ok")
-        server.stop()
+        two_models.fail("ok")
+        two_models.stop()
         with pytest.raises((EmbedderError, Unavailable), match="cannot be reached"):
             await journal.client.add_model(BLUE)
-        server.start()
+        two_models.start()
         assert (await journal.client.status())["stream"]["head"] == before
         assert (await journal.top())[0] == RED
 
 
 async def test_a_model_that_fails_while_it_is_filled_leaves_the_first_one_alone(
-    tmp_path: Path, server: OllamaServer
+    tmp_path: Path, two_models: OllamaServer
 ) -> None:
-    async with running(tmp_path, server) as journal:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 3)
         await journal.client.add_model(BLUE)
         await journal.until_vectors(BLUE, 3)
-        server.models = (RED,)  # somebody removed it
+        two_models.models = (RED,)  # somebody removed it
         await journal.escalate(3, 3)
         await journal.until_vectors(RED, 6)
         told = await journal.until_model(
@@ -62,17 +55,17 @@ async def test_a_model_that_fails_while_it_is_filled_leaves_the_first_one_alone(
         status = await journal.client.status()
         assert status["embedder"]["mode"] == "vector"
         assert status["embedder"]["beside"][0]["mode"] == "vector-degraded"
-        server.models = (RED, BLUE)
+        two_models.models = (RED, BLUE)
         await journal.until_vectors(BLUE, 6)
 
 
-async def test_a_model_that_changed_its_width_is_not_added_again(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server) as journal:
+async def test_a_model_that_changed_its_width_is_not_added_again(tmp_path: Path, two_models: OllamaServer) -> None:
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 3)
         await journal.client.add_model(BLUE)
         await journal.until_vectors(BLUE, 3)
-    server.dim = 48
-    async with running(tmp_path, server) as journal:
+    two_models.dim = 48
+    async with running(tmp_path, two_models) as journal:
         await journal.escalate(3, 1)
         told = await journal.until_model(
             BLUE, lambda one: bool(one["filling"] and one["filling"]["last_error"]), "what is wrong with it"
@@ -84,8 +77,8 @@ async def test_a_model_that_changed_its_width_is_not_added_again(tmp_path: Path,
         await journal.until_vectors(BLUE, 4)
 
 
-async def test_a_node_that_is_not_to_embed_says_so(tmp_path: Path, server: OllamaServer) -> None:
-    async with running(tmp_path, server, "none") as journal:
+async def test_a_node_that_is_not_to_embed_says_so(tmp_path: Path, two_models: OllamaServer) -> None:
+    async with running(tmp_path, two_models, "none") as journal:
         with pytest.raises(CrewJournalError, match="embeds nothing"):
             await journal.client.add_model(BLUE)
         assert (await journal.client.embedding_models())["models"] == []

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from support.embedding import until
-from support.memory_node import MemoryNode, Themes, memory_node
+from support.memory_node import MemoryNode, Themes
 
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.broker.broker import ManagedBroker
 
 SNAPSHOTS = "SELECT crew_id, band, score, reasons, next_step, measured_at FROM memory_health_snapshots ORDER BY ALL"
-
-
-@pytest.fixture
-def themes() -> Themes:
-    return Themes()
-
-
-@pytest.fixture
-async def live(broker: ManagedBroker, themes: Themes, tmp_path: Path) -> AsyncIterator[MemoryNode]:
-    async with memory_node(broker, themes, tmp_path) as made:
-        yield made
 
 
 async def test_a_tick_gives_one_snapshot_of_the_workspace_and_of_each_crew(live: MemoryNode) -> None:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.stack import Stack, running_stack
+from support.stack import Stack
 
 from crew_journal.schemas.api import DeadLetter
 from crew_journal.schemas.errors import NotAllowed, NotAuthenticated, NotFound
 from crew_journal.schemas.principal import Role
 from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("admin")) as running:
-        yield running
 
 
 async def test_a_token_is_shown_once_and_its_secret_is_nowhere_else(stack: Stack) -> None:

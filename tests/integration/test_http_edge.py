@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
-from support.stack import HTTP_TIMEOUT_S, Stack, running_stack
+from support.stack import HTTP_TIMEOUT_S, Stack
 
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import Settings
@@ -18,12 +17,6 @@ from crew_journal.services.http.edge import SECURITY_HEADERS
 from crew_journal.services.http.ports import HttpLimits
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("edge")) as running:
-        yield running
 
 
 def _routes(stack: Stack) -> list[tuple[str, str]]:

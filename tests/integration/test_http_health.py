@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support.memory_node import SWIFT
-from support.stack import DEADLINE_S, Stack, running_stack
+from support.stack import DEADLINE_S, Stack
 
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.schemas.errors import Unavailable
@@ -15,12 +15,6 @@ from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import LinkDerived
 from crew_journal.schemas.principal import Role
 from crew_journal.services.memory.sweep_now import SweepNow
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("health")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from support.stack import Stack, running_stack
+from support.stack import Stack
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.principal import Role
@@ -17,12 +16,6 @@ from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.memory.nudges import NudgeService, offer_id
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("nudges")) as running:
-        yield running
 
 
 async def write(stack: Stack, workspace: str, *entries: dict[str, Any], agent: str = "a1") -> int:

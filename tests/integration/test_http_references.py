@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from support.stack import Stack, running_stack, until
+from support.stack import Stack, until
 
 from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.principal import Role
@@ -13,12 +11,6 @@ from crew_journal.schemas.principal import Role
 _COUNTS = """SELECT o->>'entry_id', sum((o->>'count')::INT) FROM
     (SELECT unnest((payload->'entries')::JSON[]) AS o FROM journal_entries
      WHERE control AND entry_type = 'memory.referenced' AND workspace_id = ?) GROUP BY 1"""
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("references")) as running:
-        yield running
 
 
 def counts(stack: Stack, workspace: str) -> dict[str, int]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.embedding import until
-from support.memory_node import MemoryNode, TokenThemes, memory_node
+from support.memory_node import MemoryNode, TokenThemes
 
 from crew_journal.schemas.errors import EmbedderBadAnswer
-from crew_journal.services.journal.broker.broker import ManagedBroker
 
 TURN = {"entry_type": "peer.conversation", "refs": {"episodic": True}}
 BITS = "SELECT entry_id, quantiser FROM entry_token_bits ORDER BY entry_id"
@@ -20,12 +17,6 @@ BITS = "SELECT entry_id, quantiser FROM entry_token_bits ORDER BY entry_id"
 @pytest.fixture
 def themes() -> TokenThemes:
     return TokenThemes()
-
-
-@pytest.fixture
-async def live(broker: ManagedBroker, themes: TokenThemes, tmp_path: Path) -> AsyncIterator[MemoryNode]:
-    async with memory_node(broker, themes, tmp_path) as made:
-        yield made
 
 
 async def say(live: MemoryNode, **texts: str) -> None:

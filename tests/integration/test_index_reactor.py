@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,17 +24,6 @@ from crew_journal.services.query.requests import parse_recall
 
 VECTORS = "SELECT entry_id, dim FROM journal_embeddings ORDER BY entry_id"
 FACTS = "derived.>"
-
-
-@pytest.fixture
-def themes() -> Themes:
-    return Themes()
-
-
-@pytest.fixture
-async def live(broker: ManagedBroker, themes: Themes, tmp_path: Path) -> AsyncIterator[MemoryNode]:
-    async with memory_node(broker, themes, tmp_path) as made:
-        yield made
 
 
 async def facts(live: MemoryNode) -> int:

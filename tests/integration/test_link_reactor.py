@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.embedding import QUICK_TIMES
 from support.embedding import until as until_true
 from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
-from crew_journal.consumers.reacting.pull import FILTERS_SINCE
+from crew_journal.consumers.reacting.durable import FILTERS_SINCE
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
 from crew_journal.consumers.reactors.link_finder import LinkFinder
@@ -28,15 +29,7 @@ from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.query.arms.similar import SimilarEntries
 
 MODEL = "mini"
-QUICK = LinkLimits(
-    wait_s=0.3,
-    window_s=0.02,
-    ack_wait_s=60.0,
-    backoff_first_s=0.02,
-    backoff_last_s=0.1,
-    retry_first_s=0.05,
-    retry_last_s=0.1,
-)
+QUICK = LinkLimits(**QUICK_TIMES)
 
 
 def turned(degrees: float) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
@@ -19,12 +19,6 @@ from crew_journal.schemas.errors import (
     EmbedderModelMissing,
     EmbedderUnavailable,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[OllamaServer]:
-    with OllamaServer() as started:
-        yield started
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-from support.stack import DEADLINE_S, Stack, running_stack
+from support.stack import DEADLINE_S, Stack
 
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound
@@ -15,12 +14,6 @@ from crew_journal.services.memory.priorities import Priorities
 
 _CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id
     FROM journal_entries WHERE workspace_id = ? AND entry_type = 'memory.priority_changed' ORDER BY seq"""
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("priority")) as running:
-        yield running
 
 
 async def append(stack: Stack, workspace: str, entry_id: str = "e1", **fields: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.events import EPOCH_MS, at, control, entry, vector
 from support.recall import ANALYZER, ChosenEmbedder
-from support.stack import Stack, running_stack, until
+from support.stack import Stack, until
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
@@ -146,12 +146,6 @@ def test_a_field_that_is_not_valid_is_named(body: dict[str, Any]) -> None:
 
 
 # over HTTP
-
-
-@pytest.fixture(scope="module")
-async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    async with running_stack(tmp_path_factory.mktemp("render")) as running:
-        yield running
 
 
 async def test_a_render_over_http_counts_its_hits_once(stack: Stack) -> None:

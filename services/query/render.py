@@ -21,7 +21,7 @@ from crew_journal.schemas.rules.render import Line, Memory, render
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import DENSE
 from crew_journal.services.query.render_requests import Redaction, RenderedHit, RenderRequest, RenderResponse
-from crew_journal.services.query.requests import NO_VECTORS, RecallHit
+from crew_journal.services.query.requests import NO_VECTORS, Hit, RecallHit
 
 NONCE_BYTES: Final = 12
 """Random bytes of a block's nonce: nobody who writes an entry can guess it."""
@@ -90,7 +90,7 @@ class RenderService:
 
 def _shown(hit: RecallHit, line: Line) -> RenderedHit:
     why = line.redaction
-    kept = {name: getattr(hit, name) for name in RenderedHit.model_fields if name not in ("summary", "redaction")}
+    kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
     return RenderedHit(
         **kept,
         summary=line.summary,

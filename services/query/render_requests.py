@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from crew_journal.schemas.rules.render import DEFAULT_CHARS, MAX_CHARS
-from crew_journal.services.query.requests import Degraded, HitExplanation, RecallRequest, Via, parse_request
+from crew_journal.services.query.requests import Degraded, Hit, RecallRequest, parse_request
 
 
 class RenderRequest(RecallRequest):
@@ -44,29 +44,10 @@ class Redaction(BaseModel):
     pattern: str
 
 
-class RenderedHit(BaseModel):
+class RenderedHit(Hit):
     """One line of the text, with the metadata of its entry; ``summary`` is what the line shows, before escaping."""
 
-    model_config = ConfigDict(frozen=True)
-
-    entry_id: str
-    score: float
-    ts: str
-    age_seconds: float
-    entry_type: str
-    summary: str
-    agent_id: str | None
-    crew_id: str | None
-    actor_type: str
-    actor_id: str | None
-    severity: str
-    priority: str
-    trace_id: str | None
-    mission_id: str | None
-    seq: int
     redaction: Redaction | None
-    explain: HitExplanation | None = None
-    via: Via | None = None
 
 
 class RenderResponse(BaseModel):

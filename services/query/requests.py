@@ -173,13 +173,12 @@ class Via(BaseModel):
     weight: float
 
 
-class RecallHit(BaseModel):
-    """One entry that was recalled.
+class Hit(BaseModel):
+    """What every answer shows of an entry that was found.
 
     ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
     fused score otherwise, which says how a hit stands among the candidates (0 for a single one); of a neighbour (``via``
-    is not null) the edge's weight. ``priority`` is the one it was emitted with, for entries never change;
-    ``live_priority`` the one that operators gave it since, the same if none.
+    is not null) the edge's weight. ``priority`` is the one it was emitted with, for entries never change.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -196,14 +195,19 @@ class RecallHit(BaseModel):
     actor_id: str | None
     severity: str
     priority: str
-    live_priority: str
     trace_id: str | None
     mission_id: str | None
-    payload: dict[str, Any]
-    refs: dict[str, Any]
     seq: int
     explain: HitExplanation | None = None
     via: Via | None = None
+
+
+class RecallHit(Hit):
+    """One entry that was recalled; ``live_priority`` is the one that operators gave it since, the same if none."""
+
+    live_priority: str
+    payload: dict[str, Any]
+    refs: dict[str, Any]
 
 
 class RecallResponse(BaseModel):

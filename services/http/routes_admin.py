@@ -26,7 +26,7 @@ from crew_journal.schemas.api import (
 )
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
-from crew_journal.services.http.bodies import answer, read_model
+from crew_journal.services.http.bodies import answer, answer_model, read_model
 from crew_journal.services.http.lines import LINES, lines
 from crew_journal.services.http.openapi import WORKSPACE, body_of, known_names, parameters, problems
 from crew_journal.services.http.params import Params, named_workspace
@@ -182,7 +182,7 @@ def _tokens(router: APIRouter) -> None:
         """Without their secrets, which nobody has."""
         named = named_workspace(request)
         found = await services_of(request).tokens.list(principal, named)
-        return answer({"tokens": [info.as_record() for info in found]})
+        return answer_model(TokensAnswer(tokens=found))
 
     @router.post(
         "/tokens",
@@ -205,7 +205,7 @@ def _tokens(router: APIRouter) -> None:
             agent_id=asked.agent_id,
             label=asked.label,
         )
-        return answer({**made.info.as_record(), "token": made.plaintext}, HTTPStatus.CREATED)
+        return answer_model(TokenCreatedAnswer(**made.info.model_dump(), token=made.plaintext), HTTPStatus.CREATED)
 
     @router.delete(
         "/tokens/{token_id}",

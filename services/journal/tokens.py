@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from pydantic import ValidationError
 
+from crew_journal.schemas.api import TokenRecord
 from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
 from crew_journal.schemas.events.control import TokenCreated, TokenRevoked
@@ -33,51 +34,15 @@ from crew_journal.services.journal.owner_token import (
 )
 from crew_journal.services.journal.recorder import Recorder
 
-__all__ = ["NewToken", "TokenInfo", "TokenRegistry", "ensure_owner_token"]
+__all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
 
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
 _TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
+_SHOWN: Final = ("token_id", "role", "workspace_id", "crew_id", "agent_id", "label", "created_ms", "revoked_ms")
+"""Columns of a ``TokenRecord``."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenInfo:
-    """A token without its secret.
-
-    Attributes:
-        token_id: Names it for revoking.
-        role: OWNER, ADMIN, LEAD or AGENT.
-        workspace_id: Its workspace; None for all.
-        crew_id: Its crew, if any.
-        agent_id: Its agent, if any.
-        label: What its maker calls it.
-        created_ms: When it was made, milliseconds since the epoch; 0 for the owner's.
-        revoked_ms: When it was revoked, None while it counts.
-    """
-
-    token_id: str
-    role: Role
-    workspace_id: str | None
-    crew_id: str | None
-    agent_id: str | None
-    label: str
-    created_ms: int
-    revoked_ms: int | None
-
-    def as_record(self) -> dict[str, Any]:
-        """The token as JSON for answers."""
-        return {
-            "token_id": self.token_id,
-            "role": self.role.value,
-            "workspace_id": self.workspace_id,
-            "crew_id": self.crew_id,
-            "agent_id": self.agent_id,
-            "label": self.label,
-            "created_ms": self.created_ms,
-            "revoked_ms": self.revoked_ms,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +50,7 @@ class NewToken:
     """A token just made; ``plaintext`` is not shown again."""
 
     plaintext: str
-    info: TokenInfo
+    info: TokenRecord
 
 
 class TokenRegistry:
@@ -226,7 +191,16 @@ class TokenRegistry:
         self._add(payload.sha256, bound)
         await self._shown(recorded.seq)
         log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq)
-        info = TokenInfo(token_id, role, workspace_id, crew_id, agent_id, label, to_ms(datetime.now(UTC)), None)
+        info = TokenRecord(
+            token_id=token_id,
+            role=role,
+            workspace_id=workspace_id,
+            crew_id=crew_id,
+            agent_id=agent_id,
+            label=label,
+            created_ms=to_ms(datetime.now(UTC)),
+            revoked_ms=None,
+        )
         return NewToken(plaintext, info)
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
@@ -259,7 +233,7 @@ class TokenRegistry:
         await self._shown(recorded.seq)
         log.info("token.revoked", token_id=token_id, seq=recorded.seq)
 
-    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenInfo, ...]:
+    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
         """Every token of the asker's workspace (of all, for a token of all that names none).
 
         Raises:
@@ -271,16 +245,13 @@ class TokenRegistry:
             return await asyncio.to_thread(self._infos, "true", ())
         return await asyncio.to_thread(self._infos, "workspace_id = ?", (wanted,))
 
-    def _infos(self, where: str, params: tuple[str, ...]) -> tuple[TokenInfo, ...]:
+    def _infos(self, where: str, params: tuple[str, ...]) -> tuple[TokenRecord, ...]:
         rows = self._views.rows(
-            "SELECT token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms"
-            f" FROM tokens WHERE {where} ORDER BY created_ms, token_id",
+            f"SELECT {', '.join(_SHOWN)} FROM tokens WHERE {where} ORDER BY created_ms, token_id",
             params,
         )
-        return tuple(
-            TokenInfo(token_id, Role(role), workspace_id, crew_id, agent_id, label or "", created_ms, revoked_ms)
-            for token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms in rows
-        )
+        found = (dict(zip(_SHOWN, row, strict=True)) for row in rows)
+        return tuple(TokenRecord.model_validate({**one, "label": one["label"] or ""}) for one in found)
 
     async def _shown(self, seq: int) -> None:
         """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""

@@ -169,7 +169,7 @@ class Writer:
 
     async def post(self, message: Encoded) -> Published:
         """``publish`` of a message whose headers are encoded already."""
-        if self._closed:
+        if self._closed:  # from here as ``_take_place``, without a call: every entry comes this way
             raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
         deadline = self._loop.time() + self._deadline_s
         if self._free > 0:
@@ -214,14 +214,8 @@ class Writer:
         return await self._singles(messages)
 
     async def _batch(self, messages: Sequence[Encoded]) -> list[Published] | None:
-        if self._closed:
-            raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
+        deadline = await self._take_place()
         assert self._atomic is not None
-        deadline = self._loop.time() + self._deadline_s
-        if self._free > 0:
-            self._free -= 1
-        else:
-            await self._wait_for_place(deadline)
         try:
             published = await self._atomic.publish(messages, deadline)
             self._acked += published is not None
@@ -242,13 +236,7 @@ class Writer:
             raise
 
     async def _single(self, message: Encoded) -> Published:
-        if self._closed:
-            raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
-        deadline = self._loop.time() + self._deadline_s
-        if self._free > 0:
-            self._free -= 1
-        else:
-            await self._wait_for_place(deadline)
+        deadline = await self._take_place()
         try:
             return await self._fly(message, deadline)
         finally:
@@ -328,6 +316,17 @@ class Writer:
             f"the broker did not ack within {self._deadline_s:g} s{down}",
             hint="try again with the same id; see crew-journal status",
         )
+
+    async def _take_place(self) -> float:
+        """Take a place in the window, to be given on; until when, in seconds of the loop's clock, it may be kept."""
+        if self._closed:
+            raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
+        deadline = self._loop.time() + self._deadline_s
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._wait_for_place(deadline)
+        return deadline
 
     async def _wait_for_place(self, deadline: float) -> None:
         place: asyncio.Future[None] = self._loop.create_future()

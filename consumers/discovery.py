@@ -13,6 +13,7 @@ from typing import Any
 
 from crew_journal.consumers import reactors, views
 from crew_journal.consumers.host.admission import ADMISSION_TABLE
+from crew_journal.consumers.host.leniency import PARKINGS_TABLE
 from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.views import ADMISSION_PROJECTION
@@ -36,7 +37,7 @@ def discover_projections() -> tuple[Projection, ...]:
         DiscoveryError: If a module has none, or a name or a table is claimed twice.
     """
     found: list[Projection] = []
-    owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": "the host"}
+    owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": "the host", PARKINGS_TABLE: "the host"}
     names = {ADMISSION_PROJECTION, "decode"}
     for module in _modules(views):
         made = getattr(module, "PROJECTION", None)

@@ -46,6 +46,13 @@ REPLAY_LOOKAHEAD: Final = 2
 FOLD_BACKOFF_S: Final = 0.2
 FOLD_BACKOFF_MAX_S: Final = 10.0
 """Seconds before a batch that failed for the environment's fault is tried again: doubled each time up to the bound."""
+PARKINGS_LIMIT: Final = 100
+"""Events that a projection may have parked for faults it did not foresee (``KeyError`` …) before it is suspended instead.
+A view of our own parked none in all generated journals; a new one with a bug parks every event it looks at. 100 parkings
+are 0.2 MB in streams kept for ever and as many lines in ``dlq list``: enough to see what they have in common."""
+PARKING_RECOVERY_EVENTS: Final = 100
+"""Folded events that make good one such parking: beyond one in a hundred it is the fold that is odd, not the events. That
+others in between were folded must not excuse it, for a fold passes over every type that it does not look at."""
 IDLE_TIDY_S: Final = 2.0
 """Seconds without a commit until checkpoint and merging of postings are done."""
 WAL_IDLE_BYTES: Final = 4 * 1024 * 1024

@@ -40,8 +40,7 @@ async def catch_up(host: Host, source: ReplaySource, progress: Progress | None =
     if not names:
         host.lagging.clear()
         return ()
-    for name in names:
-        host.folder.suspended.pop(name, None)
+    host.folder.try_again(names)
     behind = [p for p in host.projections if p.name in names]
     async with contextlib.AsyncExitStack() as rejoining:
         locked = False
@@ -50,11 +49,12 @@ async def catch_up(host: Host, source: ReplaySource, progress: Progress | None =
                 await rejoining.enter_async_context(host.paused())
                 locked = True
             await _replay(host, behind, source, host.checkpoint, progress)
-            behind = [p for p in behind if p.name not in host.folder.suspended]
+            behind = [p for p in behind if not host.folder.failed(p.name)]
         if behind:
+            host.folder.rejoin(p.name for p in behind)
             host.store.invalidate()
-    _log.info("caught_up", projections=[p.name for p in behind], seq=host.checkpoint)
-    failed = tuple(name for name in names if name in host.folder.suspended)
+        _log.info("caught_up", projections=[p.name for p in behind], seq=host.checkpoint)
+    failed = tuple(name for name in names if host.folder.failed(name))
     if not failed:
         host.lagging.clear()
     return failed

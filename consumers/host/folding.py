@@ -1,12 +1,15 @@
 """One batch into DuckDB: one transaction for the group, alone where that fails, the poison found and parked.
 
 Invariant: a checkpoint passes an event only after every fold took it or after its parking was acked; what fails for the
-environment's fault commits nothing and parks nothing.
+environment's fault commits nothing and parks nothing. No parking answers the record of a parking, for that would go on
+for ever; nor does a projection park without bound (``leniency``): it is suspended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import duckdb
@@ -15,12 +18,16 @@ import structlog
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.admission import insert_admitted
 from crew_journal.consumers.host.faults import Fault, FoldingStopped, describe, fault_of
+from crew_journal.consumers.host.leniency import Leniency, write_strikes
 from crew_journal.consumers.host.prepare import Parked, Prepared
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.consumers.projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
-from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.control import EventParked
+from crew_journal.schemas.events.envelope import EntryRecorded, Event
 from crew_journal.schemas.ports import CommittedBatch
+from crew_journal.schemas.settings import PARKINGS_LIMIT
 from crew_journal.schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION
 
 Park = Callable[[Parked], Awaitable[None]]
@@ -30,11 +37,20 @@ _REASON_CHARS: Final = 1_000
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Why a projection is out of the group, and since when (UTC)."""
+
+    reason: str
+    since: datetime
+
+
 def commit(
     con: duckdb.DuckDBPyConnection,
     projections: Sequence[Projection],
     batch: Batch,
     admitted: Sequence[EntryRecorded] | None,
+    strikes: Mapping[Projection, int] | None = None,
 ) -> None:
     """Fold ``batch`` into ``projections`` in one transaction, checkpoints included; on the writer thread.
 
@@ -43,6 +59,7 @@ def commit(
         projections: Who folds; all of them at the batch's start.
         batch: What is folded.
         admitted: New identities; None if admission is not part of this commit.
+        strikes: What ``leniency`` is to hold afterwards.
     """
     names = [projection.name for projection in projections]
     with transaction(con):
@@ -53,6 +70,7 @@ def commit(
             for projection in projections:
                 projection.apply(batch, ProjectionTransaction(con, projection))
         write_checkpoints(con, names, batch.last_seq)
+        write_strikes(con, strikes or {})
 
 
 class Folder:
@@ -69,8 +87,32 @@ class Folder:
         self._store = store
         self._park = park
         self._told = _log.debug if replays else _log.warning
-        self.suspended: dict[str, str] = {}
+        self.leniency = Leniency()
+        self.suspended: dict[str, Suspension] = {}
         self.parked: dict[str, int] = {}
+        self._trying: set[str] = set()
+
+    def try_again(self, names: Iterable[str]) -> None:
+        """Let suspended projections fold alone; they stay suspended until ``rejoin``."""
+        self._trying.update(names)
+
+    def failed(self, name: str) -> bool:
+        """Whether a projection is suspended and nobody is trying again."""
+        return name in self.suspended and name not in self._trying
+
+    def rejoin(self, names: Iterable[str]) -> None:
+        """Take projections back into the group."""
+        for name in names:
+            self.suspended.pop(name, None)
+            self._trying.discard(name)
+
+    def _suspend(self, projection: Projection, seq: int, reason: str, error: Exception) -> None:
+        name, known = projection.name, self.suspended.get(projection.name)
+        self._trying.discard(name)
+        if known is not None and known.reason == reason:  # failed again: since when it was
+            return
+        self.suspended[name] = Suspension(reason, known.since if known is not None else datetime.now(UTC))
+        _log.error("projection_left_the_group", projection=name, seq=seq, reason=reason, exc_info=error)
 
     async def park(self, parked: Parked) -> None:
         """Hand one message to the dead letters; only then may the checkpoint pass it.
@@ -132,7 +174,7 @@ class Folder:
         Raises:
             FoldingStopped: For the environment's fault.
         """
-        if projection.name in self.suspended or batch.last_seq < batch.first_seq:
+        if self.failed(projection.name) or batch.last_seq < batch.first_seq:
             return
         try:
             await self._commit([projection], batch, None, quiet=quiet)
@@ -142,18 +184,41 @@ class Folder:
             if fault is Fault.ENVIRONMENT:
                 raise _stopped(error, batch) from error
             if fault is Fault.PROJECTION or not batch.events:
-                self.suspended[projection.name] = f"{type(error).__name__} at {batch.first_seq}..{batch.last_seq}"
-                _log.exception("projection_left_the_group", projection=projection.name, seq=batch.first_seq)
+                self._suspend(projection, batch.first_seq, _where(error, batch), error)
                 return
-            reason = describe(error)[:_REASON_CHARS]
-        if len(batch.events) == 1:
-            poison = messages[batch.events[0].seq]
-            await self.park(Parked(projection.name, projection.version, poison, reason))
-            passed = Batch((), batch.first_seq, batch.last_seq)
-            await self.fold_alone(projection, passed, messages, quiet=quiet)
-            return
+            if len(batch.events) == 1:
+                await self._refused(projection, batch, messages, error, quiet=quiet)
+                return
         for half in halves(batch):
             await self.fold_alone(projection, half, messages, quiet=quiet)
+
+    async def _refused(
+        self,
+        projection: Projection,
+        batch: Batch,
+        messages: Mapping[int, RawMessage],
+        error: Exception,
+        *,
+        quiet: bool,
+    ) -> None:
+        """Park the one event of ``batch`` and pass it, or suspend the projection where a parking is no answer."""
+        event, why = batch.events[0], describe(error)
+        foreseen = isinstance(error, FoldError)
+        if _records_a_parking(event):
+            self._suspend(projection, event.seq, f"{why} of the parking recorded at {event.seq}", error)
+            return
+        if not foreseen and self.leniency.is_used_up(projection):
+            more = f"more than {PARKINGS_LIMIT} events and one in a hundred could not be folded"
+            self._suspend(projection, event.seq, f"{more}: {why} at {event.seq}", error)
+            return
+        reason = why[:_REASON_CHARS]
+        await self.park(Parked(projection.name, projection.version, messages[event.seq], reason))
+        passed = Batch((), batch.first_seq, batch.last_seq)
+        strikes = {} if foreseen else self.leniency.after_parking(projection)
+        try:
+            await self._commit([projection], passed, None, quiet=quiet, strikes=strikes)
+        except Exception as cause:
+            raise _stopped(cause, batch) from cause  # nothing was folded, so it cannot be the projection's fault
 
     async def _commit(
         self,
@@ -162,8 +227,11 @@ class Folder:
         admitted: Sequence[EntryRecorded] | None,
         *,
         quiet: bool = False,
+        strikes: Mapping[Projection, int] | None = None,
     ) -> None:
-        await self._store.write(lambda con: commit(con, projections, batch, admitted))
+        after = self.leniency.after_fold(projections, len(batch.events)) if strikes is None else strikes
+        await self._store.write(lambda con: commit(con, projections, batch, admitted, after))
+        self.leniency.learn(after)
         names = [projection.name for projection in projections]
         moved = dict.fromkeys([*names, ADMISSION_PROJECTION] if admitted is not None else names, batch.last_seq)
         self._store.announce(moved, None if quiet else committed(batch, frozenset(moved)))
@@ -201,6 +269,15 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
     middle = len(batch.events) // 2
     left, right = batch.events[:middle], batch.events[middle:]
     return Batch(left, batch.first_seq, left[-1].seq), Batch(right, left[-1].seq + 1, batch.last_seq)
+
+
+def _records_a_parking(event: Event) -> bool:
+    """Whether the service published the event because another could not be folded."""
+    return isinstance(event, EntryRecorded) and event.control and event.entry.entry_type == EventParked.ENTRY_TYPE
+
+
+def _where(error: Exception, batch: Batch) -> str:
+    return f"{type(error).__name__} at {batch.first_seq}..{batch.last_seq}"
 
 
 def _stopped(error: Exception, batch: Batch) -> FoldingStopped:

@@ -21,6 +21,7 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.admission import ADMISSION_DDL, ADMISSION_TABLE, ADMISSION_VERSION, IdentityIndex
 from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.host.folding import Folder
+from crew_journal.consumers.host.leniency import PARKINGS_DDL
 from crew_journal.consumers.host.prepare import Parked, Prepared, in_order, prepare
 from crew_journal.consumers.host.statements import forget
 from crew_journal.consumers.host.store import ViewStore
@@ -43,11 +44,19 @@ __all__ = ["Host", "HostStatus", "Lag", "Parked", "Ready"]
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A projection behind the group: where it is, and what threw it out (None: a new version is catching up)."""
+    """A projection behind the group.
+
+    Attributes:
+        projection: Its name.
+        seq: Where it is.
+        error: What threw it out; None for a new version that is catching up.
+        since: Since when it is out, UTC; None for the same.
+    """
 
     projection: str
     seq: int
     error: str | None
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,7 @@ class Host:
         changed = False
         with transaction(con):
             con.execute(CHECKPOINT_DDL)
+            con.execute(PARKINGS_DDL)
             known = read_checkpoints(con)
             if known.get(ADMISSION_PROJECTION, (ADMISSION_VERSION, 0))[0] != ADMISSION_VERSION:
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
@@ -167,6 +177,7 @@ class Host:
         """Take checkpoints and identities from the file anew, after opening or a swap."""
         checkpoints = await self.store.write(read_checkpoints)
         await self.store.write(self.identities.load)
+        await self.store.write(lambda con: self.folder.leniency.load(con, self.projections))
         self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
         names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
         self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
@@ -210,9 +221,13 @@ class Host:
 
     def status(self) -> HostStatus:
         """How folding is doing."""
-        lags = tuple(Lag(name, self.store.view_seq(name), self.folder.suspended.get(name)) for name in self.laggards)
+        lags = tuple(self._lag(name) for name in self.laggards)
         stopped = None if self._stopped is None else self._stopped.message
         return HostStatus(self.checkpoint, stopped, self._since, lags, dict(self.folder.parked), self.store.wal_bytes)
+
+    def _lag(self, name: str) -> Lag:
+        seq, out = self.store.view_seq(name), self.folder.suspended.get(name)
+        return Lag(name, seq, None) if out is None else Lag(name, seq, out.reason, out.since)
 
     # folding
 

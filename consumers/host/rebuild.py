@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +22,13 @@ from crew_journal.consumers.host.admission import AdmissionView
 from crew_journal.consumers.host.bulk import Progress, ReplaySource, fold_range
 from crew_journal.consumers.host.digest import Difference, DigestedView, ViewDigest, digest, first_difference
 from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.leniency import PARKINGS_TABLE, forget_strikes
 from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.statements import forget
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import read_checkpoints, transaction, write_checkpoints
 from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import NotFound, Unavailable
+from crew_journal.schemas.errors import CrewJournalError, NotFound, Unavailable
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 
 _SUFFIX: Final = {"rebuild": ".rebuild", "verify": ".verify"}
@@ -42,11 +43,19 @@ class Rebuilt:
         projections: Which views were replaced.
         seq: The sequence they are at.
         parked: Messages that could not be folded, as before.
+        failed: Those that came to a halt while they were built → why; they are where they were.
     """
 
     projections: tuple[str, ...]
     seq: int
     parked: int
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+class ViewNotRebuilt(CrewJournalError):
+    """A view that works cannot be folded anew, so the file with the new views is not put in its place."""
+
+    title = "A view cannot be rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +144,11 @@ async def rebuild(
         names: Projections to rebuild; None for all, identities included.
         progress: Told how far the replay is.
 
+    A projection that comes to a halt on the way is left where it is, and named.
+
     Raises:
         NotFound: If a name is no projection.
+        ViewNotRebuilt: If all were to be replaced and one that works would not.
         Unavailable: If the disk is too full or the stream cannot be read; the live views are as they were.
     """
     chosen = _chosen(live, names)
@@ -148,16 +160,28 @@ async def rebuild(
             await fold_range(fresh.host, source, seq, progress)
             await fresh.host.close()
             fresh.store.close()
+            failed = {name: out.reason for name, out in fresh.host.folder.suspended.items()}
+            built = [projection for projection in chosen if projection.name not in failed]
             if names is None:
+                _refuse_if_worse(live, failed)
                 await live.store.swap(fresh.store.path)
             else:
-                await live.store.write(lambda con: _copy(con, fresh.store.path, chosen, seq))
+                await live.store.write(lambda con: _copy(con, fresh.store.path, built, seq))
                 live.store.invalidate()
-            for projection in chosen:
-                live.folder.suspended.pop(projection.name, None)
+            live.folder.rejoin(projection.name for projection in built)
             await live.reload()
-    _log.info("rebuilt", projections=[p.name for p in chosen], seq=seq, parked=len(fresh.parked))
-    return Rebuilt(tuple(p.name for p in chosen), seq, len(fresh.parked))
+    _log.info("rebuilt", projections=[p.name for p in built], seq=seq, parked=len(fresh.parked), failed=failed)
+    return Rebuilt(tuple(p.name for p in built), seq, len(fresh.parked), failed)
+
+
+def _refuse_if_worse(live: Host, failed: Mapping[str, str]) -> None:
+    """A view that is suspended anyway loses nothing by the swap; one that works would lose what it holds."""
+    worse = sorted(set(failed) - set(live.folder.suspended))
+    if worse:
+        raise ViewNotRebuilt(
+            f"{worse[0]} works, but cannot be folded anew: {failed[worse[0]]}; all views are as they were",
+            hint="give a fixed projection a new version; or name the other views to rebuild them alone",
+        )
 
 
 def _copy(con: duckdb.DuckDBPyConnection, path: Path, projections: Sequence[Projection], seq: int) -> None:
@@ -169,6 +193,11 @@ def _copy(con: duckdb.DuckDBPyConnection, path: Path, projections: Sequence[Proj
                 for table in projection.tables:
                     con.execute(f'DELETE FROM "{table}"')
                     con.execute(f'INSERT INTO "{table}" BY NAME SELECT * FROM fresh."{table}"')
+                forget_strikes(con, projection)
+                con.execute(
+                    f"INSERT INTO {PARKINGS_TABLE} SELECT * FROM fresh.{PARKINGS_TABLE} WHERE projection = ?",
+                    [projection.name],
+                )
             write_checkpoints(con, [projection.name for projection in projections], seq)
     finally:
         forget(con)  # rows came without its knowing their keys

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import duckdb
 
+from crew_journal.consumers.host.leniency import forget_strikes
 from crew_journal.consumers.host.statements import (
     KEY,
     changed,
@@ -136,3 +137,4 @@ def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
     for table in projection.tables:
         con.execute(f'DROP TABLE IF EXISTS "{table}"')
     con.execute("DELETE FROM checkpoint WHERE projection = ?", [projection.name])
+    forget_strikes(con, projection)

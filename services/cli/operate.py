@@ -46,18 +46,26 @@ def rebuild(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Fold the views anew from the journal, beside the live ones, and swap them in."""
+    """Fold the views anew from the journal, beside the live ones, and swap them in; exit code 1 if one cannot be."""
+    from crew_journal.schemas.errors import CrewJournalError
     from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, safe
 
     with client(where) as journal:
         result = follow("rebuild", journal.rebuild(projections or None))
+    failed = result.get("failed") or {}
     if json_output:
         emit(result)
+        if failed:
+            raise typer.Exit(CrewJournalError.exit_code)
         return
-    names = ", ".join(safe(name) for name in result["projections"])
-    parked = f"; {result['parked']:,} events are parked (crew-journal dlq list)" if result.get("parked") else ""
-    print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
+    if result["projections"]:
+        names = ", ".join(safe(name) for name in result["projections"])
+        parked = f"; {result['parked']:,} events are parked (crew-journal dlq list)" if result.get("parked") else ""
+        print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
+    if failed:
+        said = "; ".join(f"{name} cannot be rebuilt: {why}" for name, why in sorted(failed.items()))
+        raise CrewJournalError(said, hint="mend the projection, raise its version, and start again")
 
 
 @grouped

@@ -41,7 +41,7 @@ def test_any_way_a_long_stream_is_delivered_gives_the_same_rows(
 
 
 def _without_checkpoint(
-    con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, admitted: object
+    con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, *_: object
 ) -> None:
     """A broken host: rows are committed, the checkpoint in a transaction of its own, which a crash loses."""
     with transaction(con):
@@ -52,9 +52,7 @@ def _without_checkpoint(
         write_checkpoints(con, ["admission", *(p.name for p in projections)], batch.last_seq)
 
 
-def _applies_twice(
-    con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, admitted: object
-) -> None:
+def _applies_twice(con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, *_: object) -> None:
     """A broken host: a batch with more than one event is folded twice."""
     with transaction(con):
         folding.insert_admitted(con, batch.entries)
@@ -65,7 +63,7 @@ def _applies_twice(
 
 
 def _passes_the_last_event(
-    con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, admitted: object
+    con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, *_: object
 ) -> None:
     """A broken host: the checkpoint passes an event that no fold saw."""
     seen = Batch(batch.events[:-1], batch.first_seq, batch.last_seq)

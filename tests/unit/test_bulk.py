@@ -46,11 +46,11 @@ class Commits:
         monkeypatch.setattr(folding, "commit", self)
         monkeypatch.setattr(host_module, "FOLD_BACKOFF_S", 0.001)
 
-    def __call__(self, con: duckdb.DuckDBPyConnection, projections: object, batch: object, admitted: object) -> None:
+    def __call__(self, con: duckdb.DuckDBPyConnection, projections: object, batch: object, *rest: object) -> None:
         last: int = batch.last_seq  # type: ignore[attr-defined]
         if last in self.failing:
             raise OSError(28, "No space left on device")
-        self._real(con, projections, batch, admitted)  # type: ignore[arg-type]
+        self._real(con, projections, batch, *rest)  # type: ignore[arg-type]
         self.done.append(last)
 
 

@@ -7,7 +7,6 @@ asked nothing and changed by nothing but its own comparison.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ import typer
 from crew_journal.services.cli import exam
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Json, Model, Where, Workspace
+from crew_journal.services.cli.scratch import import_set, scratch_journal
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 EVAL_RECIPES: Final = ("robust", "dense")
@@ -71,16 +71,11 @@ def compare(
 
 def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, workspace: str | None) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
-    from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.connection import ANY_PORT, Target, sync_client
-    from crew_journal.services.cli.importing.command import ImportOptions, import_file
-    from crew_journal.services.cli.local import LocalRuntime
+    from crew_journal.services.cli.connection import sync_client
     from crew_journal.services.cli.output import plain
     from crew_journal.services.cli.vectors import wait_for_model
 
-    for name in (exam.ENTRIES_FILE, exam.QUERIES_FILE):
-        if not (directory / name).is_file():
-            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint="--eval")
+    exam.check_set(directory, "--eval")
     questions = exam.read_questions(directory, workspace)
     sessions = {
         str(entry.get("id")): str(entry["trace_id"])
@@ -89,21 +84,14 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
     }
     report: dict[str, Any] = {"directory": str(directory), "questions": len(questions), "k": k, "models": {}}
     with ExitStack() as stack:
-        data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crew-journal-compare-")))
         first = models[0]
         chosen: dict[str, Any] = {"embedder": "minilm"} if first in MINILM else {"embedder": "ollama"}
         if first not in MINILM:
             chosen["ollama_model"] = first
-        settings = Settings(
-            data_dir=data_dir, http=ANY_PORT, durability="interval", log_level="error", nats=None, **chosen
-        )
-        runtime = stack.enter_context(LocalRuntime(settings))
-        there = Target(runtime.http_url, runtime.owner_token, data_dir, local=True)
+        there = stack.enter_context(scratch_journal(**chosen))
         journal = stack.enter_context(sync_client(there))
         names = [str(plain(journal.add_model(model))["model"]) for model in models]  # each is tried out first
-        options = ImportOptions(workspace=workspace)
-        done = import_file(str(directory / exam.ENTRIES_FILE), there, Where(data_dir), options)
-        journal.count(min_seq=done.after.last_seq)
+        journal.count(min_seq=import_set(directory, there, workspace))
         for name in names:
             filled = wait_for_model(journal, name)
             journal.activate_model(name, force=True)  # the report says how far it is filled

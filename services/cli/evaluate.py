@@ -10,8 +10,8 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,6 +20,7 @@ import typer
 from crew_journal.services.cli import exam
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Embedder, Json, Where, Workspace
+from crew_journal.services.cli.scratch import import_set, scratch_journal
 
 if TYPE_CHECKING:
     from crew_journal.services.cli.connection import Target
@@ -66,9 +67,7 @@ def evaluate(
     from crew_journal.services.cli.connection import embedder_kind, target
     from crew_journal.services.cli.output import emit
 
-    for name in (exam.ENTRIES_FILE, exam.QUERIES_FILE):
-        if not (directory / name).is_file():
-            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint="DIR")
+    exam.check_set(directory, "DIR")
     if live and vectors < 1.0:
         raise typer.BadParameter("the running journal has the vectors it has", param_hint="--vectors")
     chosen = [name.strip() for name in recipes.split(",") if name.strip()]
@@ -77,16 +76,14 @@ def evaluate(
     for seed in range(1, seeds + 1) if vectors < 1.0 else [0]:
         with ExitStack() as stack:
             if live:
-                there, last_seq = (
-                    stack.enter_context(target(where, embedder=embedder or "auto")),
-                    0,
-                )
+                there, last_seq = stack.enter_context(target(where, embedder=embedder or "auto")), 0
             else:
                 source = directory
                 if seed:
                     source = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crew-journal-eval-")))
                     exam.with_share_embedded(directory, source, vectors, seed)
-                there, last_seq = stack.enter_context(_scratch(source, embedder_kind(embedder), workspace))
+                there = stack.enter_context(scratch_journal(embedder=embedder_kind(embedder)))
+                last_seq = import_set(source, there, workspace)
             reports.append(_measure(there, directory, questions, chosen, k, last_seq))
     report = {**averaged_reports(reports, chosen), "vector_share": vectors, "seeds": len(reports)}
     if json_output:
@@ -102,26 +99,6 @@ def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) 
     counts = {name: round(statistics.fmean(one[name] for one in reports)) for name in ("embeddable", "vectors")}
     figures = {name: exam.averaged([one["recipes"][name] for one in reports]) for name in recipes}
     return {**reports[0], **counts, "recipes": figures}
-
-
-@contextmanager
-def _scratch(directory: Path, embedder: Any, workspace: str | None) -> Iterator[tuple[Target, int]]:
-    """A journal of its own below a temporary folder, with the entries imported, and their last sequence."""
-    from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.connection import ANY_PORT, Target
-    from crew_journal.services.cli.importing.command import ImportOptions, import_file
-    from crew_journal.services.cli.local import LocalRuntime
-
-    with tempfile.TemporaryDirectory(prefix="crew-journal-eval-") as folder:
-        data_dir = Path(folder)
-        settings = Settings(
-            data_dir=data_dir, http=ANY_PORT, embedder=embedder, durability="interval", log_level="error", nats=None
-        )
-        with LocalRuntime(settings) as runtime:
-            there = Target(runtime.http_url, runtime.owner_token, data_dir, local=True)
-            options = ImportOptions(workspace=workspace)
-            state = import_file(str(directory / exam.ENTRIES_FILE), there, Where(data_dir), options).after
-            yield there, state.last_seq
 
 
 def _measure(

@@ -70,6 +70,17 @@ class Answered:
     deep: Sequence[str]
 
 
+def check_set(directory: Path, option: str) -> None:
+    """That a folder holds a set: entries and questions.
+
+    Raises:
+        typer.BadParameter: If a file is missing, naming the option that named the folder.
+    """
+    for name in (ENTRIES_FILE, QUERIES_FILE):
+        if not (directory / name).is_file():
+            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint=option)
+
+
 def read_questions(directory: Path, workspace: str | None = None) -> list[Question]:
     """The questions of a folder; each in the workspace of its agent's entries.
 

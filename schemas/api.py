@@ -5,12 +5,11 @@ Invariant: answers only ever gain fields, and readers ignore those they do not k
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.entry import Id, JournalEntry, Priority, WorkspaceId
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.entry import Id, JournalEntry
 from crew_journal.schemas.settings import RECALL_K_MAX
 
 
@@ -127,39 +126,6 @@ class RecallAnswer(Answer):
     view_seq: int
 
 
-class PriorityRequest(BaseModel):
-    """The live priority that an entry is to have, and why."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    priority: Priority
-    reason: str = Field(min_length=1, max_length=1_000)
-
-    @field_validator("reason")
-    @classmethod
-    def _says_why(cls, reason: str) -> str:
-        if not reason.strip():
-            raise ValueError("must not be blank")
-        return reason
-
-
-class PriorityAnswer(Answer):
-    """An entry's live priority; ``seq`` of the change, null if it had that priority already."""
-
-    entry_id: str
-    priority: Priority
-    previous_priority: Priority
-    changed: bool
-    seq: int | None
-
-
-class SweepRequest(BaseModel):
-    """Which sweep is to run now, in which workspace (``default`` for a token of all that names none)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    sweep: Literal["decay", "health", "index"]
-    workspace_id: WorkspaceId | None = None
-
-
 class UsedRequest(BaseModel):
     """Which hits of a recall reached a prompt; all if absent."""
 
@@ -217,86 +183,6 @@ class NudgesAnswer(Answer):
     view_seq: int
 
 
-class WorkspaceSettingsAnswer(Answer):
-    """Settings of a workspace."""
-
-    workspace_id: str
-    cost_nudge_usd: float
-    view_seq: int
-
-
-class TokenRequest(BaseModel):
-    """What a new token is bound to."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    role: Role
-    workspace_id: WorkspaceId | None = None
-    all_workspaces: bool = False
-    crew_id: Id | None = None
-    agent_id: Id | None = None
-    label: str = Field(default="", max_length=128)
-
-
-class TokenRecord(Answer):
-    """A token without its secret; times are milliseconds since the epoch."""
-
-    token_id: str
-    role: Role
-    workspace_id: str | None
-    crew_id: str | None
-    agent_id: str | None
-    label: str
-    created_ms: int
-    revoked_ms: int | None
-
-
-class TokensAnswer(Answer):
-    """Tokens, oldest first."""
-
-    tokens: tuple[TokenRecord, ...]
-
-
-class TokenCreatedAnswer(TokenRecord):
-    """A new token; ``token`` is the secret and is shown this once."""
-
-    token: str
-
-
-class DeadLetter(Answer):
-    """An event that a projection could not fold."""
-
-    projection: str
-    version: int
-    seq: int
-    subject: str
-    reason: str
-    parked_ms: int
-    state: str
-    workspace_id: str
-
-
-class DeadLettersAnswer(Answer):
-    """Dead letters, newest first."""
-
-    dead_letters: tuple[DeadLetter, ...]
-
-
-class DeadLetterAnswer(Answer):
-    """What became of a dead letter; ``new_seq`` if it was published again."""
-
-    seq: int
-    state: str
-    new_seq: int | None = None
-
-
-class BrokerAnswer(Answer):
-    """How a reactor in another process reaches the broker."""
-
-    url: str
-    user: str | None
-    password: str | None = Field(default=None, repr=False)
-
-
 class HealthSnapshot(Answer):
     """A memory's health on a day; everything but ``status`` is None where nothing was measured."""
 
@@ -338,29 +224,3 @@ class HealthAnswer(HealthSnapshot):
     history: tuple[HealthSnapshot, ...] = ()
     hint: str = ""
     view_seq: int
-
-
-class SweepAnswer(Answer):
-    """How a sweep on request ended."""
-
-    workspace_id: str
-    sweep: str
-    due: str
-    seq: int
-    counts: dict[str, int] = Field(default_factory=dict)
-    error: str | None = None
-
-
-class ReindexAnswer(Answer):
-    """A reindex was recorded at ``seq`` and the index sweep is due.
-
-    ``refused`` texts, given up by the model before, are tried again; ``missing`` entries had no vector when it was asked.
-    """
-
-    workspace_id: str
-    policy: int
-    model: str | None
-    seq: int
-    refused: int
-    missing: int
-    due: str

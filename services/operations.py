@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any
 
-from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.errors import NotFound, Unavailable
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.services.journal.deadletters import LIST_LIMIT, DeadLetters

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from crew_journal.schemas.api import (
+from crew_journal.schemas.api_admin import (
     BrokerAnswer,
     DeadLetter,
     DeadLetterAnswer,

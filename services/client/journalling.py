@@ -19,15 +19,12 @@ from crew_journal.schemas.api import (
     HealthAnswer,
     Nudge,
     NudgesAnswer,
-    PriorityAnswer,
     RecallAnswer,
     Receipt,
-    ReindexAnswer,
     RenderAnswer,
-    SweepAnswer,
     UsedAnswer,
-    WorkspaceSettingsAnswer,
 )
+from crew_journal.schemas.api_admin import PriorityAnswer, ReindexAnswer, SweepAnswer, WorkspaceSettingsAnswer
 from crew_journal.services.client.core import Entry, ask, ask_json, entry_path, params_of, said, submission
 from crew_journal.services.client.flavours import Call
 from crew_journal.services.client.wire import Request, Steps

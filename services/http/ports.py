@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
 from crew_journal.services.journal.append import Appended

@@ -14,7 +14,7 @@ import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.api import (
+from crew_journal.schemas.api_admin import (
     BrokerAnswer,
     DeadLetterAnswer,
     DeadLettersAnswer,

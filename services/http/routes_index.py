@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.api import ReindexAnswer, SweepAnswer
+from crew_journal.schemas.api_admin import ReindexAnswer, SweepAnswer
 from crew_journal.schemas.entry import WorkspaceId
 from crew_journal.schemas.views import VECTORS_PROJECTION
 from crew_journal.services.http.auth import Administrator, administering, services_of

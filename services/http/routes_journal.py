@@ -12,14 +12,8 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
-from crew_journal.schemas.api import (
-    AppendAnswer,
-    CountAnswer,
-    EntriesAnswer,
-    EntryAnswer,
-    PriorityAnswer,
-    PriorityRequest,
-)
+from crew_journal.schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
+from crew_journal.schemas.api_admin import PriorityAnswer, PriorityRequest
 from crew_journal.schemas.errors import EntryTooLarge, InvalidQuery
 from crew_journal.schemas.settings import MAX_BATCH
 from crew_journal.services.http.auth import Administrator, Asker, services_of

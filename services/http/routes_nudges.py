@@ -11,7 +11,8 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from crew_journal.schemas.api import NudgesAnswer, WorkspaceSettingsAnswer
+from crew_journal.schemas.api import NudgesAnswer
+from crew_journal.schemas.api_admin import WorkspaceSettingsAnswer
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.services.http.auth import Administrator, Asker, services_of
 from crew_journal.services.http.bodies import answer, read_model

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 
-from crew_journal.schemas.api import TokenRecord
+from crew_journal.schemas.api_admin import TokenRecord
 from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
 from crew_journal.schemas.events.control import TokenCreated, TokenRevoked

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from crew_journal.schemas.api import ReindexAnswer
+from crew_journal.schemas.api_admin import ReindexAnswer
 from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.events.control import ReindexRequested

@@ -24,7 +24,7 @@ from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.consumers.discovery import discover_reactors
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.schemas.api import BrokerAnswer
+from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
 from crew_journal.schemas.rules.text import STEMMER, Analyzer

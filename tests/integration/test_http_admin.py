@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.api import DeadLetter
+from crew_journal.schemas.api_admin import DeadLetter
 from crew_journal.schemas.errors import NotAllowed, NotAuthenticated, NotFound
 from crew_journal.schemas.principal import Role
 from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token

@@ -3,16 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from crew_journal.schemas.api import (
+from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, RecallAnswer, Receipt
+from crew_journal.schemas.api_admin import (
     BrokerAnswer,
-    CountAnswer,
     DeadLetter,
     DeadLetterAnswer,
-    EntriesAnswer,
-    EntryRecord,
     PriorityAnswer,
-    RecallAnswer,
-    Receipt,
     SweepAnswer,
     TokenCreatedAnswer,
     TokenRecord,

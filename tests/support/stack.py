@@ -26,7 +26,7 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.positions import position_of
 from crew_journal.consumers.host.host import Host, Parked
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.api import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.principal import Role

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from crew_journal.schemas.api import DeadLetterAnswer
+from crew_journal.schemas.api_admin import DeadLetterAnswer
 from crew_journal.schemas.errors import NotFound
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.main import main

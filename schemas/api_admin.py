@@ -1,0 +1,153 @@
+"""What crosses HTTP when a node or a workspace is administered: priorities, sweeps, tokens, dead letters, settings.
+
+Invariant: as of ``api``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from crew_journal.schemas.api import Answer
+from crew_journal.schemas.entry import Id, Priority, WorkspaceId
+from crew_journal.schemas.principal import Role
+
+
+class PriorityRequest(BaseModel):
+    """The live priority that an entry is to have, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    priority: Priority
+    reason: str = Field(min_length=1, max_length=1_000)
+
+    @field_validator("reason")
+    @classmethod
+    def _says_why(cls, reason: str) -> str:
+        if not reason.strip():
+            raise ValueError("must not be blank")
+        return reason
+
+
+class PriorityAnswer(Answer):
+    """An entry's live priority; ``seq`` of the change, null if it had that priority already."""
+
+    entry_id: str
+    priority: Priority
+    previous_priority: Priority
+    changed: bool
+    seq: int | None
+
+
+class SweepRequest(BaseModel):
+    """Which sweep is to run now, in which workspace (``default`` for a token of all that names none)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sweep: Literal["decay", "health", "index"]
+    workspace_id: WorkspaceId | None = None
+
+
+class WorkspaceSettingsAnswer(Answer):
+    """Settings of a workspace."""
+
+    workspace_id: str
+    cost_nudge_usd: float
+    view_seq: int
+
+
+class TokenRequest(BaseModel):
+    """What a new token is bound to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    role: Role
+    workspace_id: WorkspaceId | None = None
+    all_workspaces: bool = False
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+    label: str = Field(default="", max_length=128)
+
+
+class TokenRecord(Answer):
+    """A token without its secret; times are milliseconds since the epoch."""
+
+    token_id: str
+    role: Role
+    workspace_id: str | None
+    crew_id: str | None
+    agent_id: str | None
+    label: str
+    created_ms: int
+    revoked_ms: int | None
+
+
+class TokensAnswer(Answer):
+    """Tokens, oldest first."""
+
+    tokens: tuple[TokenRecord, ...]
+
+
+class TokenCreatedAnswer(TokenRecord):
+    """A new token; ``token`` is the secret and is shown this once."""
+
+    token: str
+
+
+class DeadLetter(Answer):
+    """An event that a projection could not fold."""
+
+    projection: str
+    version: int
+    seq: int
+    subject: str
+    reason: str
+    parked_ms: int
+    state: str
+    workspace_id: str
+
+
+class DeadLettersAnswer(Answer):
+    """Dead letters, newest first."""
+
+    dead_letters: tuple[DeadLetter, ...]
+
+
+class DeadLetterAnswer(Answer):
+    """What became of a dead letter; ``new_seq`` if it was published again."""
+
+    seq: int
+    state: str
+    new_seq: int | None = None
+
+
+class BrokerAnswer(Answer):
+    """How a reactor in another process reaches the broker."""
+
+    url: str
+    user: str | None
+    password: str | None = Field(default=None, repr=False)
+
+
+class SweepAnswer(Answer):
+    """How a sweep on request ended."""
+
+    workspace_id: str
+    sweep: str
+    due: str
+    seq: int
+    counts: dict[str, int] = Field(default_factory=dict)
+    error: str | None = None
+
+
+class ReindexAnswer(Answer):
+    """A reindex was recorded at ``seq`` and the index sweep is due.
+
+    ``refused`` texts, given up by the model before, are tried again; ``missing`` entries had no vector when it was asked.
+    """
+
+    workspace_id: str
+    policy: int
+    model: str | None
+    seq: int
+    refused: int
+    missing: int
+    due: str

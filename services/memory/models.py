@@ -33,14 +33,13 @@ from crew_journal.schemas.ports import Embedder, ViewReader
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import (
     ACTIVATIONS_PROJECTION,
-    EMBEDDING_MODELS,
-    EMBEDDINGS,
     VECTORS_PROJECTION,
     ModelState,
 )
 from crew_journal.services.journal.activation import activate_embeddings, check_model
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.memory.compare import ModelComparison
+from crew_journal.services.memory.model_figures import ModelFigures
 from crew_journal.services.query.hot.active_models import active_in, read_active_models
 
 PROBE_TIMEOUT_S: Final = 20.0
@@ -48,11 +47,6 @@ PROBE_TIMEOUT_S: Final = 20.0
 SETTLE_TIMEOUT_S: Final = 5.0
 """Seconds an activation waits for the indexes in use to meet the new vectors; 10,000 are read in 0.2 s."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,96}\Z")
-_STATES: Final = f"SELECT model, embedder, state FROM {EMBEDDING_MODELS}"
-_VECTORS: Final = f"""SELECT model, count(*) FILTER (dim > 0), count(*) FILTER (dim = 0), max(dim) FROM {EMBEDDINGS}
-    WHERE $1 IS NULL OR workspace_id = $1 GROUP BY model"""
-_EMBEDDABLE: Final = "SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)"
-_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +78,6 @@ class ModelParts:
     runnable: Collection[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How far a model is filled: vectors, texts it refuses, and entries still without either."""
-
-    vectors: int
-    refused: int
-    missing: int
-    embeddable: int
-
-
 class EmbeddingModels:
     """Implements ``services.http.ports.ModelAdministration``."""
 
@@ -101,6 +85,7 @@ class EmbeddingModels:
         self._journal = journal
         self._views = views
         self._parts = parts
+        self._figures = ModelFigures(views, parts.wanted)
         self._one_at_a_time = asyncio.Lock()
 
     def name_of(self, model: str) -> str:
@@ -122,44 +107,32 @@ class EmbeddingModels:
         Args:
             workspace_id: Figures of this workspace alone; None for all, with the reactors that fill them.
         """
-        states, vectors, active, wanted, embeddable = await asyncio.to_thread(self._read, workspace_id)
+        known = await self._figures.read(workspace_id)
         filling = await self._parts.filling() if workspace_id is None else {}
         outcomes = self._parts.outcomes()
         models = []
-        for model in sorted({*states, *vectors, *wanted}):
-            count, refused, dim = vectors.get(model, (0, 0, None))
+        for model in sorted(known.models):
+            filled = known.coverage(model)
+            is_filled = model in known.wanted
             shown: dict[str, Any] = {
                 "model": model,
                 "embedder": self._parts.kind_of(model),
-                "state": states.get(model, ModelState.ACTIVATED),
-                "active": active_in(active, workspace_id or SYSTEM_WORKSPACE) == model,
-                "filled": model in wanted,
-                "generation": wanted.get(model, 0),
-                "dim": dim or None,
-                "vectors": count,
-                "refused": refused,
-                "missing": max(0, embeddable - count - refused) if model in wanted else None,
-                "embeddable": embeddable,
+                "state": known.states.get(model, ModelState.ACTIVATED),
+                "active": active_in(known.active, workspace_id or SYSTEM_WORKSPACE) == model,
+                "filled": is_filled,
+                "generation": known.wanted.get(model, 0),
+                "dim": known.dim(model),
+                "vectors": filled.vectors,
+                "refused": filled.refused,
+                "missing": filled.missing if is_filled else None,
+                "embeddable": filled.embeddable,
                 "outcome": outcomes.get(model),
             }
             if workspace_id is None:
-                shown["active_in"] = sorted(name for name, used in active.items() if used == model)
+                shown["active_in"] = sorted(name for name, used in known.active.items() if used == model)
                 shown["filling"] = filling.get(model)
             models.append(shown)
         return {"workspace_id": workspace_id, "models": models}
-
-    def _read(self, workspace_id: str | None) -> tuple[Any, ...]:
-        views = self._views
-        states = {str(model): str(state) for model, _, state in views.rows(_STATES)}
-        vectors = {str(model): figures for model, *figures in views.rows(_VECTORS, [workspace_id])}
-        ((embeddable,),) = views.rows(_EMBEDDABLE, [workspace_id])
-        return states, vectors, read_active_models(views), self._parts.wanted(), int(embeddable)
-
-    async def coverage(self, model: str, workspace_id: str | None) -> Coverage:
-        """How far a model is filled, in one workspace or in all."""
-        _, vectors, _, _, embeddable = await asyncio.to_thread(self._read, workspace_id)
-        count, refused, _ = vectors.get(model, (0, 0, None))
-        return Coverage(count, refused, max(0, embeddable - count - refused), embeddable)
 
     async def add(self, model: str) -> dict[str, Any]:
         """Fill a further model in the background; it is called once first, so that what is recorded works.
@@ -175,8 +148,8 @@ class EmbeddingModels:
         """
         name = self.name_of(model)
         async with self._one_at_a_time:
-            if await self._state(name) == ModelState.ADDED:
-                return {"model": name, "changed": False, "dim": await self._recorded_dim(name)}
+            if await self._figures.state(name) == ModelState.ADDED:
+                return {"model": name, "changed": False, "dim": await self._figures.dim(name)}
             dim = await self._try_out(name)
             added = EmbeddingsAdded(model=name, embedder=self._parts.kind_of(name))
             seq = await self._record(added, f"Vectors of {name} are filled beside the others")
@@ -207,14 +180,14 @@ class EmbeddingModels:
         where = workspace_id or SYSTEM_WORKSPACE
         async with self._one_at_a_time:
             wanted = await asyncio.to_thread(self._parts.wanted)
-            if await self._state(name) == ModelState.DROPPED:
+            if await self._figures.state(name) == ModelState.DROPPED:
                 raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it anew", field="model")
             runnable = {*wanted, *(self._parts.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
             if former != name and not force:
                 await self._check_filled(name, workspace_id)
-            if former is not None and former != name and await self._state(former) == ModelState.ACTIVATED:
+            if former is not None and former != name and await self._figures.state(former) == ModelState.ACTIVATED:
                 kept = EmbeddingsAdded(model=former, embedder=self._parts.kind_of(former))
                 await self._record(kept, f"Vectors of {former} go on being filled, to switch back to")
             result = await activate_embeddings(
@@ -222,7 +195,7 @@ class EmbeddingModels:
                 self._views,
                 model=name,
                 embedder=self._parts.kind_of(name),
-                dim=await self._recorded_dim(name),
+                dim=await self._figures.dim(name),
                 reason=reason,
                 workspace_id=workspace_id,
             )
@@ -230,11 +203,11 @@ class EmbeddingModels:
                 result["former"] = former
                 await self._shown(int(result["seq"]))
                 await self._settled()
-        filled = await self.coverage(name, workspace_id)
+        filled = (await self._figures.read(workspace_id)).coverage(name)
         return {**result, "vectors": filled.vectors, "missing": filled.missing, "embeddable": filled.embeddable}
 
     async def _check_filled(self, name: str, workspace_id: str | None) -> None:
-        filled = await self.coverage(name, workspace_id)
+        filled = (await self._figures.read(workspace_id)).coverage(name)
         if filled.missing:
             raise ModelNotFilled(
                 f"{filled.missing} of {filled.embeddable} entries have no vector of {name}: recall would not find them by "
@@ -255,16 +228,16 @@ class EmbeddingModels:
         """
         name = self.name_of(model)
         async with self._one_at_a_time:
-            states, vectors, active, wanted, _ = await asyncio.to_thread(self._read, None)
-            if name not in {*states, *vectors, *wanted}:
-                known = ", ".join(sorted({*states, *vectors})) or "none"
-                raise NotFound("there is no such model here", hint=f"there are {known}", field="model")
-            if where := sorted(workspace for workspace, used in active.items() if used == name):
+            known = await self._figures.read(None)
+            if name not in known.models:
+                there = ", ".join(sorted({*known.states, *known.vectors})) or "none"
+                raise NotFound("there is no such model here", hint=f"there are {there}", field="model")
+            if where := sorted(workspace for workspace, used in known.active.items() if used == name):
                 shown = ", ".join("the default" if one == SYSTEM_WORKSPACE else one for one in where)
                 raise ModelInUse(
                     f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
                 )
-            if states.get(name) == ModelState.DROPPED:
+            if known.states.get(name) == ModelState.DROPPED:
                 return {"model": name, "changed": False}
             dropped = EmbeddingsDropped(model=name, reason=reason[:500])
             return {
@@ -283,9 +256,10 @@ class EmbeddingModels:
             EmbedderError: If a model does not work.
         """
         names = self.name_of(models[0]), self.name_of(models[1])
+        known = await self._figures.read(workspace_id)
         coverage = {}
         for name in names:
-            filled = await self.coverage(name, workspace_id)
+            filled = known.coverage(name)
             if not filled.vectors:
                 raise NotFound(
                     f"there are no vectors of {name} in the workspace {workspace_id}",
@@ -305,7 +279,7 @@ class EmbeddingModels:
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await embedder.probe()
-            recorded = await self._recorded_dim(name)
+            recorded = await self._figures.dim(name)
             if recorded is not None and embedder.dim != recorded:
                 raise EmbedderBadAnswer(
                     f"{name} answers with {embedder.dim} dimensions, the journal has {recorded} of it",
@@ -328,14 +302,6 @@ class EmbeddingModels:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 await self._parts.settled()
-
-    async def _state(self, name: str) -> str | None:
-        rows = await asyncio.to_thread(self._views.rows, _STATES)
-        return next((str(state) for model, _, state in rows if model == name), None)
-
-    async def _recorded_dim(self, name: str) -> int | None:
-        rows = await asyncio.to_thread(self._views.rows, _DIM, [name])
-        return int(rows[0][0]) if rows else None
 
     async def _record(self, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
         recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary)

@@ -135,6 +135,12 @@ class ViewsBehind(Unavailable):
     title = "The views are behind"
 
 
+class ViewsDamaged(Unavailable):
+    """The file of the views is broken; the journal, from which they are folded anew, is not."""
+
+    title = "The views are damaged"
+
+
 class BrokerError(CrewJournalError):
     """The broker refuses or is set up wrongly."""
 

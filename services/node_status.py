@@ -63,6 +63,8 @@ class NodeParts:
         batches: Whether others hold the broker's places for atomic batches: crowded_since, refused.
         cache: The hot indexes: workspaces, bytes.
         memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
+        damage: What is broken in the file of the views, None if nothing was found to be.
+        views_aside: The file that was put aside when the node started: name, reason, at; None if none was.
     """
 
     version: str
@@ -82,6 +84,8 @@ class NodeParts:
     batches: Callable[[], Mapping[str, Any]]
     cache: Callable[[], Mapping[str, Any]]
     memory: Callable[[str | None, bool], Mapping[str, Any]]
+    damage: Callable[[], str | None]
+    views_aside: Mapping[str, Any] | None
 
 
 def as_json(value: Any) -> Any:
@@ -112,12 +116,15 @@ class _Look:
     canary: Mapping[str, Any]
     connection: Mapping[str, Any]
     stream_trouble: str | None
+    damage: str | None
     free_bytes: int
     total_bytes: int
 
     def problems(self) -> list[str]:
         """Why the node cannot serve, in words; empty if it can."""
         reasons = []
+        if self.damage is not None:
+            reasons.append(f"{self.damage} (crew-journal rebuild)")
         if self.folding.get("stopped"):
             reasons.append(f"folding has stopped: {self.folding['stopped']}")
         if not self.connection.get("connected", True):
@@ -176,6 +183,7 @@ class Node:
                 "stream": head,
                 "view_seq": view_seq,
                 "projections": lag,
+                "views_put_aside": parts.views_aside,
                 "folding": look.folding,
                 "feed": parts.feed(),
                 "reactors": await parts.reactors(),
@@ -202,7 +210,15 @@ class Node:
     async def _look(self) -> _Look:
         parts = self._parts
         disk = await asyncio.to_thread(shutil.disk_usage, parts.data_dir)
-        return _Look(parts.folding(), parts.canary(), parts.connection(), parts.stream_trouble(), disk.free, disk.total)
+        return _Look(
+            parts.folding(),
+            parts.canary(),
+            parts.connection(),
+            parts.stream_trouble(),
+            parts.damage(),
+            disk.free,
+            disk.total,
+        )
 
     async def gauges(self) -> Mapping[str, float]:
         """Figures for Prometheus; no tenant in any of them."""

@@ -12,7 +12,8 @@ from typing import Final
 
 import duckdb
 
-from crew_journal.schemas.errors import FoldError, Unavailable
+from crew_journal.consumers.host.damage import text_of
+from crew_journal.schemas.errors import FoldError, Unavailable, ViewsDamaged
 
 
 class Fault(Enum):
@@ -37,6 +38,7 @@ _ENVIRONMENT: Final = (
     duckdb.InternalException,
     duckdb.InterruptException,
     duckdb.PermissionException,
+    ViewsDamaged,
 )
 _EVENT: Final = (
     FoldError,
@@ -62,9 +64,11 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a dead letter or a status: our own messages whole, others by type, never memory text."""
-    if isinstance(error, FoldError):
+    """One line for a dead letter or a status: our own messages whole, others by type; never memory text, never a path."""
+    if isinstance(error, FoldError | ViewsDamaged):
         return error.message
-    if isinstance(error, duckdb.Error | OSError) and fault_of(error) is Fault.ENVIRONMENT:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, OSError):
+        return f"{type(error).__name__}: {error.strerror or 'no reason given'}"
+    if isinstance(error, duckdb.Error) and fault_of(error) is Fault.ENVIRONMENT:
+        return f"{type(error).__name__}: {text_of(error)}"
     return f"{type(error).__name__} in the fold"

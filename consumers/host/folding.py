@@ -23,7 +23,7 @@ from crew_journal.consumers.host.prepare import Parked, Prepared
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.consumers.projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
-from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.errors import FoldError, ViewsDamaged
 from crew_journal.schemas.events.control import EventParked
 from crew_journal.schemas.events.envelope import EntryRecorded, Event
 from crew_journal.schemas.ports import CommittedBatch
@@ -285,5 +285,5 @@ def _stopped(error: Exception, batch: Batch) -> FoldingStopped:
         return error
     return FoldingStopped(
         f"the batch {batch.first_seq}..{batch.last_seq} cannot be committed: {describe(error)}",
-        hint="free disk or memory; folding goes on by itself",
+        hint=error.hint if isinstance(error, ViewsDamaged) else "free disk or memory; folding goes on by itself",
     )

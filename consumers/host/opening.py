@@ -1,33 +1,42 @@
-"""Opens a node's view file, and puts one aside that cannot be of the stream at hand.
+"""Opens a node's view file, and puts one aside that is damaged or cannot be of the stream at hand.
 
 Invariant: no checkpoint of an opened file lies beyond the stream's end. If it did, the file would be of another stream or
 of one that lost its end (a power failure, a restored backup): sequences would come again with other messages, and every
-one up to the checkpoint would be skipped in silence.
+one up to the checkpoint would be skipped in silence. Views are derived, so a file that is put aside costs time and nothing
+else; it is moved, never deleted, until the next one that is damaged.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import structlog
 
+from crew_journal.consumers.host.damage import HINT
 from crew_journal.consumers.host.store import ViewStore
+from crew_journal.schemas.errors import Unavailable, ViewsDamaged
 
+_DAMAGED: Final = ".damaged-"
+_WAL: Final = ".wal"
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PutAside:
-    """A view file that was replaced by an empty one.
+    """A view file that was replaced by an empty one, to be folded anew.
 
     Attributes:
-        seq: Its highest checkpoint.
-        path: Where it is now; it may hold what the stream has lost.
+        name: What the file is called now, in the same folder.
+        reason: What was wrong with it.
+        at: When it was put aside.
     """
 
-    seq: int
-    path: Path
+    name: str
+    reason: str
+    at: datetime
 
 
 def open_views(path: Path, *, memory_mb: int, last_seq: int) -> tuple[ViewStore, PutAside | None]:
@@ -45,18 +54,84 @@ def open_views(path: Path, *, memory_mb: int, last_seq: int) -> tuple[ViewStore,
         DataDirBusy: If another process has it open.
         Unavailable: If it cannot be opened.
     """
-    store = ViewStore.open(path, memory_mb=memory_mb)
-    seq = _highest_checkpoint(store)
+    try:
+        store = ViewStore.open(path, memory_mb=memory_mb)
+        try:
+            seq = _highest_checkpoint(store)
+        except BaseException:
+            store.close()
+            raise
+    except ViewsDamaged as damage:
+        aside = put_damaged_aside(path, damage)
+        return ViewStore.open(path, memory_mb=memory_mb), aside
     if seq <= last_seq:
         return store, None
     store.close()
-    aside = PutAside(seq, path.with_name(f"{path.name}.of-{seq}"))
-    path.replace(aside.path)
-    _log.error("views.ahead_of_stream", views_seq=seq, stream_seq=last_seq, kept_as=aside.path.name)
+    # what the stream has lost may be in it: it is kept
+    aside = _put_aside(path, f".of-{seq}", f"views of another stream, which went to {seq}; this one ends at {last_seq}")
+    _log.error("views.ahead_of_stream", views_seq=seq, stream_seq=last_seq, kept_as=aside.name)
     return ViewStore.open(path, memory_mb=memory_mb), aside
 
 
+def inspect_views(path: Path) -> int:
+    """Look whether a file that nobody has open can be opened, changing nothing; reads its beginning, not its rows.
+
+    Returns:
+        The highest sequence it has folded.
+
+    Raises:
+        ViewsDamaged: If it is broken.
+        DataDirBusy: If another process has it open.
+        Unavailable: If it cannot be opened for another reason.
+    """
+    store = ViewStore(path, {"threads": 1, "access_mode": "READ_ONLY"})
+    try:
+        return _highest_checkpoint(store)
+    finally:
+        store.close()
+
+
+def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
+    """Move a broken file, closed, and its log out of the way; only the last one is kept, as nothing is to be had from it.
+
+    Raises:
+        Unavailable: If it cannot be moved.
+    """
+    now = datetime.now(UTC)
+    aside = _put_aside(path, f"{_DAMAGED}{now:%Y%m%dT%H%M%S.%fZ}", damage.message)
+    _log.error("views.damaged", reason=damage.message, kept_as=aside.name)
+    for old in path.parent.glob(f"{path.name}{_DAMAGED}*"):
+        if not old.name.startswith(aside.name) and old.is_file():
+            old.unlink(missing_ok=True)
+    return aside
+
+
+def _put_aside(path: Path, suffix: str, reason: str) -> PutAside:
+    kept = path.with_name(path.name + suffix)
+    log, kept_log = path.with_name(path.name + _WAL), kept.with_name(kept.name + _WAL)
+    try:
+        if log.exists():
+            log.replace(kept_log)  # first: without its file a log would be taken for the next one's
+        path.replace(kept)
+    except FileNotFoundError:
+        pass  # a log alone
+    except OSError as error:
+        raise Unavailable(
+            f"{reason}, and {path.name} cannot be moved: {error.strerror}",
+            hint=f"move {path.name} out of the data directory yourself; it is folded anew from the journal",
+        ) from error
+    return PutAside(kept.name, reason, datetime.now(UTC))
+
+
 def _highest_checkpoint(store: ViewStore) -> int:
+    """The highest checkpoint in the file.
+
+    Raises:
+        ViewsDamaged: If the file ends before its last block, which DuckDB itself notices only when it reads that far.
+    """
+    ((needed,),) = store.rows("SELECT total_blocks * block_size FROM pragma_database_size()")
+    if (size := store.path.stat().st_size) < needed:
+        raise ViewsDamaged(f"the views are damaged: their file ends at {size:,} bytes of {needed:,}", hint=HINT)
     if not store.rows("SELECT 1 FROM information_schema.tables WHERE table_name = 'checkpoint'"):
         return 0
     ((highest,),) = store.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")

@@ -28,7 +28,7 @@ from crew_journal.consumers.host.statements import forget
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import read_checkpoints, transaction, write_checkpoints
 from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import CrewJournalError, NotFound, Unavailable
+from crew_journal.schemas.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 
 _SUFFIX: Final = {"rebuild": ".rebuild", "verify": ".verify"}
@@ -217,8 +217,15 @@ async def verify(
         source: The stream.
         memory_mb: Memory limit of the second DuckDB, MiB.
         progress: Told how far the replay is.
+
+    Raises:
+        VerificationFailed: If the live views are damaged, so that there is nothing to compare.
+        Unavailable: If the disk is too full or the stream cannot be read.
     """
-    snapshot = await asyncio.to_thread(_digests, live, (AdmissionView(), *live.projections))
+    try:
+        snapshot = await asyncio.to_thread(_digests, live, (AdmissionView(), *live.projections))
+    except ViewsDamaged as damage:
+        raise VerificationFailed(damage.message, hint=damage.hint) from damage
     found: list[Verified] = []
     async with _beside(live, live.projections, "verify", memory_mb) as fresh:
         twins: dict[str, DigestedView] = {p.name: p for p in fresh.host.projections}

@@ -20,9 +20,10 @@ from typing import Any, Final, TypeVar
 import duckdb
 import structlog
 
+from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
 from crew_journal.consumers.host.gate import ReadGate
 from crew_journal.consumers.host.transaction import arrow_table
-from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.ports import CommittedBatch
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class ViewStore:
         self._cursors_lock = threading.Lock()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-views-writer")
         self._generation = 0
+        self._damage: ViewsDamaged | None = None
         self._checkpoints: dict[str, int] = {}
         self._listeners: list[Callable[[CommittedBatch], None]] = []
         self._waiters: set[asyncio.Event] = set()
@@ -62,7 +64,8 @@ class ViewStore:
 
         Raises:
             DataDirBusy: If another process has it open.
-            Unavailable: If it cannot be opened.
+            ViewsDamaged: If the file is broken.
+            Unavailable: If it cannot be opened for another reason.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         config = {
@@ -77,13 +80,15 @@ class ViewStore:
     def _connect(self) -> None:
         try:
             self._root = duckdb.connect(str(self._path), config=self._config)
-        except duckdb.IOException as error:
-            if "lock" in str(error).lower():
+        except duckdb.Error as error:
+            if (damage := as_damage(error)) is not None:
+                raise damage from error
+            if "Could not set lock" in str(error):
                 raise DataDirBusy(
                     f"{self._path.name} is open in another process",
                     hint="stop the other crew-journal, or give this one another --data-dir",
                 ) from error
-            raise Unavailable(f"cannot open the views: {error}", hint="see crew-journal doctor") from error
+            raise Unavailable(f"cannot open the views: {text_of(error)}", hint=_hint(error)) from error
         self._writer = self._root.cursor()
 
     @property
@@ -103,12 +108,29 @@ class ViewStore:
     def _wal(self) -> Path:
         return self._path.with_name(self._path.name + ".wal")
 
+    @property
+    def damage(self) -> str | None:
+        """What was found to be broken in the file since it was opened or replaced, None if nothing was."""
+        return None if self._damage is None else self._damage.message
+
     # reading
 
     @contextmanager
     def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with self._gate.reading():
+        with self._gate.reading(), self._watched():
             yield self._cursor()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Remembers damage that is met, for readiness."""
+        try:
+            with telling_damage():
+                yield
+        except ViewsDamaged as damage:
+            if self._damage is None:
+                self._damage = damage
+                _log.error("views.damaged", reason=damage.message)
+            raise
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         thread = threading.current_thread()
@@ -135,7 +157,7 @@ class ViewStore:
     @contextmanager
     def snapshot(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """One consistent state for several queries; holds a swap off, so be brief."""
-        with self._gate.reading():
+        with self._gate.reading(), self._watched():
             cursor = self._root.cursor()
             try:
                 cursor.execute("BEGIN TRANSACTION")
@@ -151,7 +173,7 @@ class ViewStore:
 
         The work is never abandoned half-way: a cancelled caller is told only after it has ended.
         """
-        task = asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(self._writer))
+        task = asyncio.get_running_loop().run_in_executor(self._executor, self._run, work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -160,7 +182,11 @@ class ViewStore:
 
     def write_blocking(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """``write`` for callers without an event loop; not from the writer thread."""
-        return self._executor.submit(lambda: work(self._writer)).result()
+        return self._executor.submit(self._run, work).result()
+
+    def _run(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        with self._watched():
+            return work(self._writer)
 
     async def checkpoint(self) -> None:
         """Move the write-ahead log into the file; readers go on, writers wait."""
@@ -245,7 +271,8 @@ class ViewStore:
         """Replace the file by ``new_file`` (complete, checkpointed, closed, same directory); readers wait meanwhile.
 
         Raises:
-            Unavailable: If a write-ahead log remains beside either file; then nothing was replaced.
+            Unavailable: If a write-ahead log remains beside either file; then nothing was replaced. Beside a file that is
+                damaged it counts for nothing.
         """
         await self.write(lambda _: self._swap(new_file))
         self._generation += 1
@@ -254,15 +281,20 @@ class ViewStore:
         if new_file.with_name(new_file.name + ".wal").exists():
             raise Unavailable("the new views are not checkpointed", hint="close them first")
         with self._gate.closed():
-            self._writer.execute("CHECKPOINT")
+            try:
+                with telling_damage():
+                    self._writer.execute("CHECKPOINT")
+            except ViewsDamaged as damage:  # what is replaced for its damage needs none
+                self._damage = damage
             self._disconnect()
             try:
-                if self.wal_bytes:  # it would be replayed into the other file
+                if self.wal_bytes and self._damage is None:  # it would be replayed into the other file
                     raise Unavailable("the live views keep a write-ahead log", hint="restart, then rebuild again")
                 self._wal.unlink(missing_ok=True)
                 _sync(new_file)
                 new_file.replace(self._path)
                 _sync(self._path.parent)
+                self._damage = None
             finally:
                 self._connect()
 
@@ -280,11 +312,17 @@ class ViewStore:
             return
         try:
             self.write_blocking(lambda con: con.execute("CHECKPOINT"))
-        except duckdb.Error as error:  # the log is replayed at the next start
+        except (duckdb.Error, ViewsDamaged) as error:  # the log is replayed at the next start
             _log.warning("checkpoint_at_close_failed", error=type(error).__name__)
         self._executor.shutdown(wait=True)
         self._gate.shut()
         self._disconnect()
+
+
+def _hint(error: duckdb.Error) -> str:
+    if "newer version of DuckDB" in str(error):
+        return "install the duckdb that wrote it, or move the file away: views are folded anew from the journal"
+    return "see that it can be read and written and the disk has room; `crew-journal doctor` looks"
 
 
 def _sync(path: Path) -> None:

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError
+from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError, ViewsDamaged
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
 from crew_journal.services.cli.connection import find_running, read_runtime, resolve, sync_client
 from crew_journal.services.cli.options import Where
@@ -147,6 +147,30 @@ def _is_open(path: Path) -> bool:
         return False
 
 
+def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
+    """That the file of the views can be opened, unless a running journal has it open, and whether old ones lie beside it."""
+    from crew_journal.consumers.host.opening import inspect_views
+    from crew_journal.services.runtime.views import VIEWS_FILE
+
+    path = settings.data_dir / VIEWS_FILE
+    if where.url is not None or not path.exists():
+        return
+    kept = [old for kind in ("of", "damaged") for old in path.parent.glob(f"{VIEWS_FILE}.{kind}-*") if old.is_file()]
+    if kept:
+        taken = size_text(sum(old.stat().st_size for old in kept))
+        said = f"{len(kept)} put aside earlier take {taken}: {', '.join(sorted(old.name for old in kept))}"
+        yield Finding("old-views", Verdict.WARN, said, "delete them when you need nothing of them: views are derived")
+    if read_runtime(where.data_dir) is not None:
+        return  # it has the file open, and its readiness says how it is
+    try:
+        seq = inspect_views(path)
+    except ViewsDamaged as damage:
+        step = "`crew-journal up` puts the file aside and folds it anew from the journal"
+        yield Finding("views", Verdict.FAIL, damage.message, step)
+    else:
+        yield Finding("views", Verdict.OK, f"{VIEWS_FILE} opens, at {seq:,}", "`crew-journal verify` reads all of it")
+
+
 def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
     """That ``up`` could listen, unless it does."""
     if where.url is not None or find_running(where.data_dir) is not None:
@@ -246,6 +270,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_nats_server,
     check_disk,
     check_data_dir,
+    check_views,
     check_port,
     check_ollama,
     check_minilm,

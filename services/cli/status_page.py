@@ -26,6 +26,8 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "problem", str(problem)
     yield "journal", _journal(report)
     yield "views", _views(report)
+    if aside := report.get("views_put_aside"):
+        yield "old views", f"folded anew at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):
         if part := report.get(name):
             yield name, _state(part, part.get("state") or ("stopped" if part.get("stopped") else "running"))

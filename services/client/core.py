@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.ids import mint_entry_id
 from crew_journal.services.client.faults import error_of
 from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
@@ -51,8 +51,8 @@ def exchange(request: Request) -> Steps[Reply]:
         if isinstance(outcome, Reply):
             try:
                 return checked(outcome)
-            except (BrokerUnavailable, ViewsBehind):
-                raise  # the service has waited already: five times 30 s would look like a hang
+            except (BrokerUnavailable, ViewsBehind, ViewsDamaged):
+                raise  # the service has waited already, or waiting does not help: five times 30 s would look like a hang
             except Unavailable:
                 if attempt == attempts:
                     raise

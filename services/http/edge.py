@@ -9,18 +9,16 @@ from __future__ import annotations
 import ipaddress
 import re
 import time
-import traceback
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crew_journal.schemas.ids import uuid7_hex
 from crew_journal.services.http.metrics import HttpMetrics
-from crew_journal.services.http.problems import problem_response, unexpected_response
+from crew_journal.services.http.problems import log_unexpected, problem_response, unexpected_response
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)
@@ -33,8 +31,6 @@ SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
 """Answers are data of one token; nothing of them may be cached, framed, sniffed or run."""
-
-log = structlog.get_logger(__name__)
 
 
 class Edge:
@@ -85,8 +81,7 @@ class Edge:
             else:
                 await self._app(scope, receive, send_marked)
         except Exception as error:
-            frames = "".join(traceback.format_tb(error.__traceback__))  # no message, no locals: they may hold entries
-            log.error("http.unexpected", trace_id=trace_id, error=type(error).__name__, frames=frames)
+            log_unexpected(error, trace_id)
             if status:
                 raise  # the answer has begun: breaking the connection is all that is left
             await unexpected_response(trace_id)(scope, receive, send_marked)

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.services.http.auth import services_of
-from crew_journal.services.http.problems import problem_of, trace_id_of
+from crew_journal.services.http.problems import log_unexpected, problem_of, trace_id_of, unexpected_problem
 from crew_journal.services.http.streaming import BoundedStream
 
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -21,7 +21,7 @@ LINES: Final[dict[str, Any]] = {
 
 
 def lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
-    """The records as they come; an error that ends them is the last line."""
+    """The records as they come; an error that ends them, foreseen or not, is the last line."""
     services = services_of(request)
     return BoundedStream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE, services.limits.send_timeout_s)
 
@@ -32,3 +32,6 @@ async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) ->
             yield orjson.dumps(dict(record)) + b"\n"
     except CrewJournalError as error:
         yield orjson.dumps({"error": problem_of(error, trace_id)}) + b"\n"
+    except Exception as error:
+        log_unexpected(error, trace_id)
+        yield orjson.dumps({"error": unexpected_problem(trace_id)}) + b"\n"  # the answer has begun: no status says it

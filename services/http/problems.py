@@ -6,6 +6,7 @@ same ``trace_id``.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -48,7 +49,11 @@ def problem_response(
     status: int, title: str, detail: str, hint: str, trace_id: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A problem that is none of our error tree."""
-    body = {
+    return Response(orjson.dumps(_problem(status, title, detail, hint, trace_id)), status, headers, PROBLEM_TYPE)
+
+
+def _problem(status: int, title: str, detail: str, hint: str, trace_id: str) -> dict[str, Any]:
+    return {
         "type": "about:blank",
         "title": title,
         "status": status,
@@ -56,7 +61,6 @@ def problem_response(
         "hint": hint,
         "trace_id": trace_id,
     }
-    return Response(orjson.dumps(body), status, headers, PROBLEM_TYPE)
 
 
 def error_response(error: CrewJournalError, trace_id: str) -> Response:
@@ -71,13 +75,26 @@ def error_response(error: CrewJournalError, trace_id: str) -> Response:
 
 def unexpected_response(trace_id: str) -> Response:
     """An unexpected exception as an answer that says nothing of the inside."""
-    return problem_response(
+    return Response(
+        orjson.dumps(unexpected_problem(trace_id)), HTTPStatus.INTERNAL_SERVER_ERROR, media_type=PROBLEM_TYPE
+    )
+
+
+def unexpected_problem(trace_id: str) -> dict[str, Any]:
+    """The body of that answer."""
+    return _problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Crew Journal failed",
         "an unexpected fault; it is in the log",
         f"look for trace_id {trace_id} in the service's log and report it",
         trace_id,
     )
+
+
+def log_unexpected(error: Exception, trace_id: str) -> None:
+    """Log where it happened; no message and no locals: they may hold entries."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.error("http.unexpected", trace_id=trace_id, error=type(error).__name__, frames=frames)
 
 
 def trace_id_of(request: Request) -> str:

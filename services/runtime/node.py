@@ -22,11 +22,13 @@ import structlog
 from crew_journal.consumers.adapters.choose import kind_of
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.consumers.discovery import discover_reactors
+from crew_journal.consumers.host.damage import damage_behind
+from crew_journal.consumers.host.opening import PutAside, put_damaged_aside
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
@@ -61,7 +63,7 @@ from crew_journal.services.runtime.figures import broker_figures, fillings, mapp
 from crew_journal.services.runtime.filling import Filling
 from crew_journal.services.runtime.memory import start_memory
 from crew_journal.services.runtime.static_table import StaticTable
-from crew_journal.services.runtime.views import NodeViews
+from crew_journal.services.runtime.views import VIEWS_FILE, NodeViews, aside_text
 
 _PRIVATE: Final = 0o700
 
@@ -93,6 +95,7 @@ class Runtime:
         self._owner_token = ""
         self._broker: ManagedBroker | None = None
         self._reactors: list[Reactor] = []
+        self._aside: PutAside | None = None
 
     # what callers ask
 
@@ -138,10 +141,26 @@ class Runtime:
             CrewJournalError: What is missing or wrong, with a hint; whatever was started is stopped again.
         """
         try:
-            await self._start()
+            try:
+                await self._start()
+            except Exception as error:
+                damage = damage_behind(error)
+                if damage is None:
+                    raise
+                await self._start_anew(damage)
         except BaseException:
             await self.stop()
             raise
+
+    async def _start_anew(self, damage: ViewsDamaged) -> None:
+        """Start once more without the views that were found to be damaged after they had been opened."""
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+        self._reactors.clear()
+        path = self._settings.data_dir.resolve() / VIEWS_FILE
+        self._aside = await asyncio.to_thread(put_damaged_aside, path, damage)
+        self._say(aside_text(self._aside))
+        await self._start()
 
     async def _start(self) -> None:
         settings, stack = self._settings, self._stack
@@ -248,6 +267,7 @@ class Runtime:
         )
         health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
         tail = LiveTail(store, queries)
+        aside = views.aside or self._aside
         node = Node(
             NodeParts(
                 version=distribution_version("crew-journal"),
@@ -267,9 +287,12 @@ class Runtime:
                 batches=writer.crowding.figures,
                 cache=recall.figures,
                 memory=memory.figures,
+                damage=lambda: store.damage,
+                views_aside=None if aside is None else mapping(aside),
             ),
             clock=utc_now,
         )
+        await node.gauges()  # reads most views: damage shows before the node is announced
         operations = Operations(self._operation_parts(views, embedding))
         app = create_app(
             AppServices(

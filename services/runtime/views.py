@@ -22,7 +22,7 @@ from crew_journal.consumers.feed.replay import replay
 from crew_journal.consumers.host.bulk import ReplaySource, fold_range
 from crew_journal.consumers.host.catchup import keep_up
 from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.opening import open_views
+from crew_journal.consumers.host.opening import PutAside, open_views
 from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.store import ViewStore
@@ -50,6 +50,7 @@ class NodeViews:
         desk: Where what cannot be folded is kept.
         source: Reads the stream for folds of many messages at once.
         memory_mb: Memory of DuckDB, for rebuilds too.
+        aside: The file that was put aside for this one, None if none was.
     """
 
     store: ViewStore
@@ -58,6 +59,7 @@ class NodeViews:
     desk: DeadLetters
     source: ReplaySource
     memory_mb: int
+    aside: PutAside | None = None
 
     @classmethod
     async def start(
@@ -88,7 +90,7 @@ class NodeViews:
             open_views, data_dir / VIEWS_FILE, memory_mb=memory_mb, last_seq=last_seq
         )
         if aside is not None:
-            say(f"views: of another stream, which went to {aside.seq}; built anew, kept as {aside.path.name}")
+            say(aside_text(aside))
         stack.callback(store.close)
         desks: list[DeadLetters] = []
 
@@ -106,7 +108,7 @@ class NodeViews:
         await fold_range(host, source, last_seq)
         keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)
-        return cls(store, host, journal, desks[0], source, memory_mb)
+        return cls(store, host, journal, desks[0], source, memory_mb, aside)
 
     async def follow(
         self, stack: AsyncExitStack, data_dir: Path, client: Connection, nats: tuple[str, str | None, str | None]
@@ -131,6 +133,11 @@ class NodeViews:
         """Build views anew beside the live ones and compare the two."""
         results = await verify(self.host, self.source, memory_mb=self.memory_mb, progress=progress)
         return {"equal": all(result.equal for result in results), "projections": results}
+
+
+def aside_text(aside: PutAside) -> str:
+    """A line for whoever starts the node."""
+    return f"warning: {aside.reason}; folded anew from the journal, the old file is kept as {aside.name}"
 
 
 def _source(client: Connection, batch: int) -> ReplaySource:

@@ -9,7 +9,7 @@ import pytest
 from support.stack import Stack
 
 from crew_journal.schemas.api_admin import DeadLetter
-from crew_journal.schemas.errors import NotAllowed, NotAuthenticated, NotFound
+from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
 from crew_journal.schemas.principal import Role
 from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token
 
@@ -130,6 +130,23 @@ async def test_long_operations_tell_how_far_they_are_and_end_with_a_result_or_a_
                 _ = [record async for record in client.rebuild()]
         finally:
             stack.node.failing = False
+
+
+async def test_a_long_operation_that_fails_in_a_way_nobody_foresaw_says_so_in_its_last_line(stack: Stack) -> None:
+    stack.node.failing = RuntimeError("a secret of the inside")
+    try:
+        async with stack.http() as http:
+            failed = await http.post("/v1/admin/rebuild")
+        async with stack.client() as client:
+            with pytest.raises(CrewJournalError, match="it is in the log"):
+                _ = [record async for record in client.rebuild()]
+    finally:
+        stack.node.failing = False
+    progress, last = (json.loads(line) for line in failed.text.splitlines())
+    assert progress == {"done": 1, "total": 2}
+    assert last["error"]["status"] == 500
+    assert last["error"]["trace_id"] in last["error"]["hint"]
+    assert "secret" not in failed.text
 
 
 async def test_dead_letters_are_bound_to_the_tokens_workspace(stack: Stack) -> None:

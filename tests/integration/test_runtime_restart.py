@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
+import pytest
 from support.running import running_node
 
+from crew_journal.schemas.errors import VerificationFailed, ViewsDamaged
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime import VIEWS_FILE
 
@@ -55,3 +59,71 @@ async def test_views_that_are_ahead_of_the_stream_are_put_aside_and_hide_nothing
         assert appended.seq < lost.seq, "the sequence was used before"
         assert await _summaries(client, appended.seq) == ["new"]
     assert _files(tmp_path, f"{VIEWS_FILE}.of-*") == [f"{VIEWS_FILE}.of-{lost.seq}"]
+
+
+LONG = "ein langer Satz, der Platz braucht " * 40
+HEADER_BYTES = 12_288
+
+
+async def _fill(client: AsyncCrewJournal, count: int) -> int:
+    acked = await client.append_batch([{**ENTRY, "summary": f"n {n} {LONG}"} for n in range(count)])
+    await client.count(workspace_id="acme", min_seq=acked[-1].seq)
+    return acked[-1].seq
+
+
+def _rot(path: Path) -> None:
+    """Flip bytes in every block, and leave the header."""
+    data, chance = bytearray(path.read_bytes()), random.Random(1)
+    for offset in range(HEADER_BYTES + 4096, len(data) - 64, 4 * 4096):
+        data[offset : offset + 64] = chance.randbytes(64)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", ["a text", "cut", "rotten"])
+async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_says_so(
+    tmp_path: Path, damage: str
+) -> None:
+    async with node(tmp_path) as client:
+        await _fill(client, 500)
+    path = tmp_path / VIEWS_FILE
+    if damage == "a text":
+        path.write_text("hello\n" * 1000)
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        _rot(path)
+    async with node(tmp_path) as client:
+        report = await client.status()
+        (aside,) = _files(tmp_path, f"{VIEWS_FILE}.damaged-*")
+        assert report["views_put_aside"]["name"] == aside
+        assert report["views_put_aside"]["reason"].startswith("the views are damaged: ")
+        assert report["ready"] is True
+        assert report["entries"]["count"] == 500
+    async with node(tmp_path) as client:
+        assert (await client.status())["views_put_aside"] is None
+
+
+async def test_views_that_rot_while_they_are_served_are_told_with_what_to_do_and_a_rebuild_mends_them(
+    tmp_path: Path,
+) -> None:
+    async with node(tmp_path) as client:
+        seq = await _fill(client, 500)
+    async with (
+        running_node(tmp_path) as runtime,
+        AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client,
+        httpx.AsyncClient(base_url=runtime.http_url) as http,
+    ):
+        _rot(tmp_path / VIEWS_FILE)  # what DuckDB has not read yet
+        with pytest.raises(VerificationFailed, match="damaged: Corrupt") as failed:
+            _ = [record async for record in client.verify()]
+        assert "crew-journal rebuild" in failed.value.hint
+        with pytest.raises(ViewsDamaged) as told:
+            await client.list(workspace_id="acme", q="Platz")
+        assert "crew-journal rebuild" in told.value.hint
+        ready = await http.get("/readyz")
+        assert ready.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert any("crew-journal rebuild" in reason for reason in ready.json()["reasons"])
+        assert [record async for record in client.rebuild()][-1]["result"]["seq"] >= seq
+        assert (await client.list(workspace_id="acme", q="Platz", min_seq=seq)).entries
+        assert (await client.status())["ready"] is True
+        assert [record async for record in client.verify()][-1]["result"]["equal"]

@@ -77,7 +77,7 @@ class FakeNode:
     reasons: list[str] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
-    failing: bool = False
+    failing: bool | Exception = False
 
     async def status(self, *, workspace_id: str | None, node: bool) -> Mapping[str, Any]:
         return {"workspace_id": workspace_id, "node": node}
@@ -91,6 +91,8 @@ class FakeNode:
     async def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
         self.asked.append(("rebuild", projections))
         yield {"done": 1, "total": 2}
+        if isinstance(self.failing, Exception):
+            raise self.failing
         if self.failing:
             raise NotFound("no projection of that name", hint="see status")
         yield {"result": {"entries": 2}}

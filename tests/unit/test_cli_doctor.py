@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli import checks
 from crew_journal.services.cli.checks import Finding, Verdict
@@ -123,3 +124,20 @@ def test_the_exit_code_is_1_if_a_check_failed(
         assert said["checks"][0]["verdict"] == verdict.value
         assert main(["doctor", "--data-dir", str(tmp_path)]) == code
         assert "\x1b" not in capsys.readouterr().out
+
+
+def test_views_that_cannot_be_opened_are_a_failure_and_old_ones_a_warning(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    given.data_dir.mkdir()
+    assert find(checks.check_views, given) == []
+    path = given.data_dir / "views.duckdb"
+    ViewStore.open(path, memory_mb=64).close()
+    assert [found.verdict for found in find(checks.check_views, given)] == [Verdict.OK]
+    path.write_text("hello")
+    (given.data_dir / "views.duckdb.damaged-1").write_text("older")
+    old, broken = find(checks.check_views, given)
+    assert (old.verdict, broken.verdict) == (Verdict.WARN, Verdict.FAIL)
+    assert "views.duckdb.damaged-1" in old.found
+    assert "not a valid DuckDB" in broken.found
+    assert "crew-journal up" in broken.next_step
+    assert path.read_text() == "hello"

@@ -82,3 +82,11 @@ def test_a_report_that_shows_a_token_little_is_shown_as_far_as_it_goes() -> None
         "journal": "0 entries",
         "views": "all 0 at 0",
     }
+
+
+def test_views_that_were_put_aside_at_the_start_are_named_with_the_reason() -> None:
+    assert "old views" not in page(views_put_aside=None)
+    aside = {"name": "views.duckdb.damaged-1", "reason": "the views are damaged: Corrupt", "at": SINCE}
+    said = page(views_put_aside=aside)["old views"]
+    assert "the views are damaged: Corrupt" in said
+    assert "views.duckdb.damaged-1" in said

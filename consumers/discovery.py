@@ -47,7 +47,7 @@ def discover_projections() -> tuple[Projection, ...]:
         if projection.name in names:
             raise DiscoveryError(f"two projections are called {projection.name}", hint="rename one")
         names.add(projection.name)
-        for table in projection.tables:
+        for table in (*projection.tables, *getattr(projection, "scratch", ())):
             if table in owners:
                 raise DiscoveryError(f"{projection.name} and {owners[table]} both claim the table {table}")
             owners[table] = projection.name

@@ -1,7 +1,7 @@
 """The protocol of a projection: a pure fold of events into its own DuckDB tables.
 
 Invariant: no clock, no randomness, no network, no model and no setting inside ``apply``; the same events in any batching
-give the same rows. A projection reads and writes only the tables it names.
+give the same rows. A projection reads and writes only the tables it names (``host/ownership`` sees to it).
 """
 
 from __future__ import annotations
@@ -120,6 +120,9 @@ class Projection(Protocol):
             one with an empty list not at all (its rows follow from others or only describe the physical layout). A list
             that begins with ``SELECT`` is the whole query, so that rows spread over two tables are digested as one set.
             The leading columns should be the key: a difference is named by them.
+
+    Optional: ``scratch``, names of temporary tables that its SQL may make (``CREATE OR REPLACE TEMP TABLE … AS SELECT``) and
+    drop within one fold.
     """
 
     name: ClassVar[str]

@@ -1,6 +1,6 @@
 """What folds write through: rows and checkpoints of one batch, all or nothing.
 
-Invariant: a projection inserts only into its own tables, and its checkpoint is written in the transaction of its rows.
+Invariant: a projection reads and writes its own tables only, and its checkpoint is written in the transaction of its rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 import duckdb
 
 from crew_journal.consumers.host.leniency import forget_strikes
+from crew_journal.consumers.host.ownership import TableNotOwned, ownership_of
 from crew_journal.consumers.host.statements import (
     KEY,
     changed,
@@ -23,7 +24,6 @@ from crew_journal.consumers.host.statements import (
     whole,
 )
 from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import CrewJournalError
 
 __all__ = [
     "CHECKPOINT_DDL",
@@ -40,12 +40,6 @@ __all__ = [
 
 CHECKPOINT_DDL: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
     projection VARCHAR NOT NULL, version INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
-
-
-class TableNotOwned(CrewJournalError):
-    """A projection writes a table that is not its own: a bug of the projection."""
-
-    title = "A projection writes a foreign table"
 
 
 @contextmanager
@@ -74,38 +68,42 @@ class ProjectionTransaction:
 
     def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
         self._con = con
-        self._tables = frozenset(projection.tables)
-        self._name = projection.name
+        self._tables = projection.tables
+        self._owned = ownership_of(projection)
 
     def insert(self, table: str, columns: Mapping[str, Any]) -> None:
         """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
-        if table not in self._tables:
-            raise TableNotOwned(f"projection {self._name} does not own table {table}")
+        self._owned.require(table)
         changed(self._con, [table])
         insert_columns(self._con, table, columns)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
+        self._owned.check(sql, params)
         changed(self._con, self._tables)  # whichever of them
         self._con.execute(sql, params)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
+        self._owned.check(sql, params)
         changed(self._con, self._tables)  # an UPDATE has a result, too
         return self._con.execute(sql, params).fetchall()
 
     def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
         """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
+        self._owned.require(table)
         if not may_hold(self._con, table, keys):
             return []
         return self.rows(f"SELECT {', '.join(columns)} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
 
     def whole(self, table: str) -> list[tuple[Any, ...]]:
         """All rows of a small table of its own; free while nobody changes it."""
+        self._owned.require(table)
         return whole(self._con, table)
 
     def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Read from the projection's own tables as a ``pyarrow.Table``."""
+        self._owned.check(sql, params)
         return arrow_table(self._con, sql, params)
 
 
@@ -122,7 +120,12 @@ def write_checkpoints(con: duckdb.DuckDBPyConnection, names: Iterable[str], seq:
 
 
 def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-    """The projection's tables and its checkpoint row, at 0 if it is new."""
+    """The projection's tables and its checkpoint row, at 0 if it is new.
+
+    Raises:
+        TablesRefused: If its DDL is not valid or makes other tables than it names.
+    """
+    ownership_of(projection)
     forget(con)
     for statement in projection.ddl:
         con.execute(statement)

@@ -39,6 +39,8 @@ _SHAPE: Final = (
     "(ws UBIGINT NOT NULL, term UBIGINT NOT NULL, doc UBIGINT NOT NULL, tf USMALLINT NOT NULL, dl USMALLINT NOT NULL)"
 )
 _COLUMNS: Final = "ws, term, doc, tf, dl"
+_MERGED: Final = "merged_postings"
+"""Holds a merge while it is sorted."""
 U64 = npt.NDArray[np.uint64]
 
 _workspace_hash = lru_cache(maxsize=4_096)(hash64)
@@ -55,6 +57,7 @@ class FulltextProjection:
         f"CREATE TABLE IF NOT EXISTS {RUNS} (first_doc UBIGINT NOT NULL, last_doc UBIGINT NOT NULL, size UBIGINT NOT NULL)",
     )
     tables: ClassVar[tuple[str, ...]] = (POSTINGS, POSTINGS_TAIL, RUNS)
+    scratch: ClassVar[tuple[str, ...]] = (_MERGED,)
     digest: ClassVar[Mapping[str, str]] = {
         POSTINGS: f"SELECT {_COLUMNS} FROM {POSTINGS} UNION ALL SELECT {_COLUMNS} FROM {POSTINGS_TAIL}",
         POSTINGS_TAIL: "",
@@ -155,13 +158,13 @@ class FulltextProjection:
             return False
         first, last = runs[-1][0], runs[0][1]
         tx.execute(
-            f"CREATE OR REPLACE TEMP TABLE merged_postings AS SELECT {_COLUMNS} FROM {POSTINGS} "
+            f"CREATE OR REPLACE TEMP TABLE {_MERGED} AS SELECT {_COLUMNS} FROM {POSTINGS} "
             "WHERE doc BETWEEN ? AND ? ORDER BY ws, term, doc",
             [first, last],
         )
         tx.execute(f"DELETE FROM {POSTINGS} WHERE doc BETWEEN ? AND ?", [first, last])
-        tx.execute(f"INSERT INTO {POSTINGS} SELECT {_COLUMNS} FROM merged_postings")
-        tx.execute("DROP TABLE merged_postings")
+        tx.execute(f"INSERT INTO {POSTINGS} SELECT {_COLUMNS} FROM {_MERGED}")
+        tx.execute(f"DROP TABLE {_MERGED}")
         tx.execute(f"DELETE FROM {RUNS} WHERE first_doc BETWEEN ? AND ?", [first, last])
         self._add_run(tx, first, last, size)
         return True

@@ -78,7 +78,7 @@ class Numbers:
 
     name: ClassVar[str] = "numbers"
     version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = ()
+    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS numbers (n UBIGINT NOT NULL, word VARCHAR)",)
     tables: ClassVar[tuple[str, ...]] = ("numbers",)
     digest: ClassVar[Mapping[str, str]] = {}
 

@@ -1,0 +1,187 @@
+"""A projection reads and writes its own tables only, whatever SQL it runs; one that does not leaves the group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import duckdb
+import pytest
+from support.events import at, entry
+from support.views import node, source_of
+
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.host import ownership
+from crew_journal.consumers.host.catchup import catch_up
+from crew_journal.consumers.host.ownership import Ownership, TableNotOwned, TablesRefused, ownership_of
+from crew_journal.consumers.host.transaction import ProjectionTransaction
+from crew_journal.consumers.projection import Batch, FoldTransaction
+
+STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 7)]
+
+
+class Mine:
+    """Has a table, and one that its folds make and drop."""
+
+    name: ClassVar[str] = "mine"
+    version: ClassVar[int] = 1
+    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS mine (key UBIGINT NOT NULL, word VARCHAR)",)
+    tables: ClassVar[tuple[str, ...]] = ("mine",)
+    scratch: ClassVar[tuple[str, ...]] = ("sorted_mine",)
+    digest: ClassVar[Mapping[str, str]] = {}
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Nothing; tests run statements of their own."""
+
+
+@pytest.fixture
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as connection:
+        connection.execute(Mine.ddl[0])
+        connection.execute("INSERT INTO mine VALUES (1, 'a'), (2, 'b')")
+        connection.execute("CREATE TABLE journal_entries (seq UBIGINT, summary VARCHAR)")
+        connection.execute("INSERT INTO journal_entries VALUES (1, 'as it was')")
+        yield connection
+
+
+@pytest.fixture
+def tx(con: duckdb.DuckDBPyConnection) -> ProjectionTransaction:
+    return ProjectionTransaction(con, Mine())
+
+
+FOREIGN = [
+    "SELECT summary FROM journal_entries",
+    "SELECT word FROM mine WHERE key IN (SELECT seq FROM journal_entries)",
+    "WITH mine AS (SELECT * FROM journal_entries) SELECT * FROM mine",
+    "SELECT * FROM main.journal_entries",
+    'SELECT * FROM "journal_entries"',
+    "UPDATE journal_entries SET summary = 'hacked'",
+    "UPDATE mine SET word = (SELECT max(summary) FROM journal_entries)",
+    "DELETE FROM journal_entries",
+    "TRUNCATE journal_entries",
+    "DELETE FROM mine USING journal_entries WHERE mine.key = journal_entries.seq",
+    "INSERT INTO journal_entries VALUES (2, 'forged')",
+    "INSERT INTO mine SELECT seq, summary FROM journal_entries",
+    "SELECT seq FROM checkpoint",
+    "SELECT * FROM read_text('/etc/hostname')",
+    "COPY mine TO 'rows.csv'",
+    "ATTACH ':memory:' AS elsewhere",
+    "SELECT 1; DELETE FROM journal_entries",
+    "DROP TABLE journal_entries",
+    "DROP TABLE mine",
+    "ALTER TABLE mine ADD COLUMN more INTEGER",
+    "CREATE TABLE another (x INTEGER)",
+    "CREATE TEMP TABLE journal_entries AS SELECT 1 AS seq",
+    "CREATE OR REPLACE TEMP TABLE sorted_mine AS SELECT * FROM journal_entries",
+    "SET threads = 1",
+    "COMMIT",
+]
+
+
+@pytest.mark.parametrize("sql", FOREIGN)
+@pytest.mark.parametrize(
+    "run", [ProjectionTransaction.execute, ProjectionTransaction.rows, ProjectionTransaction.columns]
+)
+def test_a_statement_that_goes_beyond_the_own_tables_is_refused_before_it_runs(
+    con: duckdb.DuckDBPyConnection, tx: ProjectionTransaction, run: Callable[..., Any], sql: str
+) -> None:
+    for _ in range(2):  # a refusal is not remembered as leave
+        with pytest.raises(TableNotOwned, match="projection mine"):
+            run(tx, sql)
+    assert con.execute("SELECT * FROM journal_entries").fetchall() == [(1, "as it was")]
+    assert con.execute("SELECT * FROM mine").fetchall() == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("table", ["journal_entries", "checkpoint", "sorted_mine"])
+def test_tables_that_are_named_must_be_own_ones(tx: ProjectionTransaction, table: str) -> None:
+    for run in (
+        lambda: tx.insert(table, {"seq": [9]}),
+        lambda: tx.whole(table),
+        lambda: tx.find(table, ["seq"], [1]),
+    ):
+        with pytest.raises(TableNotOwned, match=f"mine does not own table {table}"):
+            run()
+
+
+def test_own_tables_are_read_and_written_in_any_way(tx: ProjectionTransaction) -> None:
+    tx.execute("INSERT INTO mine VALUES (?, ?)", [3, "c"])
+    tx.execute("UPDATE mine SET word = upper(word) WHERE key IN (SELECT unnest(?))", [[1, 3]])
+    tx.execute("CREATE OR REPLACE TEMP TABLE sorted_mine AS SELECT * FROM mine WHERE key < ? ORDER BY word", [3])
+    tx.execute("DELETE FROM mine WHERE key < ?", [3])
+    tx.execute("INSERT INTO mine SELECT * FROM sorted_mine")
+    tx.execute("DROP TABLE sorted_mine")
+    assert tx.rows("WITH own AS (SELECT * FROM mine) SELECT word FROM own ORDER BY key") == [("A",), ("b",), ("C",)]
+    assert tx.rows("DELETE FROM mine WHERE key = ? RETURNING word", [2]) == [("b",)]
+    assert tx.columns("SELECT key FROM mine ORDER BY key").column("key").to_pylist() == [1, 3]
+    assert tx.whole("mine") == [(1, "A"), (3, "C")] or tx.whole("mine") == [(3, "C"), (1, "A")]
+
+
+def test_a_statement_that_is_wrong_in_itself_fails_with_duckdb_s_own_words(tx: ProjectionTransaction) -> None:
+    with pytest.raises(duckdb.ParserException):
+        tx.execute("SELEKT 1")
+    with pytest.raises(duckdb.BinderException, match="nowhere"):
+        tx.rows("SELECT nowhere FROM mine")
+
+
+def test_a_statement_is_checked_once(tx: ProjectionTransaction, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    ask = Ownership._ask
+
+    def counted(self: Ownership, sql: str, params: Any) -> None:
+        asked.append(sql)
+        ask(self, sql, params)
+
+    monkeypatch.setattr(Ownership, "_ask", counted)
+    for key in range(50):
+        tx.rows("SELECT word FROM mine WHERE key = ? -- once", [key])
+    assert len(asked) == 1
+
+
+def test_values_written_into_sql_do_not_fill_the_memory(
+    tx: ProjectionTransaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "REMEMBERED", 10)
+    for key in range(35):
+        tx.rows(f"SELECT word FROM mine WHERE key = {key}")
+    assert len(ownership_of(Mine())._fine) <= 10
+
+
+class Thief(Mine):
+    """Changes what it does not own."""
+
+    name: ClassVar[str] = "thief"
+    sql: ClassVar[str] = "UPDATE journal_entries SET summary = 'hacked'"
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        tx.execute(self.sql)
+
+
+async def test_a_view_that_touches_another_s_table_leaves_the_group_and_changes_nothing(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", [*discover_projections(), Thief()]) as live:
+        await live.host.fold(STREAM)
+        assert live.host.laggards == ("thief",)
+        [lag] = live.host.status().laggards
+        assert lag.error is not None
+        assert lag.error.startswith("TableNotOwned")
+        assert live.dead.parked == []
+        assert live.store.rows("SELECT DISTINCT summary LIKE 'entry number%' FROM journal_entries") == [(True,)]
+        assert await catch_up(live.host, source_of(STREAM)) == ("thief",)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "tables", "complaint"),
+    [
+        (("CREATE TABL x (a INTEGER)",), ("x",), "the ddl of odd is not valid: Parser Error"),
+        (("CREATE TABLE IF NOT EXISTS x (a NOTHING)",), ("x",), "the ddl of odd is not valid"),
+        (("CREATE TABLE IF NOT EXISTS x (a INTEGER)",), ("y",), "same tables: x, y"),
+        (("CREATE TABLE IF NOT EXISTS main.x (a INTEGER)",), ("x",), "same tables: x"),
+        (("DROP TABLE IF EXISTS journal_entries",), (), "more than CREATE TABLE"),
+    ],
+)
+def test_ddl_that_does_not_make_the_tables_it_names_is_refused_by_the_projection_s_name(
+    ddl: tuple[str, ...], tables: tuple[str, ...], complaint: str
+) -> None:
+    kind = type("Odd", (Mine,), {"name": "odd", "ddl": ddl, "tables": tables})
+    with pytest.raises(TablesRefused, match=complaint):
+        ownership_of(kind())

@@ -48,7 +48,7 @@ def node_id(data_dir: Path) -> str:
     """Names this node's durable on the broker, so that several nodes on one broker each see every message."""
     path = data_dir / NODE_FILE
     with contextlib.suppress(FileNotFoundError):
-        known = path.read_text("ascii").strip()
+        known = path.read_text("ascii", errors="replace").strip()
         if is_id(known):
             return known
     minted = uuid7_hex()

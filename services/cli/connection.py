@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 
 OWNER_TOKEN_FILE: Final = "admin.token"
+SIGNS: Final = (OWNER_TOKEN_FILE, "nats/store", "views.duckdb")
+"""Any of them shows that a directory holds a journal; a token that is gone is made anew by whoever starts it."""
 PROBE_TIMEOUT_S: Final = 15.0
 """Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: who
 gives it up too soon opens a journal that is in use."""
@@ -108,6 +110,10 @@ def owner_token(data_dir: Path) -> str:
     path = data_dir / OWNER_TOKEN_FILE
     try:
         return path.read_text("ascii").strip()
+    except FileNotFoundError:
+        raise NotAuthenticated(
+            f"the owner's token is gone from {path}", hint="start `up` again, which makes a new one, or give --token"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise NotAuthenticated(
             f"the owner's token cannot be read from {path}: {getattr(error, 'strerror', None) or 'not a token'}",
@@ -156,7 +162,7 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
     if found is not None:
         yield found
         return
-    if not create and not (where.data_dir / OWNER_TOKEN_FILE).exists():
+    if not create and not any((where.data_dir / sign).exists() for sign in SIGNS):
         raise NotFound(
             f"there is no journal in {where.data_dir.absolute()}",
             hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",

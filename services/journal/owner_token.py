@@ -41,7 +41,7 @@ def ensure_owner_token(data_dir: Path) -> str:
     """The owner's token of this data directory, minted on first start into a file only its owner can read.
 
     Raises:
-        NotAllowed: If the file is there but others could read it or it holds no token.
+        NotAllowed: If it is there but is no file, others could read it or it holds no token.
     """
     path = data_dir / OWNER_TOKEN_FILE
     with contextlib.suppress(FileExistsError):
@@ -55,9 +55,11 @@ def ensure_owner_token(data_dir: Path) -> str:
             os.link(fresh, path)  # all or nothing, and never over a token that is there
         finally:
             fresh.unlink()
+    if not path.is_file():
+        raise NotAllowed(f"{path} is no file", hint="move it away; the next start writes a new token there")
     if path.stat().st_mode & ~_PRIVATE & 0o777:
         raise NotAllowed(f"{path} can be read by others", hint=f"chmod 600 {path}, or delete it for a new token")
-    token = path.read_text("utf-8").strip()
+    token = path.read_text("ascii", errors="replace").strip()
     if not _TOKEN.match(token):
         raise NotAllowed(f"{path} holds no token", hint="delete it; the next start writes a new one")
     return token

@@ -11,6 +11,7 @@ from support.stack import Stack
 from crew_journal.schemas.api_admin import DeadLetter
 from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
 from crew_journal.schemas.principal import Role
+from crew_journal.services.data_dir import node_id
 from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token
 
 
@@ -198,6 +199,21 @@ def test_the_owners_token_is_minted_once_and_is_private(tmp_path: Path) -> None:
     with pytest.raises(NotAllowed, match="can be read by others"):
         ensure_owner_token(tmp_path / "data")
     file.chmod(0o600)
-    file.write_text("not a token")
-    with pytest.raises(NotAllowed, match="holds no token"):
+    for content in (b"not a token", b"\xff\xfe\x00"):
+        file.write_bytes(content)
+        with pytest.raises(NotAllowed, match="holds no token"):
+            ensure_owner_token(tmp_path / "data")
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(NotAllowed, match="is no file"):
         ensure_owner_token(tmp_path / "data")
+
+
+def test_a_nodes_name_that_is_none_is_made_anew(tmp_path: Path) -> None:
+    first = node_id(tmp_path)
+    assert node_id(tmp_path) == first
+    for content in (b"", b"\xff\xfe\x00", b"two words"):
+        (tmp_path / "node.id").write_bytes(content)
+        anew = node_id(tmp_path)
+        assert anew != first
+        assert node_id(tmp_path) == anew

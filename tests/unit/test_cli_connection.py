@@ -92,13 +92,26 @@ def test_an_address_goes_before_a_data_directory(tmp_path: Path, healthy: str) -
 def test_an_owner_token_that_cannot_be_read_is_said(tmp_path: Path, healthy: str) -> None:
     announce(tmp_path, healthy, os.getpid())
     (tmp_path / "admin.token").unlink()
-    with pytest.raises(NotAuthenticated, match=r"admin\.token"):
+    with pytest.raises(NotAuthenticated, match=r"gone from .*admin\.token") as gone:
+        resolve(Where(tmp_path))
+    assert "start `up` again" in gone.value.hint
+    (tmp_path / "admin.token").write_bytes(b"\xff\xfe")
+    with pytest.raises(NotAuthenticated, match=r"admin\.token: not a token"):
         resolve(Where(tmp_path))
 
 
 def test_reading_where_there_is_no_journal_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound), target(Where(tmp_path / "none")):
         pytest.fail("nothing to read")
+
+
+@pytest.mark.parametrize("sign", ["nats/store", "views.duckdb"])
+def test_a_journal_whose_owner_token_is_gone_is_still_found(
+    tmp_path: Path, fake_runtime: type["FakeRuntime"], sign: str
+) -> None:
+    (tmp_path / sign).mkdir(parents=True)
+    with target(Where(tmp_path)) as there:
+        assert there.local
 
 
 class FakeRuntime:

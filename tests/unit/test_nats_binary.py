@@ -70,6 +70,7 @@ def test_a_server_that_is_too_old_is_refused_by_name_and_version(tmp_path: Path)
     assert "2.10" in str(caught.value)
     assert "deploy/install-nats" in caught.value.hint
     assert "make setup" in caught.value.hint
+    assert "apt install nats-server" in caught.value.hint, "who installed a wheel has no checkout"
 
 
 def test_a_missing_override_is_an_error_and_not_replaced(tmp_path: Path) -> None:

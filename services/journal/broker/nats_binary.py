@@ -25,7 +25,10 @@ MINIMUM_VERSION: Final[Version] = (2, 10, 0)
 ATOMIC_BATCH_VERSION: Final[Version] = (2, 12, 0)
 """First with atomic batches, the only group commit under ``sync_interval: always`` (facts/nats.md)."""
 BINARY_NAME: Final = "nats-server"
-INSTALL_HINT: Final = "run deploy/install-nats or `make setup`, or put a newer nats-server on PATH"
+INSTALL_HINT: Final = (
+    "put a newer one on PATH (apt install nats-server, brew install nats-server, or a release of nats-io/nats-server) or "
+    "name it with CREW_JOURNAL_NATS_SERVER; in a checkout, `make setup` or deploy/install-nats fetches one"
+)
 VERSION_TIMEOUT_S: Final = 10.0
 """Seconds for ``nats-server --version``, which takes about 10 ms; a cold disk may need a second or two."""
 

@@ -23,7 +23,7 @@ from crew_journal.consumers.host.prepare import Parked, Prepared
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.consumers.projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
-from crew_journal.schemas.errors import FoldError, ViewsDamaged
+from crew_journal.schemas.errors import CrewJournalError, FoldError, ViewsDamaged
 from crew_journal.schemas.events.control import EventParked
 from crew_journal.schemas.events.envelope import EntryRecorded, Event
 from crew_journal.schemas.ports import CommittedBatch
@@ -277,7 +277,9 @@ def _records_a_parking(event: Event) -> bool:
 
 
 def _where(error: Exception, batch: Batch) -> str:
-    return f"{type(error).__name__} at {batch.first_seq}..{batch.last_seq}"
+    """What went wrong and where; the words of our own errors too, for others may quote memory text."""
+    said = f"{type(error).__name__}: {error.message}" if isinstance(error, CrewJournalError) else type(error).__name__
+    return f"{said}, at {batch.first_seq}..{batch.last_seq}"
 
 
 def _stopped(error: Exception, batch: Batch) -> FoldingStopped:

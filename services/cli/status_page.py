@@ -26,6 +26,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "problem", str(problem)
     yield "journal", _journal(report)
     yield "views", _views(report)
+    yield from _out(report)
     if aside := report.get("views_put_aside"):
         yield "old views", f"folded anew at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):
@@ -74,6 +75,14 @@ def _views(report: Report) -> str:
         said = "behind: " + ", ".join(f"{name} by {lag:,}" for name, lag in slowest)
     parked = (report.get("folding") or {}).get("parked") or {}
     return said + "".join(f"; {name} parked {count:,}" for name, count in sorted(parked.items()))
+
+
+def _out(report: Report) -> Iterator[tuple[str, str]]:
+    """A line for each view that failed, and so folds no longer with the others."""
+    for lag in (report.get("folding") or {}).get("laggards") or ():
+        if lag.get("error"):
+            left = f"{lag['projection']} left the group at {lag['seq']:,}: {lag['error']}{_since(lag)}"
+            yield "suspended", f"{left}; it is tried again, the others go on"
 
 
 def _broker(broker: Report, connection: Report) -> str:

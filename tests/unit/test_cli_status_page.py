@@ -76,6 +76,17 @@ def test_views_behind_and_parked_events_are_named() -> None:
     assert lines["dead letters"].startswith("2 events are parked")
 
 
+def test_a_view_that_left_the_group_is_named_with_why_and_since_when() -> None:
+    lags = [
+        {"projection": "severities", "seq": 7, "error": "ParserException at 8..9", "since": SINCE},
+        {"projection": "turns", "seq": 3, "error": None, "since": None},
+    ]
+    lines = list(status_lines(WELL | {"folding": {"stopped": None, "laggards": lags}}))
+    assert [text for name, text in lines if name == "suspended"] == [
+        f"severities left the group at 7: ParserException at 8..9, since {SINCE}; it is tried again, the others go on"
+    ]
+
+
 def test_a_report_that_shows_a_token_little_is_shown_as_far_as_it_goes() -> None:
     assert page(**dict.fromkeys(set(WELL) - {"ready"})) == {
         "ready": "yes",

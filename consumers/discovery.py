@@ -7,55 +7,144 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from crew_journal.consumers import reactors, views
 from crew_journal.consumers.host.admission import ADMISSION_TABLE
 from crew_journal.consumers.host.leniency import PARKINGS_TABLE
+from crew_journal.consumers.host.ownership import TablesRefused, ownership_of
 from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.schemas.views import ADMISSION_PROJECTION
 
 
 class DiscoveryError(CrewJournalError):
-    """Two parts claim one name or table, or a module exposes nothing."""
+    """Two parts claim one name or table, or a file holds no part that works."""
 
     title = "The parts do not fit together"
 
 
-def _modules(package: ModuleType) -> list[ModuleType]:
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+_HOST: Final = "the host"
+_REMOVE: Final = "mend the file or remove it"
+_RENAME: Final = "rename one; a name that was in use is never used for another meaning"
+_PROTOCOL: Final = "consumers/projection.py says what a projection has; mend the file or remove it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A module of ``consumers/views`` or ``consumers/reactors`` and its file."""
+
+    module: ModuleType
+    file: str
+
+
+def _parts(package: ModuleType) -> Iterator[_Part]:
+    found = sorted((module.name, module) for module in pkgutil.iter_modules(package.__path__))
+    for name, info in found:
+        if name.startswith("_"):
+            continue
+        file = str(Path(getattr(info.module_finder, "path", "")) / f"{name}.py")
+        try:
+            yield _Part(importlib.import_module(f"{package.__name__}.{name}"), file)
+        except Exception as error:  # whatever its code does when it is imported
+            raise DiscoveryError(f"{file} cannot be imported: {_said(error)}", hint=_REMOVE) from error
+
+
+def _said(error: Exception) -> str:
+    """The error with the line of the source, if it is one of syntax."""
+    where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}{where}: {said}"
+
+
+def _projection_of(part: _Part) -> Projection:
+    made = getattr(part.module, "PROJECTION", None)
+    if made is None:
+        raise DiscoveryError(f"{part.file} exposes no PROJECTION", hint="name the class in PROJECTION")
+    if not isinstance(made, type):
+        kind = type(made).__name__
+        raise DiscoveryError(
+            f"PROJECTION of {part.file} is of type {kind}", hint="name the class, not one of its objects"
+        )
+    try:
+        projection: Projection = made()
+    except Exception as error:
+        raise DiscoveryError(f"{made.__name__} of {part.file} cannot be made: {_said(error)}", hint=_REMOVE) from error
+    if wrong := next(_faults(projection), None):
+        raise DiscoveryError(f"{made.__name__} of {part.file} is no projection: {wrong}", hint=_PROTOCOL)
+    try:
+        ownership_of(projection)
+    except TablesRefused as error:
+        raise DiscoveryError(f"{part.file}: {error.message}", hint=error.hint) from error
+    return projection
+
+
+def _faults(projection: Any) -> Iterator[str]:
+    """What keeps an object from being a ``Projection``."""
+    members = ("name", "version", "ddl", "tables", "digest", "apply")
+    if missing := [name for name in members if not hasattr(projection, name)]:
+        yield f"it has no {' and no '.join(missing)}"
+        return
+    if not isinstance(projection.name, str) or not projection.name:
+        yield "its name is no text"
+    if not isinstance(projection.version, int) or isinstance(projection.version, bool) or projection.version < 1:
+        yield "its version is no number from 1 on"
+    for name in ("ddl", "tables"):
+        value = getattr(projection, name)
+        if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
+            yield f"its {name} is no tuple of texts"
+    if not isinstance(projection.digest, Mapping):
+        yield "its digest is no mapping"
+    elif unknown := sorted(set(projection.digest) - set(projection.tables)):
+        yield f"its digest names {unknown[0]}, which is not among its tables"
+    if not callable(projection.apply):
+        yield "its apply cannot be called"
 
 
 def discover_projections() -> tuple[Projection, ...]:
     """A new instance of the ``PROJECTION`` class of every module in ``consumers/views``.
 
     Raises:
-        DiscoveryError: If a module has none, or a name or a table is claimed twice.
+        DiscoveryError: If a module cannot be imported or has no projection, if its DDL is not valid, or if a name or a
+            table is claimed twice; names the file and what to do.
     """
     found: list[Projection] = []
-    owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": "the host", PARKINGS_TABLE: "the host"}
-    names = {ADMISSION_PROJECTION, "decode"}
-    for module in _modules(views):
-        made = getattr(module, "PROJECTION", None)
-        if made is None:
-            raise DiscoveryError(f"{module.__name__} exposes no PROJECTION", hint="name the class in PROJECTION")
-        projection = made()
-        if projection.name in names:
-            raise DiscoveryError(f"two projections are called {projection.name}", hint="rename one")
-        names.add(projection.name)
+    owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": _HOST, PARKINGS_TABLE: _HOST}
+    names = {ADMISSION_PROJECTION: _HOST, "decode": _HOST}
+    for part in _parts(views):
+        projection = _projection_of(part)
+        name = projection.name
+        if name in names:
+            raise DiscoveryError(f"{names[name]} and {part.file} both have a projection called {name}", hint=_RENAME)
+        names[name] = part.file
         for table in (*projection.tables, *getattr(projection, "scratch", ())):
             if table in owners:
-                raise DiscoveryError(f"{projection.name} and {owners[table]} both claim the table {table}")
-            owners[table] = projection.name
+                owner = owners[table]
+                raise DiscoveryError(
+                    f"{owner} ({names.get(owner, owner)}) and {name} ({part.file}) both claim the table {table}",
+                    hint=_RENAME,
+                )
+            owners[table] = name
         found.append(projection)
     return tuple(found)
 
 
 def discover_reactors() -> dict[str, Callable[..., Any]]:
-    """Module name → the ``REACTOR`` factory of every module in ``consumers/reactors`` that has one."""
-    factories = {module.__name__.rpartition(".")[2]: getattr(module, "REACTOR", None) for module in _modules(reactors)}
-    return {name: factory for name, factory in factories.items() if factory is not None}
+    """Module name → the ``REACTOR`` factory of every module in ``consumers/reactors`` that has one.
+
+    Raises:
+        DiscoveryError: If a module cannot be imported, or its ``REACTOR`` cannot be called.
+    """
+    factories: dict[str, Callable[..., Any]] = {}
+    for part in _parts(reactors):
+        factory = getattr(part.module, "REACTOR", None)
+        if factory is None:
+            continue
+        if not callable(factory):
+            raise DiscoveryError(f"REACTOR of {part.file} cannot be called", hint="name the factory, or remove it")
+        factories[part.module.__name__.rpartition(".")[2]] = factory
+    return factories

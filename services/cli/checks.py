@@ -171,6 +171,14 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         yield Finding("views", Verdict.OK, f"{VIEWS_FILE} opens, at {seq:,}", "`crew-journal verify` reads all of it")
 
 
+def check_parts(settings: Settings, where: Where) -> Iterator[Finding]:
+    """That every file of a view or a reactor holds one that works."""
+    from crew_journal.consumers.discovery import discover_projections, discover_reactors
+
+    views, reactors = discover_projections(), discover_reactors()
+    yield Finding("parts", Verdict.OK, f"{len(views)} views, {len(reactors)} reactors")
+
+
 def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
     """That ``up`` could listen, unless it does."""
     if where.url is not None or find_running(where.data_dir) is not None:
@@ -271,6 +279,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_disk,
     check_data_dir,
     check_views,
+    check_parts,
     check_port,
     check_ollama,
     check_minilm,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,15 @@ from support.events import at, entry
 from support.projection_contract import check
 from support.views import MEMORY_MB, node, source_of
 
-from crew_journal.consumers import views
-from crew_journal.consumers.discovery import DiscoveryError, discover_projections
+from crew_journal.consumers import reactors, views
+from crew_journal.consumers.discovery import DiscoveryError, discover_projections, discover_reactors
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.views import entries, fulltext, importance, relations, turns
 from crew_journal.schemas.rules import importance as importance_rules
 from crew_journal.schemas.rules import relations as relation_rules
 from crew_journal.schemas.rules import text, word_pieces
 from crew_journal.schemas.rules import turns as turn_rules
+from crew_journal.services.cli.main import main
 
 RULES_OF_VIEWS = [
     (entries, text),
@@ -98,16 +100,57 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
     ("change", "complaint"),
     [
         (('"counting"', '"entries"'), "called entries"),
-        (('tables: ClassVar = ("entry_counts",)', 'tables: ClassVar = ("tokens",)'), "claim the table tokens"),
+        (("entry_counts", "tokens"), "claim the table tokens"),
         (("PROJECTION =", "SOMETHING ="), "exposes no PROJECTION"),
+        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 5: expected ':'"),
+        (
+            ("from typing", "import nowhere_to_be_found\nfrom typing"),
+            "cannot be imported: ModuleNotFoundError: No module",
+        ),
+        (("PROJECTION = Counting", "PROJECTION = Counting()"), "is of type Counting"),
+        (("PROJECTION = Counting", "PROJECTION = 'counting'"), "is of type str"),
+        (("PROJECTION = Counting", "PROJECTION = dict"), r"dict of .* is no projection: it has no name"),
+        (("    def apply", "    def __init__(self, _): pass\n    def apply"), "cannot be made: TypeError"),
+        (("def apply", "def fold"), "is no projection: it has no apply"),
+        (("    digest: ClassVar = {}\n", ""), "is no projection: it has no digest"),
+        (("digest: ClassVar = {}", 'digest: ClassVar = {"x": "*"}'), "names x, which is not among its tables"),
+        (("version: ClassVar = 1", "version: ClassVar = '1'"), "its version is no number"),
+        (('("entry_counts",)', '("entry_counts")'), "its tables is no tuple of texts"),
+        (("CREATE TABLE", "CREATE TABL"), "the ddl of counting is not valid: Parser Error"),
+        (('("entry_counts",)', '("entry_count",)'), "ddl and tables of counting do not name the same tables"),
     ],
 )
-def test_what_is_claimed_twice_or_exposes_nothing_is_refused(
+def test_a_file_that_holds_no_projection_that_fits_is_named_with_the_fault_and_what_to_do(
     dropped: Path, change: tuple[str, str], complaint: str
 ) -> None:
-    (dropped / "counting.py").write_text(NEW.replace(*change))
-    with pytest.raises(DiscoveryError, match=complaint):
+    file = dropped / "counting.py"
+    file.write_text(NEW.replace(*change))
+    with pytest.raises(DiscoveryError, match=complaint) as refused:
         discover_projections()
+    assert str(file) in refused.value.message
+    assert refused.value.hint
+
+
+def test_a_reactor_s_file_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_reactor.py").write_text("def create(:\n")
+    monkeypatch.setattr(reactors, "__path__", [*reactors.__path__, str(tmp_path)])
+    with pytest.raises(DiscoveryError, match=r"broken_reactor\.py cannot be imported: SyntaxError in line 1"):
+        discover_reactors()
+
+
+def test_doctor_and_commands_name_the_file_and_what_to_do(
+    dropped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data-dir", str(tmp_path / "data")]
+    assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) in (0, 1)
+    findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert findings["parts"]["verdict"] == "ok"
+    (dropped / "counting.py").write_text(NEW.replace("class Counting:", "class Counting"))
+    assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) == 1
+    findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert findings["parts"]["verdict"] == "fail"
+    assert findings["parts"]["found"].startswith(f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 5")
+    assert findings["parts"]["next_step"] == "mend the file or remove it"
 
 
 def test_the_order_is_the_same_every_time() -> None:

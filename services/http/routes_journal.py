@@ -60,7 +60,10 @@ def journal_routes() -> APIRouter:
         response_class=Response,
     )
     async def append(request: Request, principal: Asker) -> Response:
-        """All or nothing; returns after the broker's ack. An exact repeat of an id returns the first result."""
+        """All or nothing; returns after the broker's ack. An exact repeat of an id returns the first result.
+
+        Whole numbers from -2^63 to 2^64 - 1 are kept exactly, those beyond are refused by their field: send them as text.
+        """
         services = services_of(request)
         submitted = await read_json(request, services.limits.body_bytes)
         if isinstance(submitted, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import orjson
@@ -9,7 +10,8 @@ import pytest
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.services.http.bodies import InvalidBody, read_model
+from crew_journal.schemas.errors import InvalidEntry, InvalidQuery
+from crew_journal.services.http.bodies import InvalidBody, read_json, read_model
 
 
 class Asked(BaseModel):
@@ -57,3 +59,52 @@ async def test_every_problem_of_a_body_is_named() -> None:
     with pytest.raises(InvalidBody) as caught:
         await read_model(_request({"name": 5, "count": 0, "other": 1}), Asked, 1_000)
     assert [problem.field for problem in caught.value.problems] == ["name", "count", "other"]
+
+
+def _raw(body: str) -> Request:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body.encode(), "more_body": False}
+
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30, -(10**40), 10**200])
+async def test_a_whole_number_that_would_lose_digits_is_refused_by_its_field(number: int) -> None:
+    text = str(number)
+    for body, fields in (
+        (f'{{"summary": "s", "payload": {{"a": [1, {{"b": {text}}}]}}}}', ["payload"]),
+        (
+            f'[{{"payload": 1}}, {{"payload": {text}, "refs": {{"x":{text}}}}}]',
+            ["entries[1].payload", "entries[1].refs"],
+        ),
+        (text, ["value"]),
+    ):
+        with pytest.raises(InvalidEntry) as refused:
+            await read_json(_raw(body), 10**6)
+        assert [problem.field for problem in refused.value.problems] == fields
+        assert "as text" in refused.value.hint
+    with pytest.raises(InvalidBody, match="beyond 64 bits"):
+        await read_model(_raw(f'{{"name": "a", "count": {text}}}'), Asked, 10**6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        str(2**64 - 1),
+        str(-(2**63)),
+        "0.12345678901234567890123",
+        "123456789012345678901234567890.5",
+        "1e30",
+        '"123456789012345678901234567890"',
+        '{"123456789012345678901234567890": "-12345678901234567890,"}',
+    ],
+)
+async def test_every_other_number_and_digits_in_a_text_are_read_as_they_are(text: str) -> None:
+    assert await read_json(_raw(f'{{"payload": {text}}}'), 1_000) == {"payload": json.loads(text)}
+
+
+async def test_digits_in_a_body_that_is_nested_too_deeply_to_be_read_twice_are_refused() -> None:
+    with pytest.raises(InvalidQuery, match="nested"):
+        await read_json(_raw("[" * 400 + str(2**64) + "]" * 400), 10_000)
+    with pytest.raises(InvalidQuery):
+        await read_json(_raw("1" + "0" * 5_000), 10_000)

@@ -6,6 +6,7 @@ Invariant: whether it comes from DuckDB or live from a commit, an entry has the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -87,7 +88,10 @@ class StoredEntry:
 
     def to_json(self) -> bytes:
         """The record as JSON."""
-        return orjson.dumps(self.record)
+        try:
+            return orjson.dumps(self.record)
+        except TypeError:  # a whole number beyond 64 bits, published straight to NATS; a row has it as text already
+            return json.dumps(self.record, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True, slots=True)

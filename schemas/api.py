@@ -1,4 +1,4 @@
-"""What crosses HTTP beside the entry itself: answers, problems, tokens; shared by server (OpenAPI) and client.
+"""What crosses HTTP beside the entry itself: answers and problems; shared by server (OpenAPI) and client.
 
 Invariant: answers only ever gain fields, and readers ignore those they do not know.
 """

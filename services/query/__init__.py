@@ -1,1 +1,1 @@
-"""Recall: arms, fusion, recipes and the hot index."""
+"""Recall: recipes, search and render over the rooms below; ``entries`` lists what was journalled, ``measures`` judges."""

@@ -18,7 +18,9 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from crew_journal.consumers.host.damage import HINT
 from crew_journal.consumers.host.transaction import arrow_table, insert_columns
+from crew_journal.schemas.errors import ViewsDamaged
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import identity_key
 from crew_journal.schemas.ports import Identity
@@ -71,9 +73,17 @@ class IdentityIndex:
         return len(self._sorted.seq) + len(self._tail)
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Replace the content by the table ``admitted``."""
+        """Replace the content by the table ``admitted``.
+
+        Raises:
+            ViewsDamaged: If a content hash in it has another length than a hash has.
+        """
         table = arrow_table(con, f"SELECT k0, k1, content, seq FROM {ADMISSION_TABLE} ORDER BY k0")
-        content = b"".join(table.column("content").to_pylist())
+        hashes = table.column("content").to_pylist()
+        if (odd := next((at for at, one in enumerate(hashes) if len(one) != _KEY_BYTES), None)) is not None:
+            seq = table.column("seq")[odd].as_py()
+            raise ViewsDamaged(f"the views are damaged: table {ADMISSION_TABLE}, row {seq}: no content hash", hint=HINT)
+        content = b"".join(hashes)
         c0, c1 = _halves(content)
         k0, k1, seq = (table.column(name).to_numpy() for name in ("k0", "k1", "seq"))
         with self._changing:

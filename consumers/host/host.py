@@ -18,7 +18,13 @@ import duckdb
 import structlog
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.admission import ADMISSION_DDL, ADMISSION_TABLE, ADMISSION_VERSION, IdentityIndex
+from crew_journal.consumers.host.admission import (
+    ADMISSION_DDL,
+    ADMISSION_TABLE,
+    ADMISSION_VERSION,
+    AdmissionView,
+    IdentityIndex,
+)
 from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.host.folding import Folder
 from crew_journal.consumers.host.leniency import PARKINGS_DDL
@@ -30,6 +36,7 @@ from crew_journal.consumers.host.transaction import (
     CHECKPOINT_DDL,
     create_tables,
     drop_tables,
+    existing_tables,
     read_checkpoints,
     transaction,
 )
@@ -144,7 +151,11 @@ class Host:
     # life
 
     async def open(self) -> None:
-        """Create what is missing, read checkpoints and identities; a projection with a new version starts at 0."""
+        """Create what is missing, read checkpoints and identities; a new version, or one without its tables, starts at 0.
+
+        Raises:
+            ViewsDamaged: If the identities cannot be read.
+        """
         await self.store.write(self._create)
         await self.reload()
 
@@ -153,18 +164,18 @@ class Host:
         with transaction(con):
             con.execute(CHECKPOINT_DDL)
             con.execute(PARKINGS_DDL)
-            known = read_checkpoints(con)
-            if known.get(ADMISSION_PROJECTION, (ADMISSION_VERSION, 0))[0] != ADMISSION_VERSION:
+            known, there = read_checkpoints(con), existing_tables(con)
+            if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or _lost(AdmissionView, there):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
                 con.execute("DELETE FROM checkpoint WHERE projection = ?", [ADMISSION_PROJECTION])
                 known = read_checkpoints(con)
-            if ADMISSION_PROJECTION not in known:
                 con.execute(ADMISSION_DDL)
                 con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [ADMISSION_PROJECTION, ADMISSION_VERSION])
                 changed = True
             for projection in self.projections:
-                if projection.name in known and known[projection.name][0] == projection.version:
+                as_known = projection.name in known and known[projection.name][0] == projection.version
+                if as_known and not _lost(projection, there):
                     continue
                 changed = True
                 drop_tables(con, projection)
@@ -345,3 +356,11 @@ class Host:
     async def _back_off(self) -> None:
         if self._stopped is not None:
             await asyncio.sleep(max(0.0, self._retry_at - asyncio.get_running_loop().time()))
+
+
+def _lost(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:
+    """Whether tables that a projection has made are gone, as only somebody's hand can do."""
+    missing = sorted(set(projection.tables) - there)
+    if missing:
+        _log.error("views.table_missing", projection=projection.name, tables=missing)
+    return bool(missing)

@@ -32,6 +32,7 @@ __all__ = [
     "arrow_table",
     "create_tables",
     "drop_tables",
+    "existing_tables",
     "insert_columns",
     "read_checkpoints",
     "transaction",
@@ -117,6 +118,11 @@ def write_checkpoints(con: duckdb.DuckDBPyConnection, names: Iterable[str], seq:
     """Move the checkpoints of ``names`` to ``seq``, inside the caller's transaction."""
     if moved := frozenset(names):
         move_checkpoints(con, moved, seq)
+
+
+def existing_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Names of the tables that the file has."""
+    return frozenset(name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall())
 
 
 def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:

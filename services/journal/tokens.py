@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from crew_journal.schemas.api_admin import TokenRecord
 from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.events.control import TokenCreated, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
@@ -77,7 +77,11 @@ class TokenRegistry:
         self._unsubscribe = views.subscribe(self._committed)
 
     def load(self) -> None:
-        """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between."""
+        """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between.
+
+        Raises:
+            ViewsDamaged: If one is none that the fold can have written.
+        """
         self._generation = self._views.generation
         self._by_hash.clear()
         self._hash_of.clear()
@@ -85,12 +89,16 @@ class TokenRegistry:
             "SELECT token_id, sha256, role, workspace_id, crew_id, agent_id FROM tokens WHERE revoked_ms IS NULL"
         )
         for token_id, sha256, role, workspace_id, crew_id, agent_id in rows:
-            self._add(
-                sha256,
-                Principal(
+            try:
+                bound = Principal(
                     token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
-                ),
-            )
+                )
+            except ValueError as error:
+                raise ViewsDamaged(
+                    f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
+                    hint="`crew-journal rebuild` folds all views anew from the journal, which is whole",
+                ) from error
+            self._add(sha256, bound)
 
     def close(self) -> None:
         """Follow the journal no longer."""

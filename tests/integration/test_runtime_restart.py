@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import duckdb
 import httpx
 import pytest
 from support.running import running_node
@@ -79,7 +80,7 @@ def _rot(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", ["a text", "cut", "rotten"])
+@pytest.mark.parametrize("damage", ["a text", "cut", "rotten", "a token of no workspace's form"])
 async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_says_so(
     tmp_path: Path, damage: str
 ) -> None:
@@ -90,6 +91,9 @@ async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_s
         path.write_text("hello\n" * 1000)
     elif damage == "cut":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "a token of no workspace's form":
+        with duckdb.connect(str(path)) as con:
+            con.execute("INSERT INTO tokens VALUES ('t1', 'ab', 'AGENT', '*', NULL, NULL, '', 0, NULL)")
     else:
         _rot(path)
     async with node(tmp_path) as client:

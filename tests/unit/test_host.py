@@ -16,7 +16,7 @@ from crew_journal.consumers.host import host as host_module
 from crew_journal.consumers.host.catchup import catch_up
 from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.errors import FoldError, ViewsDamaged
 from crew_journal.schemas.events.control import TokenRevoked
 from crew_journal.schemas.ports import CommittedBatch
 
@@ -160,6 +160,44 @@ async def test_a_new_version_starts_anew_and_rejoins(tmp_path: Path) -> None:
         assert seqs(live) == [1, 2, 3, 4, 6, 7, 8, 9, 10]
         assert live.dead.names() == {("seen", 2, 5)}
         assert seqs(live, "other") == list(range(1, 11))
+
+
+async def test_a_projection_whose_table_somebody_dropped_is_folded_anew(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    async with node(path, [Seen(), Other()]) as live:
+        await live.host.fold(STREAM[:8])
+    with duckdb.connect(str(path)) as con:
+        con.execute("DROP TABLE seen")
+    async with node(path, [Seen(), Other()]) as live:
+        assert live.host.laggards == ("seen",)
+        assert await catch_up(live.host, source_of(STREAM)) == ()
+        assert seqs(live) == seqs(live, "other") == list(range(1, 9))
+
+
+@pytest.mark.parametrize("table", ["checkpoint", "admitted"])
+async def test_without_its_own_tables_the_host_begins_at_the_streams_beginning(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "v.duckdb"
+    async with node(path, [Seen()]) as live:
+        await live.host.fold(STREAM[:8])
+    with duckdb.connect(str(path)) as con:
+        con.execute(f"DROP TABLE {table}")
+    async with node(path, [Seen()]) as live:
+        assert live.host.checkpoint == 0
+        await live.host.fold(STREAM)
+        assert seqs(live) == list(range(1, 13))
+        assert live.store.rows("SELECT count(*), count(DISTINCT seq) FROM admitted") == [(12, 12)]
+        assert live.dead.names() == set()
+
+
+async def test_identities_that_are_none_are_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    async with node(path, [Seen()]) as live:
+        await live.host.fold(STREAM)
+    with duckdb.connect(str(path)) as con:
+        con.execute("UPDATE admitted SET content = 'ab'::BLOB WHERE seq = 5")
+    with pytest.raises(ViewsDamaged, match="admitted, row 5"):
+        async with node(path, [Seen()]):
+            pass
 
 
 async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +16,26 @@ from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Json, Where, Workspace, json_object
 
 STDIN: Final = "-"
+_FIELDS: Final = {
+    "--id": "id",
+    "--crew": "crew_id",
+    "--agent": "agent_id",
+    "--mission": "mission_id",
+    "--trace": "trace_id",
+    "--span": "span_id",
+    "--ts": "ts",
+    "--type": "entry_type",
+    "--severity": "severity",
+    "--priority": "priority",
+    "--actor-type": "actor_type",
+    "--actor": "actor_id",
+    "--summary": "summary",
+    "--payload": "payload",
+    "--refs": "refs",
+    "--data-subject": "data_subject_id",
+    "--schema-version": "schema_version",
+}
+"""The field of an entry that each option gives."""
 
 
 @grouped
@@ -49,30 +70,27 @@ def publish(
     from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, safe
 
-    if summary == STDIN:
-        records = _from_stdin(workspace)
-    else:
-        fields: dict[str, Any] = {
-            "id": entry_id,
-            "workspace_id": workspace,
-            "crew_id": crew,
-            "agent_id": agent,
-            "mission_id": mission,
-            "trace_id": trace,
-            "span_id": span,
-            "ts": ts,
-            "entry_type": entry_type,
-            "severity": severity,
-            "priority": priority,
-            "actor_type": actor_type,
-            "actor_id": actor,
-            "summary": summary_option if summary_option is not None else summary,
-            "payload": json_object(payload, "--payload"),
-            "refs": json_object(refs, "--refs"),
-            "data_subject_id": subject,
-            "schema_version": schema_version,
-        }
-        records = {name: value for name, value in fields.items() if value is not None}
+    options = {
+        "--id": entry_id,
+        "--crew": crew,
+        "--agent": agent,
+        "--mission": mission,
+        "--trace": trace,
+        "--span": span,
+        "--ts": ts,
+        "--type": entry_type,
+        "--severity": severity,
+        "--priority": priority,
+        "--actor-type": actor_type,
+        "--actor": actor,
+        "--summary": summary_option,
+        "--payload": json_object(payload, "--payload"),
+        "--refs": json_object(refs, "--refs"),
+        "--data-subject": subject,
+        "--schema-version": schema_version,
+    }
+    given = {option: value for option, value in options.items() if value is not None}
+    records = _from_stdin(given, workspace) if summary == STDIN else _from_options(given, summary, workspace)
     with client(where, create=True) as journal:
         receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)
     acks = [plain(receipt) for receipt in receipts]
@@ -91,15 +109,34 @@ def schema(json_output: Json = False) -> None:
     print(json.dumps(entry_json_schema(), indent=None if json_output else 2))
 
 
-def _from_stdin(workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
+def _from_options(given: Mapping[str, Any], summary: str | None, workspace: str | None) -> dict[str, Any]:
+    if summary is not None and "--summary" in given:
+        raise typer.BadParameter(
+            "the summary is given twice: as the argument, and with this option", param_hint="--summary"
+        )
+    record = {_FIELDS[option]: value for option, value in given.items()}
+    if summary is not None:
+        record["summary"] = summary
+    if workspace is not None:
+        record["workspace_id"] = workspace
+    return record
+
+
+def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
+    for option in given:  # an entry cannot be changed afterwards, so nothing that was asked for is left out of it
+        raise typer.BadParameter(
+            f"entries from stdin say it themselves: put {_FIELDS[option]} into the JSON", param_hint=option
+        )
     try:
         records = json.loads(sys.stdin.buffer.read())
     except ValueError as error:
-        raise typer.BadParameter(f"stdin is not JSON: {error}", param_hint="-") from None
+        raise typer.BadParameter(f"stdin is not JSON: {error}", param_hint=STDIN) from None
     listed = records if isinstance(records, list) else [records]
-    if not all(isinstance(record, dict) for record in listed):
-        raise typer.BadParameter("stdin holds no JSON object or array of objects", param_hint="-")
+    if not listed or not all(isinstance(record, dict) for record in listed):
+        raise typer.BadParameter("stdin holds no JSON object or array of objects", param_hint=STDIN)
     if workspace is not None:
-        for record in listed:
-            record.setdefault("workspace_id", workspace)
+        for number, record in enumerate(listed, 1):
+            if (record.get("workspace_id") or workspace) != workspace:
+                raise typer.BadParameter(f"entry {number} of stdin names another workspace", param_hint="--workspace")
+            record["workspace_id"] = workspace
     return listed if isinstance(records, list) else listed[0]

@@ -15,8 +15,15 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Unavailable, ViewsBehind, ViewsDamaged
-from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.schemas.errors import (
+    BrokerUnavailable,
+    CrewJournalError,
+    NotFound,
+    Unavailable,
+    ViewsBehind,
+    ViewsDamaged,
+)
+from crew_journal.schemas.ids import is_id, mint_entry_id
 from crew_journal.services.client.faults import error_of
 from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
 
@@ -117,7 +124,13 @@ def said(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def entry_path(entry_id: str) -> str:
-    """The path of an entry."""
+    """The path below which an entry is; the entry itself is at ``…/entry``, where no route hides the id ``count``.
+
+    Raises:
+        NotFound: If no entry can have that id: it would be another path, as ``.`` and the empty one are.
+    """
+    if not is_id(entry_id):
+        raise NotFound(f"no entry {entry_id[:64]!r}", hint="an id has 1 to 64 of A-Z a-z 0-9 _ - and is not just _")
     return f"/v1/journal/{quote(entry_id, safe='')}"
 
 

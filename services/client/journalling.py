@@ -79,7 +79,7 @@ class JournalCalls:
             NotFound: If there is none that the token may see.
         """
         given = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return (yield from ask(Request("GET", entry_path(entry_id), params_of(given)), EntryAnswer))
+        return (yield from ask(Request("GET", f"{entry_path(entry_id)}/entry", params_of(given)), EntryAnswer))
 
     @Call
     def recall(self, /, query: str, **given: object) -> Steps[RecallAnswer]:

@@ -153,13 +153,24 @@ def journal_routes() -> APIRouter:
 
     @router.get(
         "/{entry_id}",
-        summary="Get one entry",
+        summary="Get one entry, unless its id is count or stream",
+        responses={200: {"model": EntryAnswer}, **problems(404)},
+        openapi_extra=parameters(COMMON),
+        response_class=Response,
+    )
+    @router.get(
+        "/{entry_id}/entry",
+        summary="Get one entry, whatever its id",
         responses={200: {"model": EntryAnswer}, **problems(404)},
         openapi_extra=parameters(COMMON),
         response_class=Response,
     )
     async def get(request: Request, principal: Asker, entry_id: str) -> Response:
-        """An id that is unknown and one that the token may not see are the same 404."""
+        """An id that is unknown and one that the token may not see are the same 404.
+
+        ``count`` and ``stream`` are valid ids and routes as well: no route stands beside ``{entry_id}/…``, so no id is
+        hidden there. The client asks there only.
+        """
         params = Params(request, _GET)
         found = await services_of(request).queries.get(
             principal, entry_id, workspace=params.text("workspace_id"), min_seq=params.whole("min_seq")

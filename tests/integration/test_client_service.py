@@ -84,6 +84,26 @@ async def test_an_entry_that_was_read_back_can_be_appended_elsewhere(stack: Stac
         assert (await client.get(copied.id, min_seq=copied.seq, workspace_id="to")).payload == {"text": "\u2028"}
 
 
+@pytest.mark.parametrize("entry_id", ["count", "stream", "entry", "graph", "relations", "priority"])
+async def test_an_entry_whose_id_is_the_name_of_a_route_is_read_like_any_other(stack: Stack, entry_id: str) -> None:
+    async with stack.client() as client, stack.http() as http, asyncio.timeout(DEADLINE_S):
+        receipt = await client.append(ENTRY | {"id": entry_id, "workspace_id": "names"})
+        entry = await client.get(entry_id, min_seq=receipt.seq, workspace_id="names")
+        assert (entry.id, entry.seq) == (entry_id, receipt.seq)
+        answer = await http.get(f"/v1/journal/{entry_id}/entry", params={"workspace_id": "names"})
+        assert answer.json()["id"] == entry_id
+        graph = await client.graph(entry_id, workspace_id="names")
+        assert [node.id for node in graph.nodes] == [entry_id]
+
+
+@pytest.mark.parametrize("entry_id", ["", ".", "..", "_", "a b", "nothing/../here?x=1", "x" * 65])
+async def test_what_can_be_no_id_is_not_found_and_asks_no_other_route(stack: Stack, entry_id: str) -> None:
+    async with stack.client() as client:
+        await client.append(ENTRY | {"id": "entry", "workspace_id": "none"})  # what /v1/journal/./entry would be
+        with pytest.raises(NotFound, match="no entry"):
+            await client.get(entry_id, workspace_id="none")
+
+
 async def test_an_append_whose_answer_is_lost_counts_once(stack: Stack) -> None:
     async with flaky_proxy(stack.url) as proxy, AsyncCrewJournal(proxy.url, stack.owner) as client:
         proxy.lose_answers = 2

@@ -19,7 +19,7 @@ from crew_journal.consumers.host.leniency import PARKINGS_TABLE
 from crew_journal.consumers.host.ownership import TablesRefused, ownership_of
 from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.schemas.views import ADMISSION_PROJECTION
+from crew_journal.schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
 
 
 class DiscoveryError(CrewJournalError):
@@ -114,7 +114,7 @@ def discover_projections() -> tuple[Projection, ...]:
     """
     found: list[Projection] = []
     owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": _HOST, PARKINGS_TABLE: _HOST}
-    names = {ADMISSION_PROJECTION: _HOST, "decode": _HOST}
+    names = {ADMISSION_PROJECTION: _HOST, DECODE_STAGE: _HOST}
     for part in _parts(views):
         projection = _projection_of(part)
         name = projection.name

@@ -97,6 +97,13 @@ class ModelNotFilled(CrewJournalError):
     status = 409
 
 
+class RefusedByOneView(CrewJournalError):
+    """A parked event that only one view could not fold: published again, all others would have it twice."""
+
+    title = "All other views have the event"
+    status = 409
+
+
 class NotAuthenticated(CrewJournalError):
     """No token, or one that is unknown or revoked."""
 

@@ -22,14 +22,25 @@ from crew_journal.schemas.timestamps import format_ts
 from crew_journal.schemas.views import HEALTH_SNAPSHOTS
 from crew_journal.services.query.hot.active_models import active_in, read_active_models
 
-_COUNTS: Final = """
+LETTERS: Final = """(
+    SELECT projection, version, seq, subject, reason, parked_ms, workspace_id,
+           CASE WHEN state = 'parked' AND EXISTS (
+               SELECT 1 FROM checkpoint AS now
+               WHERE now.projection = letter.projection AND now.version <> letter.version AND now.seq >= letter.seq
+                 AND NOT EXISTS (SELECT 1 FROM dead_letters AS again WHERE again.projection = now.projection
+                                 AND again.version = now.version AND again.seq = letter.seq)
+           ) THEN 'folded' ELSE state END AS state
+    FROM dead_letters AS letter)"""
+"""The dead letters; ``folded`` is one whose event another version of the view has taken in its place since."""
+
+_COUNTS: Final = f"""
 SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
        (SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)),
        (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
         WHERE dim > 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
        (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
         WHERE dim = 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
-       (SELECT count(*) FROM dead_letters WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
+       (SELECT count(*) FROM {LETTERS} WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
 """
 
 _HEALTH: Final = f"""

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
-from crew_journal.schemas.errors import NotFound, Unavailable
+from crew_journal.schemas.errors import NotFound, RefusedByOneView, Unavailable
 from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.views import BEFORE_VIEWS
 from crew_journal.services.journal.deadletters import LIST_LIMIT, DeadLetters
-from crew_journal.services.node_status import as_json
+from crew_journal.services.node_status import LETTERS, as_json
 
 Progress = Callable[[int, int], None]
 Work = Callable[[Progress], Awaitable[Mapping[str, Any]]]
 
-_DEAD_LETTERS = """
-SELECT projection, version, seq, subject, reason, parked_ms, state, workspace_id FROM dead_letters
+_DEAD_LETTERS = f"""
+SELECT projection, version, seq, subject, reason, parked_ms, state, workspace_id FROM {LETTERS}
 WHERE ($1 IS NULL OR workspace_id = $1) AND ($2 IS NULL OR state = $2)
 ORDER BY seq DESC, projection LIMIT 1000
 """
@@ -82,9 +83,20 @@ class Operations:
             for projection, version, seq, subject, reason, parked_ms, letter_state, workspace in rows
         ]
 
-    async def retry_dead_letter(self, workspace_id: str | None, seq: int) -> DeadLetterAnswer:
-        """Publish a parked event again as a new one."""
+    async def retry_dead_letter(self, workspace_id: str | None, seq: int, *, force: bool) -> DeadLetterAnswer:
+        """Publish a parked event again as a new one.
+
+        Raises:
+            NotFound: If no event is parked at ``seq``.
+            RefusedByOneView: If all other views have it, unless forced.
+        """
         letter = await self._letter(workspace_id, seq)
+        if letter.projection not in BEFORE_VIEWS and not force:
+            raise RefusedByOneView(
+                f"only {letter.projection} could not fold the event at {seq}; all other views would have it twice",
+                hint=f"mend {letter.projection} and raise its version: it folds the event in its place, which settles this; "
+                "or discard it; or publish it again all the same (--force)",
+            )
         new_seq = await self._parts.desk.retry(await self._kept(letter))
         return DeadLetterAnswer(seq=seq, state="retried", new_seq=new_seq)
 

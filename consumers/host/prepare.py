@@ -15,9 +15,9 @@ from crew_journal.consumers.host.admission import ADMISSION_VERSION, IdentityInd
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.views import ADMISSION_PROJECTION
+from crew_journal.schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
 
-DECODE_NAME: Final = "decode"
+DECODE_NAME: Final = DECODE_STAGE
 """Stands for a projection in dead letters of messages that are no event of any version we know."""
 DECODE_VERSION: Final = 1
 

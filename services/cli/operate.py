@@ -114,7 +114,7 @@ def first_difference(result: Mapping[str, Any]) -> str:
 @dlq.command("list")
 @grouped
 def dlq_list(
-    state: Annotated[str | None, typer.Option("--state", help="parked, retried or discarded.")] = None,
+    state: Annotated[str | None, typer.Option("--state", help="parked, folded, retried or discarded.")] = None,
     workspace: Workspace = None,
     *,
     where: Where,
@@ -140,16 +140,23 @@ def dlq_list(
 def dlq_retry(
     seqs: DeadLetterSeqs,
     workspace: Workspace = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also what all views but one have: they then have it twice.")
+    ] = False,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Publish dead letters again, as new events."""
+    """Publish dead letters again, as new events; not what only one view could not fold."""
     from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import plain
 
     with client(where) as journal:
-        _settle(seqs, lambda seq: plain(journal.retry_dead_letter(seq, workspace_id=workspace)), json_output)
+        _settle(
+            seqs,
+            lambda seq: plain(journal.retry_dead_letter(seq, workspace_id=workspace, force=force)),
+            json_output,
+        )
 
 
 @dlq.command("discard")
@@ -175,25 +182,32 @@ def _settle(seqs: Iterable[int], settle: Callable[[int], dict[str, Any]], json_o
 
     Raises:
         NotFound: At the end, naming those that could not be; the others are settled.
+        RefusedByOneView: Likewise, if all that could not be were refused for that.
     """
-    from crew_journal.schemas.errors import NotFound
+    from crew_journal.schemas.errors import NotFound, RefusedByOneView
     from crew_journal.services.cli.output import emit, safe
 
     letters: list[dict[str, Any]] = []
     missing: dict[int, str] = {}
+    refused: dict[int, RefusedByOneView] = {}
     for seq in dict.fromkeys(seqs):
         try:
             letters.append(settle(seq))
         except NotFound as error:
             missing[seq] = error.message
+        except RefusedByOneView as error:
+            refused[seq] = error
     if json_output:
-        emit({"dead_letters": letters, "not_found": list(missing)})
+        emit({"dead_letters": letters, "not_found": list(missing), "refused": list(refused)})
     else:
         for letter in letters:
             again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
             print(f"{letter['seq']}  {safe(letter['state'])}{again}")
+    said = "; ".join([*missing.values(), *(error.message for error in refused.values())])
     if missing:
-        raise NotFound("; ".join(missing.values()), hint="crew-journal dlq list shows what can be settled")
+        raise NotFound(said, hint="crew-journal dlq list shows what can be settled")
+    if refused:
+        raise RefusedByOneView(said, hint=next(iter(refused.values())).hint)
 
 
 def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:

@@ -71,9 +71,15 @@ class AdminCalls:
         return answer.dead_letters
 
     @Call
-    def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None) -> Steps[DeadLetterAnswer]:
-        """Publish a parked event again as a new one."""
-        return _decide(seq, "retry", {}, workspace_id)
+    def retry_dead_letter(
+        self, seq: int, *, workspace_id: str | None = None, force: bool = False
+    ) -> Steps[DeadLetterAnswer]:
+        """Publish a parked event again as a new one.
+
+        Raises:
+            RefusedByOneView: If all views but one have the event, unless forced.
+        """
+        return _decide(seq, "retry", said({"force": force or None}), workspace_id)
 
     @Call
     def discard_dead_letter(

@@ -79,11 +79,12 @@ class AdminOperations(Protocol):
         """Parked events of a workspace (of all if None), newest first; only those in ``state`` if given."""
         ...
 
-    async def retry_dead_letter(self, workspace_id: str | None, seq: int) -> DeadLetterAnswer:
+    async def retry_dead_letter(self, workspace_id: str | None, seq: int, *, force: bool) -> DeadLetterAnswer:
         """Publish a parked event again as a new one.
 
         Raises:
             NotFound: If the workspace has no such dead letter.
+            RefusedByOneView: If all views but one have the event, unless forced.
         """
         ...
 

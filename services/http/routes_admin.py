@@ -33,7 +33,7 @@ from crew_journal.services.http.params import Params, named_workspace
 from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
 from crew_journal.services.query.entries.queries import MAX_SEQ
 
-_STATES: Final = ("parked", "retried", "discarded")
+_STATES: Final = ("parked", "folded", "retried", "discarded")
 _STATE: Final = {"state": ("Only those in this state.", {"type": "string", "enum": list(_STATES)})}
 Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The event's sequence in the journal.")]
 
@@ -47,11 +47,12 @@ class RebuildRequest(BaseModel):
     projections: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=100)
 
 
-class DiscardRequest(BaseModel):
-    """Why a dead letter needs nothing more."""
+class DecisionRequest(BaseModel):
+    """Why a dead letter needs nothing more; whether to publish again what only one view could not fold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    reason: str = Field(default="", max_length=500)
+    reason: str = Field(default="", max_length=500, description="Of a discard.")
+    force: bool = Field(default=False, description="Of a retry: also if all other views have the event already.")
 
 
 def admin_routes() -> APIRouter:
@@ -152,19 +153,23 @@ def _dead_letters(router: APIRouter) -> None:
     @router.post(
         "/dlq/{seq}/{decision}",
         summary="Retry or discard a dead letter",
-        responses={200: {"model": DeadLetterAnswer}, **problems(404, 413, 422)},
-        openapi_extra=parameters(WORKSPACE) | body_of(DiscardRequest, required=False),
+        responses={200: {"model": DeadLetterAnswer}, **problems(404, 409, 413, 422)},
+        openapi_extra=parameters(WORKSPACE) | body_of(DecisionRequest, required=False),
         response_class=Response,
     )
     async def decide(
         request: Request, principal: Administrator, seq: Seq, decision: Literal["retry", "discard"]
     ) -> Response:
-        """Retrying publishes it again as a new event; nothing is applied out of order."""
+        """Retrying publishes it again as a new event; nothing is applied out of order.
+
+        What only one view could not fold is refused (409), for all others would have it twice: a new version of that view
+        folds it in its place.
+        """
         services = services_of(request)
-        asked = await read_model(request, DiscardRequest, services.limits.body_bytes, optional=True)
+        asked = await read_model(request, DecisionRequest, services.limits.body_bytes, optional=True)
         workspace = principal.workspace_or_all(named_workspace(request))
         if decision == "retry":
-            done = await services.admin.retry_dead_letter(workspace, seq)
+            done = await services.admin.retry_dead_letter(workspace, seq, force=asked.force)
         else:
             done = await services.admin.discard_dead_letter(workspace, seq, asked.reason)
         return answer(done.model_dump())

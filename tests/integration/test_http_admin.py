@@ -9,7 +9,7 @@ import pytest
 from support.stack import Stack
 
 from crew_journal.schemas.api_admin import DeadLetter
-from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
+from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound, RefusedByOneView
 from crew_journal.schemas.principal import Role
 from crew_journal.services.data_dir import node_id
 from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token
@@ -159,7 +159,9 @@ async def test_dead_letters_are_bound_to_the_tokens_workspace(stack: Stack) -> N
     admin = await stack.token(Role.ADMIN, "acme")
     async with stack.client(admin.plaintext) as client:
         assert [letter.seq for letter in await client.dead_letters(state="parked")] == [3]
-        assert (await client.retry_dead_letter(3)).new_seq == 4
+        with pytest.raises(RefusedByOneView, match="only entries could not fold 3"):
+            await client.retry_dead_letter(3)
+        assert (await client.retry_dead_letter(3, force=True)).new_seq == 4
         with pytest.raises(NotFound):
             await client.retry_dead_letter(5)
         with pytest.raises(NotFound):

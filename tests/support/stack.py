@@ -28,7 +28,7 @@ from crew_journal.consumers.host.host import Host, Parked
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.errors import NotFound, RefusedByOneView
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -114,8 +114,10 @@ class FakeNode:
                 return letter
         raise NotFound(f"no dead letter {seq}")
 
-    async def retry_dead_letter(self, workspace_id: str | None, seq: int) -> DeadLetterAnswer:
+    async def retry_dead_letter(self, workspace_id: str | None, seq: int, *, force: bool) -> DeadLetterAnswer:
         letter = await self._letter(workspace_id, seq)
+        if letter.projection != "decode" and not force:
+            raise RefusedByOneView(f"only {letter.projection} could not fold {seq}", hint="give it a new version")
         return DeadLetterAnswer(seq=letter.seq, state="retried", new_seq=letter.seq + 1)
 
     async def discard_dead_letter(self, workspace_id: str | None, seq: int, reason: str) -> DeadLetterAnswer:

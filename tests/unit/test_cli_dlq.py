@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from crew_journal.schemas.api_admin import DeadLetterAnswer
-from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.errors import NotFound, RefusedByOneView
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.main import main
 
@@ -17,7 +17,7 @@ URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
 
 
 class Letters:
-    """A client that knows the dead letters 3 and 5."""
+    """A client that knows the dead letters 3 and 5, and 7, which one view refused."""
 
     def __init__(self) -> None:
         self.settled: list[int] = []
@@ -28,8 +28,10 @@ class Letters:
         self.settled.append(seq)
         return DeadLetterAnswer(seq=seq, state=state, new_seq=seq + 100 if state == "retried" else None)
 
-    def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None) -> DeadLetterAnswer:
-        return self._settle(seq, "retried")
+    def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None, force: bool = False) -> DeadLetterAnswer:
+        if seq == 7 and not force:
+            raise RefusedByOneView("only turns could not fold the event at 7", hint="a new version of turns")
+        return self._settle(3 if seq == 7 else seq, "retried")
 
     def discard_dead_letter(self, seq: int, reason: str, *, workspace_id: str | None = None) -> DeadLetterAnswer:
         return self._settle(seq, "discarded")
@@ -58,6 +60,18 @@ def test_an_unknown_letter_in_the_middle_stops_nothing_and_is_named_at_the_end(
     assert [line.split("  ")[0] for line in said.out.splitlines()] == ["3", "5"]
     assert state in said.out
     assert "no parked event at sequence 4; no parked event at sequence 9" in said.err
+
+
+def test_what_one_view_alone_could_not_fold_is_published_again_only_by_force(
+    letters: Letters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dlq", "retry", "7", "5", *URL]) == 1
+    said = capsys.readouterr()
+    assert letters.settled == [5], "the others are settled"
+    assert "only turns could not fold the event at 7" in said.err
+    assert "a new version of turns" in said.err
+    assert main(["dlq", "retry", "7", "--force", *URL]) == 0
+    assert letters.settled == [5, 3]
 
 
 def test_json_names_both_kinds(letters: Letters, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,6 +142,13 @@ class ViewsBehind(Unavailable):
     title = "The views are behind"
 
 
+class TooManyTails(Unavailable):
+    """The token watches as many live tails as it may; one that ends makes room."""
+
+    title = "Too many live tails"
+    status = 429
+
+
 class ViewsDamaged(Unavailable):
     """The file of the views is broken; the journal, from which they are folded anew, is not."""
 

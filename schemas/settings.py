@@ -73,6 +73,9 @@ RECALL_K_MAX: Final = 50
 RECALL_QUERY_MAX_CHARS: Final = 4_000
 TAIL_SEED: Final = 50
 TAIL_REPLAY_MAX: Final = 500
+TAILS_PER_TOKEN: Final = 25
+"""Live tails at once of one token: a twentieth of the node's 500 places, so that no agent takes those of the others, and
+more than a person, a dashboard or an agent watches; a tail that broke holds its place for up to 30 s."""
 
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
@@ -139,6 +142,11 @@ class Settings(BaseSettings):
     )
     query_log: bool = Field(
         default=True, description="Log at most one recall a second and workspace as memory.searched, query included."
+    )
+    tails_per_token: int = Field(
+        default=TAILS_PER_TOKEN,
+        ge=1,
+        description="Live tails at once of one token that is for one workspace; a node has 500 places.",
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")

@@ -115,7 +115,7 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
                             yield entry
                 pause = tail.pause("the service ended it")
             except (httpx.TransportError, Unavailable) as error:
-                pause = tail.pause(type(error).__name__)
+                pause = tail.pause_after(error)
             await asyncio.sleep(pause)
 
     def compare_models(self, one: str, other: str, **given: object) -> AsyncIterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from crew_journal.schemas.api import EntryRecord, TailGap
-from crew_journal.schemas.errors import CrewJournalError, Unavailable
+from crew_journal.schemas.errors import CrewJournalError, TooManyTails, Unavailable
 from crew_journal.services.client.core import params_of, pause_before
 from crew_journal.services.client.faults import error_of
 from crew_journal.services.client.wire import Request
@@ -54,6 +54,7 @@ class Tail:
         self._on_gap = on_gap
         self._attempt = 0
         self._broken_since: float | None = None
+        self._shown = False
         self._begin()
 
     def _begin(self) -> None:
@@ -71,7 +72,7 @@ class Tail:
 
     def feed(self, piece: bytes) -> Iterator[EntryRecord]:
         """The entries that ``piece`` completes."""
-        self._attempt, self._broken_since = 0, None
+        self._attempt, self._broken_since, self._shown = 0, None, True
         for line in self._lines.feed(piece):
             if line:
                 self._field(line)
@@ -92,6 +93,17 @@ class Tail:
             self._event = value.decode("utf-8", errors="replace")
         elif name == b"data":
             self._data.append(value)
+
+    def pause_after(self, error: Exception) -> float:
+        """``pause`` after a connection that failed.
+
+        Raises:
+            TooManyTails: If the tail was refused before it ever began; one that broke waits for its own old place.
+            Unavailable: As ``pause``.
+        """
+        if isinstance(error, TooManyTails) and not self._shown:
+            raise error
+        return self.pause(error.message if isinstance(error, Unavailable) else type(error).__name__)
 
     def pause(self, reason: str) -> float:
         """Seconds until the next connection, after one ended or broke.

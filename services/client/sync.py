@@ -110,7 +110,7 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
                         yield from tail.feed(piece)
                 pause = tail.pause("the service ended it")
             except (httpx.TransportError, Unavailable) as error:
-                pause = tail.pause(type(error).__name__)
+                pause = tail.pause_after(error)
             time.sleep(pause)
 
     def compare_models(self, one: str, other: str, **given: object) -> Iterator[dict[str, Any]]:

@@ -47,6 +47,7 @@ _PROBLEMS: Final = {
     413: "Too large",
     421: "Wrong host",
     422: "A field is not valid",
+    429: "The token has as many live tails as it may have",
     500: "An unexpected fault",
     503: "Temporarily unavailable",
 }

@@ -68,7 +68,7 @@ def error_response(error: CrewJournalError, trace_id: str) -> Response:
     headers: dict[str, str] = {}
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if error.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(_RETRY_AFTER_S)
     return Response(orjson.dumps(problem_of(error, trace_id)), error.status, headers, PROBLEM_TYPE)
 

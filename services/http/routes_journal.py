@@ -129,7 +129,7 @@ def journal_routes() -> APIRouter:
     @router.get(
         "/stream",
         summary="Watch entries as they come (server-sent events)",
-        responses={200: _STREAM_ANSWER, **problems()},
+        responses={200: _STREAM_ANSWER, **problems(429)},
         openapi_extra=parameters(WORKSPACE, LAST_EVENT_ID, filters=True),
         response_class=Response,
     )
@@ -140,7 +140,7 @@ def journal_routes() -> APIRouter:
         resume = request.headers.get("last-event-id", "").strip()
         after = whole_number("Last-Event-ID", resume) if resume else params.whole("last_event_id")
         workspace = principal.workspace(params.text("workspace_id"))
-        services.tail.admit()
+        services.tail.admit(principal)
         events = services.tail.watch(
             principal,
             parse_filters(params.items),

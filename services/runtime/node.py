@@ -266,7 +266,7 @@ class Runtime:
             ),
         )
         health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
-        tail = LiveTail(store, queries)
+        tail = LiveTail(store, queries, per_token=settings.tails_per_token)
         aside = views.aside or self._aside
         node = Node(
             NodeParts(

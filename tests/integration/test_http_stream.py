@@ -13,6 +13,7 @@ import httpx
 import pytest
 from support.stack import Stack, running_stack, until
 
+from crew_journal.schemas.errors import TooManyTails
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
 from crew_journal.services.http.ports import HttpLimits
@@ -221,6 +222,28 @@ async def test_more_live_tails_than_allowed_are_refused(stack: Stack, monkeypatc
     monkeypatch.setattr(live_tail, "MAX_WATCHERS", 0)
     async with stack.http() as http:
         assert (await http.get("/v1/journal/stream")).status_code == 503
+
+
+async def test_one_token_cannot_take_the_places_of_the_others(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack.services.tail, "_per_token", 2)
+    greedy = await stack.token(Role.AGENT, "places", agent="greedy")
+    other = await stack.token(Role.AGENT, "places", agent="other")
+    async with stack.http(greedy.plaintext) as http, watching(http), watching(http):
+        await until(lambda: stack.services.tail.watchers >= 2)
+        refused = await http.get("/v1/journal/stream")
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"]
+        assert refused.json()["title"] == "Too many live tails"
+        assert "end some" in refused.json()["hint"]
+        async with stack.client(greedy.plaintext) as client:
+            with pytest.raises(TooManyTails):
+                _ = [entry async for entry in client.tail()]
+        async with stack.http(other.plaintext) as theirs, watching(theirs) as watch:
+            await post(theirs, "places", "still served")
+            assert await watch.entries(1) == ["still served"]
+    await until(lambda: not stack.services.tail.watchers)
+    async with stack.http(greedy.plaintext) as http, watching(http):
+        pass
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1.5", str(2**63), "1 2"])

@@ -1,8 +1,9 @@
 """The live tail: what the journal streams to those who watch, from a replay straight into what is committed next.
 
 Invariants: between replay and live nothing is missing and nothing comes twice (the subscription begins before the replay
-is read, and live entries up to the replay's sequence are dropped); a watcher who does not keep up costs a bounded queue
-and is then cut, with the sequence from which it can resume; one watcher never slows the fold or another watcher.
+is read, and live entries up to the replay's sequence are dropped); a watcher who does not keep up costs a bounded queue of
+entries that all watchers share, and is then cut, with the sequence from which it can resume; one watcher never slows the
+fold or another watcher, and one token never takes the places of the others.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.errors import TooManyTails, Unavailable
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
+from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED, TAILS_PER_TOKEN
 from crew_journal.schemas.views import ENTRIES_PROJECTION
 from crew_journal.services.query.entries.filters import EntryFilters, is_quiet
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -24,8 +26,13 @@ from crew_journal.services.query.entries.rows import StoredEntry
 from crew_journal.services.query.entries.visibility import Visible
 
 WATCHER_QUEUE: Final = 2_000
-"""Entries waiting for one watcher; two full batches of the host. 4 MB of 2 KB entries."""
-
+"""Entries waiting for one watcher: two full batches of the host. They are those that were committed, shared by all watchers;
+a copy for each cost 2 MB a watcher."""
+WATCHER_BYTES: Final = 8 << 20
+"""Bytes of entries waiting for one watcher: 2,000 of 4 KB. One commit may exceed it where nothing waited before, for then
+the watcher had kept up."""
+REPLAY_PAGE: Final = 50
+"""Entries of a replay that are read at once: at most 13 MB, where 500 of the largest are 128."""
 MAX_WATCHERS: Final = 500
 """Live tails at once; each matches every commit, about 2 us an entry."""
 
@@ -74,10 +81,12 @@ TailEvent = Seen | Gap | Idle | Cut
 
 
 class _Watcher:
-    def __init__(self, visible: Visible, filters: EntryFilters, bound: int) -> None:
+    def __init__(self, token_id: str, visible: Visible, filters: EntryFilters, bound: int) -> None:
+        self.token_id = token_id
         self.visible = visible
         self.filters = filters
-        self.waiting: deque[StoredEntry] = deque()
+        self.waiting: deque[EntryRecorded] = deque()
+        self.waiting_bytes = 0
         self.bound = bound
         self.cut: str | None = None
         self.wake = asyncio.Event()
@@ -85,18 +94,25 @@ class _Watcher:
     def offer(self, batch: CommittedBatch) -> None:
         if self.cut is not None:
             return
+        kept_up = not self.waiting
         for event in batch.entries:
             entry = event.entry
             if not self.visible.shows(entry) or is_quiet(entry.entry_type, self.filters.types):
                 continue
             if not self.filters.matches(entry):
                 continue
-            if len(self.waiting) >= self.bound:
+            if len(self.waiting) >= self.bound or (self.waiting_bytes >= WATCHER_BYTES and not kept_up):
                 self.end("slow")
                 return
-            self.waiting.append(StoredEntry.of_event(event))
+            self.waiting.append(event)
+            self.waiting_bytes += event.size
         if self.waiting:
             self.wake.set()
+
+    def take(self) -> EntryRecorded:
+        event = self.waiting.popleft()
+        self.waiting_bytes -= event.size
+        return event
 
     def end(self, reason: str) -> None:
         self.cut = self.cut or reason
@@ -110,11 +126,20 @@ class LiveTail:
         views: Tells of commits.
         queries: Reads the replay.
         queue: Entries that may wait for one watcher.
+        per_token: Live tails at once of one token, unless it is for all workspaces.
     """
 
-    def __init__(self, views: ViewReader, queries: JournalQueries, *, queue: int = WATCHER_QUEUE) -> None:
+    def __init__(
+        self,
+        views: ViewReader,
+        queries: JournalQueries,
+        *,
+        queue: int = WATCHER_QUEUE,
+        per_token: int = TAILS_PER_TOKEN,
+    ) -> None:
         self._queries = queries
         self._queue = queue
+        self._per_token = per_token
         self._watchers: set[_Watcher] = set()
         self._closed = False
         self._unsubscribe = views.subscribe(self._committed)
@@ -124,14 +149,28 @@ class LiveTail:
         """How many are watching."""
         return len(self._watchers)
 
-    def admit(self) -> None:
+    def admit(self, principal: Principal) -> None:
         """Refuse one more watcher where there are too many.
 
         Raises:
-            Unavailable: If there are.
+            TooManyTails: If the token has as many as it may have.
+            Unavailable: If all tokens together have.
         """
+        if (refusal := self._refusal(principal)) is not None:
+            raise refusal
+
+    def _refusal(self, principal: Principal) -> Unavailable | None:
         if len(self._watchers) >= MAX_WATCHERS:
-            raise Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="end some, or list with a cursor")
+            return Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="end some, or list with a cursor")
+        if principal.workspace_id is None:  # the node's own operators
+            return None
+        mine = sum(watcher.token_id == principal.token_id for watcher in self._watchers)
+        if mine < self._per_token:
+            return None
+        return TooManyTails(
+            f"the token has {mine} live tails, it may have {self._per_token}",
+            hint="end some (one that broke counts for half a minute), use one for several filters, or list with a cursor",
+        )
 
     def close(self) -> None:
         """Cut every watcher, so that the server can end."""
@@ -161,24 +200,28 @@ class LiveTail:
         Raises:
             NotAllowed: If the token is not for the workspace.
         """
-        watcher = _Watcher(Visible.to(principal, workspace), filters, self._queue)
+        if self._refusal(principal) is not None:
+            return  # others have come since it was admitted; whoever asks again is told
+        watcher = _Watcher(principal.token_id, Visible.to(principal, workspace), filters, self._queue)
         self._watchers.add(watcher)
         try:
             limit = TAIL_SEED if after is None else TAIL_REPLAY_MAX
             replay = await self._queries.replay(principal, filters, workspace=workspace, after=after, limit=limit)
             if replay.missed and after is not None:
-                yield Gap(replay.missed, after, replay.entries[0].seq)
+                yield Gap(replay.missed, after, replay.seqs[0])
             last = max(after or 0, replay.upto)
-            for entry in replay.entries:
-                yield Seen(entry)
+            for start in range(0, len(replay.seqs), REPLAY_PAGE):
+                page = replay.seqs[start : start + REPLAY_PAGE]
+                for entry in await self._queries.replayed(principal, page, workspace=workspace):
+                    yield Seen(entry)
             if self._closed:
                 watcher.end("closing")
             while True:
                 while watcher.waiting:
-                    entry = watcher.waiting.popleft()
-                    if entry.seq > last:
-                        last = entry.seq
-                        yield Seen(entry)
+                    event = watcher.take()
+                    if event.seq > last:
+                        last = event.seq
+                        yield Seen(StoredEntry.of_event(event))
                 if watcher.cut is not None:
                     yield Cut(watcher.cut, last)
                     return

@@ -39,15 +39,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a live tail shows before it goes live.
+    """What a live tail shows before it goes live: where the entries are, for it reads them a few at a time.
 
     Attributes:
-        entries: Oldest first.
+        seqs: Of the entries, oldest first.
         missed: How many more there were since ``after``, left out because of the ceiling.
         upto: The views had passed this sequence; what comes later is live.
     """
 
-    entries: tuple[StoredEntry, ...]
+    seqs: tuple[int, ...]
     missed: int
     upto: int
 
@@ -199,6 +199,15 @@ class JournalQueries:
             selection = selection.also(quiet)
         return await self._in_thread(lambda: self._replay(selection, upto, limit, resumes=after is not None))
 
+    async def replayed(
+        self, principal: Principal, seqs: Sequence[int], *, workspace: str | None = None
+    ) -> tuple[StoredEntry, ...]:
+        """The entries of a replay at these sequences (ascending, at least one), oldest first."""
+        within = Condition("seq >= ? AND seq <= ? AND list_contains(?, seq)", (seqs[0], seqs[-1], list(seqs)))
+        selection = _Selection((Visible.to(principal, workspace).condition(), within), None)
+        newest = await self._in_thread(lambda: self._first(selection, _BY_ARRIVAL, len(seqs)))
+        return newest[::-1]
+
     # in worker threads
 
     def _first(self, selection: _Selection, order: _Order, limit: int) -> tuple[StoredEntry, ...]:
@@ -231,10 +240,19 @@ class JournalQueries:
         )
 
     def _replay(self, selection: _Selection, upto: int, limit: int, *, resumes: bool) -> Replay:
-        newest = self._first(selection, _BY_ARRIVAL, limit)
+        newest = self._newest(selection, limit)
         full = resumes and len(newest) == limit
-        missed = self._count(selection.also(Condition("seq < ?", (newest[-1].seq,)))) if full else 0
+        missed = self._count(selection.also(Condition("seq < ?", (newest[-1],)))) if full else 0
         return Replay(newest[::-1], missed, upto)
+
+    def _newest(self, selection: _Selection, limit: int) -> tuple[int, ...]:
+        """Sequences of the newest entries, newest first; without a phrase their texts are not read."""
+        if selection.phrase is not None:
+            return tuple(row[_SEQ] for row in islice(self._rows(selection, _BY_ARRIVAL, limit), limit))
+        rows = self._views.rows(
+            f"SELECT seq FROM {ENTRIES} WHERE {selection.where} ORDER BY seq DESC LIMIT ?", (*selection.params, limit)
+        )
+        return tuple(seq for (seq,) in rows)
 
     # waiting
 

@@ -7,6 +7,7 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 
 - ``checkpoint(projection VARCHAR, version INTEGER, seq UBIGINT)``
 - ``parkings(projection VARCHAR, version INTEGER, strikes BIGINT)``: the host's own (``consumers/host/leniency``).
+- ``folded_stream(stream VARCHAR, made VARCHAR)``: one row, of which stream the views are (``consumers/host/provenance``).
 - ``admitted(k0 UBIGINT, k1 UBIGINT, content BLOB, seq UBIGINT)``: first sequence of every (workspace, id).
 - ``journal_entries``: every admitted entry, appended in order of ``seq``: ``seq UBIGINT``, the VARCHARs ``id,
   workspace_id, crew_id, agent_id, mission_id, trace_id, span_id``, ``ts_ms BIGINT``, the VARCHARs ``entry_type,

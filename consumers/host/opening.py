@@ -1,9 +1,9 @@
 """Opens a node's view file, and puts one aside that is damaged or cannot be of the stream at hand.
 
-Invariant: no checkpoint of an opened file lies beyond the stream's end. If it did, the file would be of another stream or
-of one that lost its end (a power failure, a restored backup): sequences would come again with other messages, and every
-one up to the checkpoint would be skipped in silence. Views are derived, so a file that is put aside costs time and nothing
-else; it is moved, never deleted, until the next one that is damaged.
+Invariant: an opened file is of the stream at hand (``provenance``), says so, and no checkpoint in it lies beyond the
+stream's end. If one did, the stream would have lost its end (a power failure, a restored backup): sequences would come
+again with other messages, and every one up to the checkpoint would be skipped in silence. Views are derived, so a file that
+is put aside costs time and nothing else; it is moved, never deleted, until the next one that is damaged.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from crew_journal.consumers.host.damage import HINT
+from crew_journal.consumers.host.provenance import StreamAtHand, stamp, why_not_of
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.errors import Unavailable, ViewsDamaged
 
@@ -39,38 +40,55 @@ class PutAside:
     at: datetime
 
 
-def open_views(path: Path, *, memory_mb: int, last_seq: int) -> tuple[ViewStore, PutAside | None]:
+def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[ViewStore, PutAside | None]:
     """Open or create the file; blocking.
 
     Args:
         path: The DuckDB file.
         memory_mb: DuckDB's memory limit, MiB.
-        last_seq: Last sequence of the stream.
+        stream: What they are to be folded from.
 
     Returns:
         The store, and what was put aside for it.
 
     Raises:
         DataDirBusy: If another process has it open.
-        Unavailable: If it cannot be opened.
+        Unavailable: If it cannot be opened, or the broker is not there to tell of the stream.
     """
     try:
         store = ViewStore.open(path, memory_mb=memory_mb)
         try:
             seq = _highest_checkpoint(store)
+            reason = why_not_of(store, stream, seq)
+            if reason is None:
+                _bind(store, stream)
+                return store, None
         except BaseException:
             store.close()
             raise
     except ViewsDamaged as damage:
         aside = put_damaged_aside(path, damage)
-        return ViewStore.open(path, memory_mb=memory_mb), aside
-    if seq <= last_seq:
-        return store, None
+        return _open_anew(path, memory_mb, stream), aside
     store.close()
-    # what the stream has lost may be in it: it is kept
-    aside = _put_aside(path, f".of-{seq}", f"views of another stream, which went to {seq}; this one ends at {last_seq}")
-    _log.error("views.ahead_of_stream", views_seq=seq, stream_seq=last_seq, kept_as=aside.name)
-    return ViewStore.open(path, memory_mb=memory_mb), aside
+    aside = _put_aside(path, f".of-{seq}", reason)  # what the stream has lost may be in it: it is kept
+    _log.error("views.of_another_stream", views_seq=seq, stream_seq=stream.last_seq, reason=reason, kept_as=aside.name)
+    return _open_anew(path, memory_mb, stream), aside
+
+
+def _open_anew(path: Path, memory_mb: int, stream: StreamAtHand) -> ViewStore:
+    store = ViewStore.open(path, memory_mb=memory_mb)
+    try:
+        _bind(store, stream)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _bind(store: ViewStore, stream: StreamAtHand) -> None:
+    if store.write_blocking(lambda con: stamp(con, stream.made)):
+        store.write_blocking(lambda con: con.execute("CHECKPOINT"))  # DDL never waits in the log (facts/duckdb.md)
+    store.stream_made = stream.made
 
 
 def inspect_views(path: Path) -> int:

@@ -24,6 +24,7 @@ from crew_journal.consumers.host.digest import Difference, DigestedView, ViewDig
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.leniency import PARKINGS_TABLE, forget_strikes
 from crew_journal.consumers.host.prepare import Parked
+from crew_journal.consumers.host.provenance import stamp
 from crew_journal.consumers.host.statements import forget
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import read_checkpoints, transaction, write_checkpoints
@@ -105,6 +106,8 @@ async def _beside(live: Host, projections: Sequence[Projection], kind: str, memo
     host = Host(store, twins, park=collect, housekeeping=False, replays=True)
     try:
         await host.open()
+        if (made := live.store.stream_made) is not None:  # not from the live file, which may be damaged
+            await store.write(lambda con: stamp(con, made))
         yield _Fresh(store, host, parked)
     finally:
         await host.close()

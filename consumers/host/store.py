@@ -42,6 +42,8 @@ class ViewStore:
         """Use ``open``."""
         self._path = path
         self._config = dict(config)
+        self.stream_made: str | None = None
+        """When the stream was made that the views are of, as the broker writes it; None where nobody has said."""
         self._gate = ReadGate()
         self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
         self._cursors_lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Whether JOURNAL is still the stream the views were folded from.
 
 Why: a stream that is deleted and made again begins at 1; the views, far beyond that, would pass over everything new without
-a word. At start that is noticed by its sequence; while a node runs only by the stream's age.
+a word. At the start they are held against ``streams.made_at`` (``consumers/host/provenance``), and here while a node runs.
 
 Invariant: a replaced stream is named as the reason why the node is not ready, from the next look on until it is restarted.
 """
@@ -19,7 +19,7 @@ from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.connection import Connection
-from crew_journal.services.journal.streams import stream_info
+from crew_journal.services.journal.streams import made_at, stream_info
 
 LOOK_EVERY_S: Final = 15.0
 """Seconds between two looks; a stream is rarely replaced without the connection being lost, after which we look at once."""
@@ -28,17 +28,18 @@ _log = structlog.get_logger(__name__)
 
 
 class StreamWatch:
-    """Remembers when JOURNAL was made, and looks again.
+    """Knows when JOURNAL was made, and looks again.
 
     Args:
         client: A connection that reconnects for ever.
+        made: ``made_at`` of the stream that the views are of.
         every_s: Seconds between two looks.
     """
 
-    def __init__(self, client: Connection, *, every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, client: Connection, made: str, *, every_s: float = LOOK_EVERY_S) -> None:
         self._client = client
         self._every_s = every_s
-        self._made: str | None = None
+        self._made = made
         self._trouble: str | None = None
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -50,7 +51,7 @@ class StreamWatch:
         return self._trouble
 
     async def start(self) -> None:
-        """Remember the stream as it is now, then look again after each reconnect and from time to time."""
+        """Look now, after each reconnect and from time to time."""
         await self._look()
         self._forget = self._client.on_reconnect(self._due.set)
         self._task = asyncio.create_task(self._run(), name="stream-watch")
@@ -73,10 +74,8 @@ class StreamWatch:
 
     async def _look(self) -> None:
         info = await stream_info(self._client, JOURNAL_STREAM)
-        made = str(info["created"]) if info is not None else "never"
-        if self._made is None:
-            self._made = made
-        elif made != self._made:
+        made = made_at(info) if info is not None else "never"
+        if made != self._made:
             self._trouble = (
                 f"the stream {JOURNAL_STREAM} is another one than at the start (made {made}, before {self._made}): "
                 "start the node again, its views are then folded from this one"

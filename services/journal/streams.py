@@ -67,12 +67,14 @@ class DeclaredStreams:
         replicas: Replicas of JOURNAL.
         last_seq: Last sequence of JOURNAL.
         first_seq: First sequence of JOURNAL.
+        made: ``made_at`` of JOURNAL.
     """
 
     atomic: bool
     replicas: int
     first_seq: int
     last_seq: int
+    made: str
 
 
 _KEPT_FOR_EVER: Final[dict[str, Any]] = {
@@ -182,7 +184,17 @@ async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | N
         replicas=int(journal["config"].get("num_replicas", 1)),
         first_seq=int(journal["state"]["first_seq"]),
         last_seq=int(journal["state"]["last_seq"]),
+        made=made_at(journal),
     )
+
+
+def made_at(info: Mapping[str, Any]) -> str:
+    """When a stream was made, to the nanosecond as the broker writes it: its identity.
+
+    It survives restarts, updates and a copied store; a stream that is deleted and made again, or another broker's, has
+    another one.
+    """
+    return str(info["created"])
 
 
 async def _declare(client: Client, plan: StreamPlan) -> dict[str, Any]:

@@ -187,7 +187,7 @@ class Runtime:
             data_dir,
             client,
             writer,
-            last_seq=streams.last_seq,
+            streams=streams,
             memory_mb=settings.duckdb_memory_mb,
             clock=utc_now,
             say=self._say,
@@ -196,7 +196,7 @@ class Runtime:
         feed = await views.follow(stack, data_dir, client, self._nats)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
-        stream_watch = StreamWatch(client)
+        stream_watch = StreamWatch(client, streams.made)
         await stream_watch.start()
         stack.push_async_callback(stream_watch.stop)
         canary = Canary(client, clock=utc_now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -24,6 +24,7 @@ from crew_journal.consumers.host.catchup import keep_up
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.opening import PutAside, open_views
 from crew_journal.consumers.host.prepare import Parked
+from crew_journal.consumers.host.provenance import StreamAtHand
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.endings import end_task
@@ -32,6 +33,7 @@ from crew_journal.services.data_dir import node_id
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.connection import Connection
 from crew_journal.services.journal.deadletters import DeadLetters
+from crew_journal.services.journal.streams import DeclaredStreams
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.operations import Progress
 from crew_journal.services.runtime.figures import mapping
@@ -69,7 +71,7 @@ class NodeViews:
         client: Connection,
         writer: Writer,
         *,
-        last_seq: int,
+        streams: DeclaredStreams,
         memory_mb: int,
         clock: Callable[[], datetime],
         say: Callable[[str], None],
@@ -81,14 +83,14 @@ class NodeViews:
             data_dir: Holds the views.
             client: Reads the stream.
             writer: Appends to it.
-            last_seq: Where the stream ends now.
+            streams: What they are declared as: where the stream ends now, and which one it is.
             memory_mb: Memory of DuckDB.
             clock: The time now, UTC.
             say: Told, in a line each, what takes long or is unusual.
         """
-        store, aside = await asyncio.to_thread(
-            open_views, data_dir / VIEWS_FILE, memory_mb=memory_mb, last_seq=last_seq
-        )
+        last_seq = streams.last_seq
+        at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client))
+        store, aside = await asyncio.to_thread(open_views, data_dir / VIEWS_FILE, memory_mb=memory_mb, stream=at_hand)
         if aside is not None:
             say(aside_text(aside))
         stack.callback(store.close)
@@ -138,6 +140,17 @@ class NodeViews:
 def aside_text(aside: PutAside) -> str:
     """A line for whoever starts the node."""
     return f"warning: {aside.reason}; folded anew from the journal, the old file is kept as {aside.name}"
+
+
+def _message_reader(client: Connection) -> Callable[[int], RawMessage | None]:
+    """Reads one stored message, for threads beside this event loop."""
+    loop = asyncio.get_running_loop()
+
+    async def find(seq: int) -> RawMessage | None:
+        async with aclosing(replay(client, seq, seq, batch=1)) as found:
+            return next((message for message in await anext(found, []) if message.seq == seq), None)
+
+    return lambda seq: asyncio.run_coroutine_threadsafe(find(seq), loop).result()
 
 
 def _source(client: Connection, batch: int) -> ReplaySource:

@@ -11,11 +11,13 @@ from pathlib import Path
 import duckdb
 import httpx
 import pytest
+from support.nats import connected, running_broker
 from support.running import running_node
 
-from crew_journal.schemas.errors import VerificationFailed, ViewsDamaged
+from crew_journal.schemas.errors import NotAuthenticated, VerificationFailed, ViewsDamaged
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import VIEWS_FILE
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.runtime import VIEWS_FILE, Runtime
 
 ENTRY = {"entry_type": "run.completed", "workspace_id": "acme"}
 
@@ -131,3 +133,63 @@ async def test_views_that_rot_while_they_are_served_are_told_with_what_to_do_and
         assert (await client.list(workspace_id="acme", q="Platz", min_seq=seq)).entries
         assert (await client.status())["ready"] is True
         assert [record async for record in client.verify()][-1]["result"]["equal"]
+
+
+@asynccontextmanager
+async def node_on(data_dir: Path, broker: ManagedBroker) -> AsyncIterator[Runtime]:
+    reach = {"nats": broker.url, "nats_user": broker.user, "nats_password": broker.password}
+    async with running_node(data_dir, **reach) as runtime:
+        yield runtime
+
+
+def _client(runtime: Runtime, token: str | None = None) -> AsyncCrewJournal:
+    return AsyncCrewJournal(runtime.http_url, token or runtime.owner_token)
+
+
+@pytest.mark.parametrize("stamped", [True, False], ids=["stamped", "of before the stamp"])
+async def test_another_journal_shows_no_entry_and_honours_no_token_of_the_one_before(
+    tmp_path: Path, stamped: bool
+) -> None:
+    data_dir = tmp_path / "data"
+    async with running_broker(tmp_path / "a") as a, running_broker(tmp_path / "b") as b:
+        async with node_on(data_dir, a) as runtime, _client(runtime) as owner:
+            token = (await owner.create_token(role="ADMIN", workspace_id="acme")).token
+            seq = (await owner.append({**ENTRY, "summary": "of a"})).seq
+        async with node_on(tmp_path / "other", b) as runtime, _client(runtime) as owner:
+            await owner.append_batch([{**ENTRY, "summary": f"of b {n}"} for n in range(seq + 5)])
+        if not stamped:
+            with duckdb.connect(str(data_dir / VIEWS_FILE)) as con:
+                con.execute("DROP TABLE folded_stream")
+        async with node_on(data_dir, b) as runtime, _client(runtime) as owner:
+            last = (await owner.append({**ENTRY, "summary": "of b, after"})).seq
+            assert await _summaries(owner, last) == sorted([*(f"of b {n}" for n in range(seq + 5)), "of b, after"])
+            async with _client(runtime, token) as stranger:
+                with pytest.raises(NotAuthenticated):
+                    await stranger.count(workspace_id="acme")
+            assert "another stream" in (await owner.status())["views_put_aside"]["reason"]
+            assert [record async for record in owner.verify()][-1]["result"]["equal"]
+
+
+async def test_a_copied_store_is_the_same_stream_and_its_views_are_kept(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with node(first) as client:
+        await client.append_batch([{**ENTRY, "summary": f"n {n}"} for n in range(3)])
+    shutil.copytree(first, second)
+    async with node(second) as client:
+        appended = await client.append({**ENTRY, "summary": "after"})
+        assert await _summaries(client, appended.seq) == ["after", "n 0", "n 1", "n 2"]
+        assert (await client.status())["views_put_aside"] is None
+    assert _files(second, f"{VIEWS_FILE}*") == [VIEWS_FILE]
+
+
+async def test_views_whose_newest_entry_was_deleted_from_the_stream_are_kept(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    async with running_broker(tmp_path / "a") as broker:
+        async with node_on(data_dir, broker) as runtime, _client(runtime) as client:
+            await client.append_batch([{**ENTRY, "summary": f"n {n}"} for n in range(3)])
+        with duckdb.connect(str(data_dir / VIEWS_FILE), read_only=True) as con:
+            ((newest,),) = con.execute("SELECT max(seq) FROM admitted").fetchall()
+        async with connected(broker) as operator:
+            await operator.jetstream().delete_msg("JOURNAL", newest)
+        async with node_on(data_dir, broker) as runtime, _client(runtime) as client:
+            assert (await client.status())["views_put_aside"] is None

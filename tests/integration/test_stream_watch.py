@@ -20,8 +20,7 @@ from crew_journal.services.journal.streams import declare_streams
 async def test_a_stream_made_anew_is_noticed_after_a_reconnect_and_one_that_stays_is_not(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         client = await connect(broker.url, broker.user, broker.password, "test")
-        await declare_streams(client)
-        watch = StreamWatch(client, every_s=3_600)
+        watch = StreamWatch(client, (await declare_streams(client)).made, every_s=3_600)
         await watch.start()
         try:
             await client.was_reconnected()

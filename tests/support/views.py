@@ -10,6 +10,7 @@ from pathlib import Path
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.digest import digest
 from crew_journal.consumers.host.host import Host, Parked
+from crew_journal.consumers.host.provenance import StreamAtHand
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.projection import Projection
 
@@ -75,3 +76,9 @@ def source_of(stream: Sequence[RawMessage], batch: int = 7):
             yield chosen[start : start + batch]
 
     return replay
+
+
+def stream_of(messages: Sequence[RawMessage], made: str = "2026-01-01T00:00:00.000000001Z") -> StreamAtHand:
+    """A stream that holds a list, by the time at which it was made."""
+    held = {message.seq: message for message in messages}
+    return StreamAtHand(made, max(held, default=0), held.get)

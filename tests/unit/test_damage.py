@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.events import at, entry
-from support.views import MEMORY_MB, file_names, node, source_of
+from support.views import MEMORY_MB, file_names, node, source_of, stream_of
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.damage import damage_behind
@@ -81,7 +81,7 @@ async def test_a_file_that_cannot_be_opened_for_its_damage_is_put_aside(
     path = tmp_path / "v.duckdb"
     await make(path)
     damage(path)
-    store, aside = open_views(path, memory_mb=MEMORY_MB, last_seq=len(STREAM))
+    store, aside = open_views(path, memory_mb=MEMORY_MB, stream=stream_of(STREAM))
     store.close()
     assert aside is not None
     assert aside.name.startswith("v.duckdb.damaged-")
@@ -105,7 +105,7 @@ async def test_a_broken_log_goes_aside_with_its_file(tmp_path: Path) -> None:
     with duckdb.connect(str(path)) as again:
         again.execute("CREATE TABLE t AS SELECT range AS n FROM range(100)")
     log.write_bytes(data)
-    store, aside = open_views(path, memory_mb=MEMORY_MB, last_seq=0)
+    store, aside = open_views(path, memory_mb=MEMORY_MB, stream=stream_of([]))
     store.close()
     assert aside is not None
     assert file_names(tmp_path) == ["v.duckdb", aside.name, f"{aside.name}.wal"]
@@ -116,7 +116,7 @@ async def test_only_the_last_damaged_file_is_kept(tmp_path: Path) -> None:
     for _ in range(3):
         path.write_text("hello\n" * 10)
         (tmp_path / "v.duckdb.wal").write_text("log")
-        store, aside = open_views(path, memory_mb=MEMORY_MB, last_seq=0)
+        store, aside = open_views(path, memory_mb=MEMORY_MB, stream=stream_of([]))
         store.close()
     assert aside is not None
     assert file_names(tmp_path) == ["v.duckdb", aside.name, f"{aside.name}.wal"]
@@ -130,7 +130,7 @@ async def test_a_file_of_a_newer_duckdb_is_refused_and_left_where_it_is(tmp_path
     data[:8] = checksum(bytes(data[8:4096]))
     path.write_bytes(data)
     with pytest.raises(Unavailable, match="version number 30000") as refused:
-        open_views(path, memory_mb=MEMORY_MB, last_seq=len(STREAM))
+        open_views(path, memory_mb=MEMORY_MB, stream=stream_of(STREAM))
     assert not isinstance(refused.value, ViewsDamaged)
     assert "install the duckdb" in refused.value.hint
     assert file_names(tmp_path) == ["v.duckdb"]
@@ -156,7 +156,7 @@ def test_a_file_that_is_merely_out_of_reach_is_left_where_it_is(
 
     monkeypatch.setattr(duckdb, "connect", refuse)
     with pytest.raises((Unavailable, DataDirBusy)) as refused:
-        open_views(tmp_path / "v.duckdb", memory_mb=MEMORY_MB, last_seq=0)
+        open_views(tmp_path / "v.duckdb", memory_mb=MEMORY_MB, stream=stream_of([]))
     assert not isinstance(refused.value, ViewsDamaged)
     assert "/d/" not in str(refused.value)
     assert file_names(tmp_path) == ["v.duckdb"]

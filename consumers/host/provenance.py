@@ -1,0 +1,120 @@
+"""Which stream a view file was folded from, kept in the file itself and held against the stream at hand.
+
+Why: sequences of two streams look alike. A file of another broker, or of a stream that was made anew, would pass for this
+one's wherever its checkpoint is not beyond the end: rows, tokens included, would be shown that this journal never held,
+and its own entries up to the checkpoint would never be folded.
+
+Invariant: a file with a checkpoint is opened only if it bears the stamp of the stream, the time at which the stream was
+made (to the nanosecond; it survives restarts and a copied store), and no other message lies where its newest entry came
+from. The second holds off the same stream when it was restored from an older copy and has grown differently since. A file
+of before there were stamps has only the second: an id in a workspace, 128 bits of their hash, and 128 bits of the
+content's at the same sequence of two streams by chance is no risk to reckon with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.admission import ADMISSION_TABLE
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.host.transaction import transaction
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+
+STREAM_TABLE: Final = "folded_stream"
+STREAM_DDL: Final = f"CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL)"
+_HALF: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAtHand:
+    """The stream that views are to be folded from.
+
+    Attributes:
+        made: When it was made, as the broker writes it; tells it from every other.
+        last_seq: Its last sequence.
+        message: The message stored at a sequence, None if there is none any more; blocking.
+    """
+
+    made: str
+    last_seq: int
+    message: Callable[[int], RawMessage | None]
+
+
+def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> str | None:
+    """Why the views cannot be of this stream, None if they are.
+
+    Args:
+        store: The views.
+        stream: The stream.
+        seq: The highest checkpoint of the views.
+
+    Raises:
+        ViewsDamaged: If the file is broken.
+        BrokerUnavailable: If the stream does not tell its message.
+    """
+    if seq > stream.last_seq:
+        return f"views of another stream, which went to {seq}; this one ends at {stream.last_seq}"
+    if seq == 0:
+        return None
+    stamp = _stamp_of(store)
+    if stamp is not None and stamp != stream.made:
+        return f"views of another stream, made {stamp}; this one was made {stream.made}"
+    newest = _newest_entry(store)
+    if newest is None:
+        return None if stamp is not None else "views that do not tell of which stream they are"
+    at, identity, content = newest
+    stored = stream.message(at)
+    if stored is None:  # deleted since, or another stream's gap
+        return None if stamp is not None else f"views of which nothing shows that they are of this stream: {at} is gone"
+    if _entry_of(stored) != (identity, content):
+        return f"views of another stream, or of this one before it was restored: it holds another message at {at}"
+    return None
+
+
+def stamp(con: duckdb.DuckDBPyConnection, made: str) -> bool:
+    """Write in one transaction of which stream the views are; whether that is news to the file."""
+    with transaction(con):
+        con.execute(STREAM_DDL)
+        if con.execute(f"SELECT stream, made FROM {STREAM_TABLE}").fetchall() == [(JOURNAL_STREAM, made)]:
+            return False
+        con.execute(f"DELETE FROM {STREAM_TABLE}")
+        con.execute(f"INSERT INTO {STREAM_TABLE} VALUES (?, ?)", [JOURNAL_STREAM, made])
+    return True
+
+
+def _has(store: ViewStore, table: str) -> bool:
+    return bool(store.rows("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [table]))
+
+
+def _stamp_of(store: ViewStore) -> str | None:
+    if not _has(store, STREAM_TABLE):
+        return None
+    found = store.rows(f"SELECT made FROM {STREAM_TABLE} WHERE stream = ?", [JOURNAL_STREAM])
+    return str(found[0][0]) if found else None
+
+
+def _newest_entry(store: ViewStore) -> tuple[int, bytes, bytes] | None:
+    """Sequence, identity and content of the last entry that was admitted."""
+    if not _has(store, ADMISSION_TABLE):
+        return None
+    found = store.rows(f"SELECT seq, k0, k1, content FROM {ADMISSION_TABLE} ORDER BY seq DESC LIMIT 1")
+    if not found:
+        return None
+    seq, k0, k1, content = found[0]
+    return int(seq), k0.to_bytes(_HALF, "little") + k1.to_bytes(_HALF, "little"), bytes(content)
+
+
+def _entry_of(message: RawMessage) -> tuple[bytes, bytes] | None:
+    try:
+        event = decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
+    except FoldError:
+        return None
+    return (event.identity, event.content) if isinstance(event, EntryRecorded) else None

@@ -115,6 +115,15 @@ class ViewStore:
         """What was found to be broken in the file since it was opened or replaced, None if nothing was."""
         return None if self._damage is None else self._damage.message
 
+    def refuse_damage(self) -> None:
+        """Go on only if nothing was found to be broken, whoever met it.
+
+        Raises:
+            ViewsDamaged: If something was.
+        """
+        if self._damage is not None:
+            raise ViewsDamaged(self._damage.message, hint=self._damage.hint)
+
     # reading
 
     @contextmanager

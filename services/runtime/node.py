@@ -323,6 +323,7 @@ class Runtime:
         await server.start()
         stack.push_async_callback(server.stop)
         await memory.timekeeper.start()
+        store.refuse_damage()  # a part that works in the background may have met some
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
 

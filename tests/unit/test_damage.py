@@ -200,6 +200,8 @@ def test_damage_inside_a_fold_stops_folding_and_names_no_path(tmp_path: Path) ->
     with pytest.raises(ViewsDamaged) as damaged:
         store.write_blocking(broken)
     assert store.damage == damaged.value.message
+    with pytest.raises(ViewsDamaged):
+        store.refuse_damage()
     assert str(tmp_path) not in store.damage
     stopped = Unavailable("cannot be committed")
     stopped.__cause__ = damaged.value

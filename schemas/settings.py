@@ -23,6 +23,8 @@ MAX_BATCH: Final = 1_000
 """Entries of one HTTP batch (DESIGN §10)."""
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Bytes of one HTTP request body."""
+REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of entries after which a client begins another request: a quarter of what the service takes."""
 
 # the writer (facts/nats.md, "Publishing")
 PUBLISH_WINDOW: Final = 1_024

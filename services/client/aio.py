@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from itertools import islice
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -22,12 +21,13 @@ from crew_journal.schemas.api import (
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
 from crew_journal.services.client.administering import AdminCalls, compare_request, rebuild_request, verify_request
-from crew_journal.services.client.core import Entry, checked
+from crew_journal.services.client.core import checked
 from crew_journal.services.client.find import find
 from crew_journal.services.client.flavours import Awaiting
 from crew_journal.services.client.journalling import JournalCalls
 from crew_journal.services.client.relating import RelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
+from crew_journal.services.client.submitting import Entry, checked_size, in_batches, places_from
 from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
 
 _T = TypeVar("_T")
@@ -69,12 +69,22 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
 
     # streams
 
-    async def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> AsyncIterator[Receipt]:
-        """Append any number of entries, batch by batch, handing out receipts in order."""
-        waiting = iter(entries)
-        while records := list(islice(waiting, batch)):
-            for receipt in await self.append_batch(records):
-                yield receipt
+    def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> AsyncIterator[Receipt]:
+        """Append any number of entries, batch by batch, handing out receipts in order.
+
+        Nothing is sent but by iterating: each batch when the receipts of the one before it are taken. ``async for receipt in
+        journal.append_many(entries)``, to the end, appends them all.
+
+        Args:
+            entries: The entries; taken from the iterable as they are sent.
+            batch: Entries of one request at most; one is sent with fewer once it has some 8 MiB.
+
+        Raises:
+            InvalidQuery: If ``batch`` is not 1 to 1,000.
+            InvalidEntry: While iterating, if an entry is not valid, by its place among all. Its batch is not appended, those
+                before it are.
+        """
+        return self._append_all(in_batches(entries, checked_size(batch)))
 
     async def entries(
         self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
@@ -131,6 +141,15 @@ class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
         return self._records(verify_request())
 
     # carrying out
+
+    async def _append_all(self, batches: Iterable[Sequence[bytes]]) -> AsyncIterator[Receipt]:
+        sent = 0
+        for records in batches:
+            with places_from(sent):
+                receipts = await self._append_encoded(records)
+            sent += len(records)
+            for receipt in receipts:
+                yield receipt
 
     async def _records(self, request: Request) -> AsyncIterator[dict[str, Any]]:
         lines = Lines()

@@ -1,7 +1,6 @@
 """What the client does, without I/O: requests, retries, answers. Both flavours run these steps.
 
-Invariant: an entry gets its id here, before it is first sent, so a retried append counts once; only what may be done twice
-is retried, with growing pauses and a bounded number of times.
+Invariant: only what may be done twice is retried, with growing pauses and a bounded number of times.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import (
     BrokerUnavailable,
     CrewJournalError,
@@ -23,7 +21,7 @@ from crew_journal.schemas.errors import (
     ViewsBehind,
     ViewsDamaged,
 )
-from crew_journal.schemas.ids import is_id, mint_entry_id
+from crew_journal.schemas.ids import is_id
 from crew_journal.services.client.faults import error_of
 from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
 
@@ -36,8 +34,6 @@ _JITTER: Final = 0.25
 _ERRORS_FROM: Final = 400
 
 _A = TypeVar("_A", bound=BaseModel)
-Entry = JournalEntry | Mapping[str, Any]
-"""What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""
 
 
 def pause_before(attempt: int) -> float:
@@ -132,15 +128,3 @@ def entry_path(entry_id: str) -> str:
     if not is_id(entry_id):
         raise NotFound(f"no entry {entry_id[:64]!r}", hint="an id has 1 to 64 of A-Z a-z 0-9 _ - and is not just _")
     return f"/v1/journal/{quote(entry_id, safe='')}"
-
-
-def submission(entry: Entry) -> dict[str, Any]:
-    """The fields to send, with an id."""
-    if isinstance(entry, JournalEntry):  # an answer of `get` knows more than an entry may say
-        record = entry.model_dump(mode="json", exclude_none=True, include=set(JournalEntry.model_fields))
-    else:
-        record = dict(entry)
-    record.pop("seq", None)  # an entry that was read back can be appended elsewhere
-    if not record.get("id"):
-        record["id"] = mint_entry_id()
-    return record

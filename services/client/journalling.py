@@ -25,8 +25,9 @@ from crew_journal.schemas.api import (
     UsedAnswer,
 )
 from crew_journal.schemas.api_admin import PriorityAnswer, ReindexAnswer, SweepAnswer, WorkspaceSettingsAnswer
-from crew_journal.services.client.core import Entry, ask, ask_json, entry_path, params_of, said, submission
+from crew_journal.services.client.core import ask, ask_json, entry_path, params_of, said
 from crew_journal.services.client.flavours import Call
+from crew_journal.services.client.submitting import Entry, body_of, encoded, encoded_batch
 from crew_journal.services.client.wire import Request, Steps
 
 
@@ -35,18 +36,28 @@ class JournalCalls:
 
     @Call
     def append(self, entry: Entry) -> Steps[Receipt]:
-        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent."""
-        answer = yield from ask(Request("POST", "/v1/journal", json=submission(entry)), AppendAnswer)
+        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent.
+
+        Raises:
+            InvalidEntry: Naming every field that is wrong.
+        """
+        answer = yield from ask(Request("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
         return answer.entries[0]
 
     @Call
     def append_batch(self, entries: Iterable[Entry]) -> Steps[tuple[Receipt, ...]]:
-        """Append up to 1,000 entries, all or nothing."""
-        records = [submission(entry) for entry in entries]
-        if not records:
-            return ()
-        answer = yield from ask(Request("POST", "/v1/journal", json=records), AppendAnswer)
-        return answer.entries
+        """Append up to 1,000 entries and 32 MiB, all or nothing; ``append_many`` takes more, in parts.
+
+        Raises:
+            InvalidEntry: Naming every field that is wrong of every entry (``entries[3].summary``).
+            EntryTooLarge: If they are more.
+        """
+        return _append(encoded_batch(entries))
+
+    @Call
+    def _append_encoded(self, records: Sequence[bytes]) -> Steps[tuple[Receipt, ...]]:
+        """``append_batch`` of what is JSON already."""
+        return _append(records)
 
     @Call
     def list(
@@ -182,3 +193,10 @@ class JournalCalls:
     def status(self, *, workspace_id: str | None = None) -> Steps[dict[str, Any]]:
         """How the node and the workspace are doing."""
         return ask_json(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id})))
+
+
+def _append(records: Sequence[bytes]) -> Steps[tuple[Receipt, ...]]:
+    if not records:
+        return ()
+    answer = yield from ask(Request("POST", "/v1/journal", content=body_of(records)), AppendAnswer)
+    return answer.entries

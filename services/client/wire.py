@@ -26,6 +26,7 @@ class Request:
         path: Below the service's URL.
         params: Query parameters, repeated ones as several pairs.
         json: The body; None for none.
+        content: The body where it is JSON already; None for none.
         repeatable: Whether doing it twice is the same as once.
         headers: Beside the token's.
     """
@@ -36,15 +37,18 @@ class Request:
     json: Any = None
     repeatable: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
 
     def arguments(self) -> dict[str, Any]:
         """What httpx is called with, ``request`` and ``stream`` alike."""
+        typed = {} if self.content is None else {"Content-Type": "application/json"}
         return {
             "method": self.method,
             "url": self.path,
             "params": list(self.params),
             "json": self.json,
-            "headers": dict(self.headers),
+            "content": self.content,
+            "headers": {**self.headers, **typed},
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,25 @@ async def test_an_entry_that_was_read_back_can_be_appended_elsewhere(stack: Stac
         copied = await client.append(entry.model_copy(update={"workspace_id": "to"}))
         assert copied.id == receipt.id
         assert (await client.get(copied.id, min_seq=copied.seq, workspace_id="to")).payload == {"text": "\u2028"}
+
+
+async def test_appending_many_takes_more_than_one_request_may_hold(stack: Stack) -> None:
+    large = (ENTRY | {"workspace_id": "large", "payload": {"n": n, "text": "x" * 200_000}} for n in range(180))
+    async with stack.client() as client:  # 36 MB; a request may have 32 MiB
+        receipts = [receipt async for receipt in client.append_many(large)]
+        assert len({receipt.seq for receipt in receipts}) == 180
+        with pytest.raises(InvalidEntry) as refused:
+            _ = [receipt async for receipt in client.append_many([ENTRY, ENTRY, {"entry_type": "a.b"}], batch=2)]
+        assert {problem.field for problem in refused.value.problems} == {"entries[2].summary"}
+
+
+async def test_a_time_may_be_a_datetime_and_one_without_an_offset_is_named(stack: Stack) -> None:
+    async with stack.client() as client:
+        at = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
+        receipt = await client.append(ENTRY | {"workspace_id": "times", "ts": at})
+        assert (await client.get(receipt.id, min_seq=receipt.seq, workspace_id="times")).ts == at
+        with pytest.raises(InvalidEntry, match="ts"):
+            await client.append(ENTRY | {"ts": at.replace(tzinfo=None)})
 
 
 @pytest.mark.parametrize("entry_id", ["count", "stream", "entry", "graph", "relations", "priority"])

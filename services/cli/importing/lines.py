@@ -16,12 +16,10 @@ from typing import Any, BinaryIO, Final
 from crew_journal.schemas.entry import MAX_ENTRY_BYTES, build_entry
 from crew_journal.schemas.errors import FieldProblem, InvalidEntry
 from crew_journal.schemas.ids import DERIVED_NAMESPACE
-from crew_journal.schemas.settings import DEFAULT_WORKSPACE
+from crew_journal.schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
 
 BATCH_LINES: Final = 500
 """Lines of one request: one atomic batch of the broker."""
-BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of one request, well below the service's 32 MiB."""
 MAX_LINE_BYTES: Final = 4 * MAX_ENTRY_BYTES
 """Bytes of a line that is looked at: an entry of the largest size, every character of it written as an escape."""
 _STAND_IN: Final = {"id": "i_0", "workspace_id": DEFAULT_WORKSPACE, "ts": "2000-01-01T00:00:00Z"}
@@ -75,7 +73,7 @@ class LineBatch:
 def read_batches(
     file: BinaryIO, *, offset: int = 0, line: int = 0, workspace: str | None = None
 ) -> Iterator[LineBatch]:
-    """The rest of a file in batches of at most ``BATCH_LINES`` lines and about ``BATCH_BYTES`` bytes.
+    """The rest of a file in batches of at most ``BATCH_LINES`` lines and about ``REQUEST_BYTES`` bytes.
 
     Args:
         file: Positioned at ``offset``.
@@ -104,7 +102,7 @@ def read_batches(
                 batch.bad.append(read)
         size += len(raw)
         batch.end_offset, batch.end_line = offset, line
-        if len(batch.good) + len(batch.bad) >= BATCH_LINES or size >= BATCH_BYTES:
+        if len(batch.good) + len(batch.bad) >= BATCH_LINES or size >= REQUEST_BYTES:
             yield batch
             batch, size = LineBatch(end_offset=offset, end_line=line), 0
     if batch.good or batch.bad:

@@ -1,0 +1,165 @@
+"""Entries as the JSON that is sent.
+
+Invariant: an entry gets its id here, before it is first sent, so a retried append counts once; what JSON cannot hold is
+refused here, by the field's name, and an iterable of any length goes out in requests that the service takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.errors import CrewJournalError, FieldProblem, InvalidEntry, InvalidQuery
+from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.schemas.settings import MAX_BATCH, REQUEST_BYTES
+
+Entry = JournalEntry | Mapping[str, Any]
+"""What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""
+_FIX: Final = "use JSON values (text, finite numbers, true, false, null, lists, objects with text keys) or a datetime"
+_PLACE: Final = re.compile(r"\bentries\[(\d+)\]")
+_UNFIT: Final = (TypeError, ValueError, RecursionError)
+
+
+def encoded(entry: Entry, prefix: str = "") -> bytes:
+    """One entry as JSON, with an id.
+
+    Args:
+        entry: The entry; a datetime in it is written as ISO 8601.
+        prefix: Put before each field's name in errors (``entries[3].``).
+
+    Raises:
+        InvalidEntry: If it holds what JSON cannot, naming every such field.
+    """
+    try:
+        return _json(_fields(entry))
+    except _UNFIT:
+        raise InvalidEntry(tuple(_unfit(entry, prefix))) from None
+
+
+def encoded_batch(entries: Iterable[Entry]) -> list[bytes]:
+    """The entries of one request.
+
+    Raises:
+        InvalidEntry: As of ``encoded``, naming the entries by their places.
+    """
+    return [encoded(entry, f"entries[{place}].") for place, entry in enumerate(entries)]
+
+
+def body_of(records: Sequence[bytes]) -> bytes:
+    """The body of a request for a list of entries."""
+    return b"[%b]" % b",".join(records)
+
+
+def checked_size(batch: int) -> int:
+    """``batch``, if a request may have so many entries.
+
+    Raises:
+        InvalidQuery: If not.
+    """
+    if not 1 <= batch <= MAX_BATCH:
+        raise InvalidQuery(f"a batch of {batch} entries", hint=f"use 1 to {MAX_BATCH:,}", field="batch")
+    return batch
+
+
+def in_batches(entries: Iterable[Entry], batch: int) -> Iterator[list[bytes]]:
+    """Entries as the records of requests: at most ``batch`` of them and about ``REQUEST_BYTES`` each, lazily.
+
+    Raises:
+        InvalidEntry: As of ``encoded``; an entry is named by its place among all.
+    """
+    records: list[bytes] = []
+    size = 0
+    for place, entry in enumerate(entries):
+        record = encoded(entry, f"entries[{place}].")
+        if records and (len(records) == batch or size + len(record) > REQUEST_BYTES):
+            yield records
+            records, size = [], 0
+        records.append(record)
+        size += len(record)
+    if records:
+        yield records
+
+
+@contextmanager
+def places_from(first: int) -> Iterator[None]:
+    """Let errors that name entries by their places in a request name them by those among all.
+
+    Args:
+        first: Place among all of the request's first entry, from 0.
+    """
+
+    def among_all(text: str) -> str:
+        return _PLACE.sub(lambda found: f"entries[{first + int(found[1])}]", text)
+
+    try:
+        yield
+    except CrewJournalError as error:
+        error.message, error.hint = among_all(error.message), among_all(error.hint)
+        error.field = error.field and among_all(error.field)
+        if isinstance(error, InvalidEntry):
+            error.problems = tuple(
+                FieldProblem(among_all(one.field), among_all(one.problem), one.fix) for one in error.problems
+            )
+        raise
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    if isinstance(entry, JournalEntry):  # an answer of `get` knows more than an entry may say
+        record = {name: value for name, value in entry.to_record().items() if name in JournalEntry.model_fields}
+    else:
+        record = dict(entry)
+    record.pop("seq", None)  # an entry that was read back can be appended elsewhere
+    if not record.get("id"):
+        record["id"] = mint_entry_id()
+    return record
+
+
+def _json(value: object) -> bytes:
+    return _encoder.encode(value).encode()
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, datetime):  # without an offset too: the service says what is missing
+        return value.isoformat()
+    raise _NoJson(type(value).__name__)
+
+
+_encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_text_of)
+"""Made once: making one costs as much as a small entry."""
+
+
+def _unfit(entry: Entry, prefix: str) -> Iterator[FieldProblem]:
+    try:
+        fields: dict[Any, Any] = _fields(entry)
+    except _UNFIT:
+        yield FieldProblem(f"{prefix}entry", f"is a {type(entry).__name__}, no mapping of fields", "give its fields")
+        return
+    for name, value in fields.items():
+        try:
+            _json({name: value})
+        except _UNFIT as error:
+            shown = name if isinstance(name, str) and name.isascii() and name.isprintable() else "entry"
+            yield FieldProblem(f"{prefix}{shown}", _said(error), _FIX)
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, _NoJson):
+        return f"holds a {error}, which JSON cannot"
+    if isinstance(error, UnicodeEncodeError):  # its own words quote the text
+        return "holds half of a surrogate pair, which UTF-8 cannot"
+    if isinstance(error, RecursionError):
+        return "is nested too deeply"
+    if isinstance(error, TypeError):
+        return "has a key that is no text"
+    if "Circular" in str(error):
+        return "holds itself"
+    return "holds a number that is not finite, or far too large"
+
+
+class _NoJson(TypeError):
+    """Bears the name of the type."""

@@ -86,6 +86,7 @@ class Folder:
         """
         self._store = store
         self._park = park
+        self._replays = replays
         self._told = _log.debug if replays else _log.warning
         self.leniency = Leniency()
         self.suspended: dict[str, Suspension] = {}
@@ -112,7 +113,9 @@ class Folder:
         if known is not None and known.reason == reason:  # failed again: since when it was
             return
         self.suspended[name] = Suspension(reason, known.since if known is not None else datetime.now(UTC))
-        _log.error("projection_left_the_group", projection=name, seq=seq, reason=reason, exc_info=error)
+        where = None if self._replays or isinstance(error, CrewJournalError) else error  # our own say what is wrong
+        tell = _log.debug if self._replays else _log.error
+        tell("projection_left_the_group", projection=name, seq=seq, reason=reason, exc_info=where)
 
     async def park(self, parked: Parked) -> None:
         """Hand one message to the dead letters; only then may the checkpoint pass it.

@@ -65,10 +65,13 @@ class TokenRequest(BaseModel):
     crew_id: Id | None = None
     agent_id: Id | None = None
     label: str = Field(default="", max_length=128)
+    nats: bool = Field(
+        default=False, description="Whether it is to be the password of a NATS user, too: AGENT and LEAD."
+    )
 
 
 class TokenRecord(Answer):
-    """A token without its secret; times are milliseconds since the epoch."""
+    """A token without its secret; ``nats``: whether it counts on NATS, too. Times are milliseconds since the epoch."""
 
     token_id: str
     role: Role
@@ -78,6 +81,7 @@ class TokenRecord(Answer):
     label: str
     created_ms: int
     revoked_ms: int | None
+    nats: bool = False
 
 
 class TokensAnswer(Answer):
@@ -86,10 +90,20 @@ class TokensAnswer(Answer):
     tokens: tuple[TokenRecord, ...]
 
 
+class NatsAccess(Answer):
+    """How an agent publishes straight to the broker; ``subject`` ends with the type of each entry."""
+
+    address: str
+    user: str
+    password: str = Field(repr=False)
+    subject: str
+
+
 class TokenCreatedAnswer(TokenRecord):
-    """A new token; ``token`` is the secret and is shown this once."""
+    """A new token; ``token`` is the secret and is shown this once. ``nats_access`` if it counts on NATS, too."""
 
     token: str
+    nats_access: NatsAccess | None = None
 
 
 class DeadLetter(Answer):

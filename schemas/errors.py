@@ -90,6 +90,13 @@ class ModelInUse(CrewJournalError):
     status = 409
 
 
+class BrokerNotOurs(CrewJournalError):
+    """Only the node that runs the broker can change who may use it; ``hint`` says what to do elsewhere."""
+
+    title = "The broker is not this node's own"
+    status = 409
+
+
 class ModelNotFilled(CrewJournalError):
     """An embedding model lacks vectors of entries; recall would not find those by meaning."""
 

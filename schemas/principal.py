@@ -6,6 +6,7 @@ Invariant: workspace, crew, agent and role come from here, never from a body alo
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -13,6 +14,9 @@ from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.ids import is_workspace
 from crew_journal.schemas.settings import DEFAULT_WORKSPACE
+
+BCRYPT_HASH: Final = r"^\$2[aby]\$\d{2}\$[./A-Za-z0-9]{53}$"
+"""A hash of a password as nats-server reads it."""
 
 
 class Role(StrEnum):

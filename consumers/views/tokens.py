@@ -1,7 +1,8 @@
 """``tokens``: who may ask, as SHA-256 of the token's random bits.
 
 Invariant: a token of a workspace comes from that workspace or from ``_system``, one for all workspaces from ``_system``
-only; a token id is bound once and for all. Whatever breaks this is parked, never half believed.
+only; a token id is bound once and for all; on NATS counts only what is bound to one agent. Whatever breaks this is parked,
+never half believed.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ from pydantic import ValidationError
 from crew_journal.consumers.folds.payloads import payload_of
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import TokenCreated, TokenRevoked
+from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE, is_workspace
 from crew_journal.schemas.principal import Principal
 
 _DDL: Final = """CREATE TABLE IF NOT EXISTS tokens (
     token_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, role VARCHAR NOT NULL, workspace_id VARCHAR, crew_id VARCHAR,
-    agent_id VARCHAR, label VARCHAR NOT NULL, created_ms BIGINT NOT NULL, revoked_ms BIGINT)"""
+    agent_id VARCHAR, label VARCHAR NOT NULL, created_ms BIGINT NOT NULL, revoked_ms BIGINT,
+    nats_bcrypt VARCHAR)"""
 
 
 class TokensProjection:
-    """Folds ``token.created`` and ``token.revoked``."""
+    """Folds ``token.created``, ``token.nats_allowed`` and ``token.revoked``."""
 
     name: ClassVar[str] = "tokens"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2  # nats_bcrypt
     ddl: ClassVar[tuple[str, ...]] = (_DDL,)
     tables: ClassVar[tuple[str, ...]] = ("tokens",)
     digest: ClassVar[Mapping[str, str]] = {}
@@ -40,6 +42,8 @@ class TokensProjection:
                 self._created(event, tx)
             elif event.entry.entry_type == TokenRevoked.ENTRY_TYPE:
                 self._revoked(event, tx)
+            elif event.entry.entry_type == TokenNatsAllowed.ENTRY_TYPE:
+                self._allowed(event, tx)
 
     def _created(self, event: EntryRecorded, tx: FoldTransaction) -> None:
         token = payload_of(event, TokenCreated)
@@ -72,6 +76,16 @@ class TokensProjection:
                 event.ts_ms,
             ],
         )
+
+    def _allowed(self, event: EntryRecorded, tx: FoldTransaction) -> None:
+        allowed = payload_of(event, TokenNatsAllowed)
+        known = tx.rows("SELECT workspace_id, agent_id FROM tokens WHERE token_id = ?", [allowed.token_id])
+        if not known or event.workspace_id not in (SYSTEM_WORKSPACE, known[0][0]):
+            raise FoldError(f"the workspace of the permission at {event.seq} has no token {allowed.token_id}")
+        workspace_id, agent_id = known[0]
+        if agent_id is None or not is_workspace(workspace_id or ""):
+            raise FoldError(f"the token {allowed.token_id} at {event.seq} is not bound to one agent")
+        tx.execute("UPDATE tokens SET nats_bcrypt = ? WHERE token_id = ?", [allowed.bcrypt, allowed.token_id])
 
     def _revoked(self, event: EntryRecorded, tx: FoldTransaction) -> None:
         token_id = payload_of(event, TokenRevoked).token_id

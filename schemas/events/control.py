@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.entry import Id, Priority, WorkspaceId
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.principal import BCRYPT_HASH, Role
 
 
 class ControlPayload(BaseModel):
@@ -33,6 +33,17 @@ class TokenCreated(ControlPayload):
     crew_id: Id | None = None
     agent_id: Id | None = None
     label: str = Field(default="", max_length=128)
+
+
+class TokenNatsAllowed(ControlPayload):
+    """An agent's token is the password of a NATS user of its own, too. Only its bcrypt hash is recorded.
+
+    The user is called as the token's id, and may publish on the subject of the token's workspace, crew and agent.
+    """
+
+    ENTRY_TYPE = "token.nats_allowed"
+    token_id: Id
+    bcrypt: str = Field(pattern=BCRYPT_HASH)
 
 
 class TokenRevoked(ControlPayload):

@@ -1,4 +1,4 @@
-"""``token create|list|revoke``: who may ask, bound to workspace, role, crew and agent.
+"""``token create|list|revoke``: who may ask, and publish on NATS, bound to workspace, role, crew and agent.
 
 Invariant: a token is shown once, when it is made; afterwards only its id and binding can be seen.
 """
@@ -29,13 +29,17 @@ def create(
     agent: Annotated[str | None, typer.Option("--agent", help="Its agent; LEAD and AGENT need one.")] = None,
     crew: Annotated[str | None, typer.Option("--crew", help="Its crew; LEAD needs one.")] = None,
     label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
+    nats: Annotated[
+        bool,
+        typer.Option("--nats", help="For LEAD and AGENT: a NATS password, too; prints address, user and subject."),
+    ] = False,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Make a token and print it, this one time, on stdout."""
     from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, safe, say
+    from crew_journal.services.cli.output import emit, plain, print_pairs, safe, say
 
     if every_workspace and workspace is not None:
         raise typer.BadParameter("is for all workspaces or for one, not both", param_hint="--all-workspaces")
@@ -48,12 +52,16 @@ def create(
                 agent_id=agent,
                 crew_id=crew,
                 label=label,
+                nats=nats,
             )
         )
     if json_output:
         emit(made)
         return
-    print(safe(made["token"]))
+    if access := made["nats_access"]:
+        print_pairs({"token": made["token"], **access}.items())
+    else:
+        print(safe(made["token"]))
     bound = made["workspace_id"] or "all workspaces"
     say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) is shown only now")
 
@@ -75,7 +83,7 @@ def list_tokens(
     if json_output:
         emit({"tokens": found})
         return
-    columns = ("token", "role", "workspace", "crew", "agent", "created", "revoked", "label")
+    columns = ("token", "role", "workspace", "crew", "agent", "nats", "created", "revoked", "label")
     rows = [
         (
             made["token_id"],
@@ -83,6 +91,7 @@ def list_tokens(
             made["workspace_id"] or "all",
             made["crew_id"] or "-",
             made["agent_id"] or "-",
+            "yes" if made["nats"] else "-",
             _day(made["created_ms"]),
             _day(made["revoked_ms"]),
             made["label"],

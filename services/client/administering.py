@@ -36,8 +36,12 @@ class AdminCalls:
         crew_id: str | None = None,
         agent_id: str | None = None,
         label: str = "",
+        nats: bool = False,
     ) -> Steps[TokenCreatedAnswer]:
-        """Make a token; the answer's ``token`` is its secret, shown this once."""
+        """Make a token; the answer's ``token`` is its secret, shown this once.
+
+        With ``nats`` it is a NATS password, too, and ``nats_access`` says where, as whom and on which subject.
+        """
         body = {
             "role": role,
             "workspace_id": workspace_id,
@@ -45,6 +49,7 @@ class AdminCalls:
             "crew_id": crew_id,
             "agent_id": agent_id,
             "label": label,
+            "nats": nats or None,
         }
         request = Request("POST", "/v1/admin/tokens", json=said(body), repeatable=False)  # each try would make one
         return ask(request, TokenCreatedAnswer)

@@ -193,7 +193,7 @@ def _tokens(router: APIRouter) -> None:
         "/tokens",
         status_code=HTTPStatus.CREATED,
         summary="Make a token",
-        responses={201: {"model": TokenCreatedAnswer}, **problems(413, 422)},
+        responses={201: {"model": TokenCreatedAnswer}, **problems(409, 413, 422)},
         openapi_extra=body_of(TokenRequest),
         response_class=Response,
     )
@@ -209,8 +209,10 @@ def _tokens(router: APIRouter) -> None:
             crew_id=asked.crew_id,
             agent_id=asked.agent_id,
             label=asked.label,
+            nats=asked.nats,
         )
-        return answer_model(TokenCreatedAnswer(**made.info.model_dump(), token=made.plaintext), HTTPStatus.CREATED)
+        answered = TokenCreatedAnswer(**made.info.model_dump(), token=made.plaintext, nats_access=made.nats_access)
+        return answer_model(answered, HTTPStatus.CREATED)
 
     @router.delete(
         "/tokens/{token_id}",
@@ -220,6 +222,6 @@ def _tokens(router: APIRouter) -> None:
         response_class=Response,
     )
     async def revoke_token(request: Request, principal: Administrator, token_id: str) -> Response:
-        """It is refused from the moment this is answered; its live tails are cut."""
+        """It is refused from the moment this is answered; its live tails and connections to the broker are cut."""
         await services_of(request).tokens.revoke(principal, token_id)
         return Response(status_code=HTTPStatus.NO_CONTENT)

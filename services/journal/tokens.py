@@ -1,30 +1,41 @@
 """Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
 
-Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked``; every node that folds the
-journal knows the same tokens; the plaintext exists once, in the answer that made it. The owner's token of this machine
-alone is no event: it is in ``admin.token`` below the data directory, so that a fresh node can be administered at all.
+Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked``, those on NATS
+(``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once, in the
+answer that made it. The owner's token of this machine alone is no event: it is in ``admin.token`` below the data directory,
+so that a fresh node can be administered at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
 from datetime import UTC, datetime
 from typing import Final
 
 import structlog
-from pydantic import ValidationError
 
-from crew_journal.schemas.api_admin import TokenRecord
+from crew_journal.schemas.api_admin import NatsAccess, TokenRecord
 from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind, ViewsDamaged
-from crew_journal.schemas.events.control import TokenCreated, TokenRevoked
+from crew_journal.schemas.errors import (
+    CrewJournalError,
+    InvalidQuery,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    ViewsBehind,
+    ViewsDamaged,
+)
+from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import to_ms
+from crew_journal.services.journal.broker.config import AgentUser
+from crew_journal.services.journal.nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
+from crew_journal.services.journal.new_token import NewToken, bound_by, token_created
 from crew_journal.services.journal.owner_token import (
     OWNER_TOKEN_FILE,
     ensure_owner_token,
@@ -38,19 +49,11 @@ __all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
 
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
-_TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
+_TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenNatsAllowed.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
 _SHOWN: Final = ("token_id", "role", "workspace_id", "crew_id", "agent_id", "label", "created_ms", "revoked_ms")
-"""Columns of a ``TokenRecord``."""
+"""Columns of a ``TokenRecord`` that are the view's; whether there is a hash for NATS is its ``nats``."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """A token just made; ``plaintext`` is not shown again."""
-
-    plaintext: str
-    info: TokenRecord
 
 
 class TokenRegistry:
@@ -60,19 +63,28 @@ class TokenRegistry:
         views: Where the folded tokens are, and news of what is committed.
         journal: Records the facts.
         owner_token: Plaintext of the machine's own token.
+        nats: Keeps the users of the broker; None if it is not ours.
         wait_s: Seconds to wait until the view shows a change.
     """
 
     def __init__(
-        self, views: ViewReader, journal: Recorder, owner_token: str, *, wait_s: float = MIN_SEQ_WAIT_S
+        self,
+        views: ViewReader,
+        journal: Recorder,
+        owner_token: str,
+        *,
+        nats: NatsUsers | None = None,
+        wait_s: float = MIN_SEQ_WAIT_S,
     ) -> None:
         self._views = views
         self._journal = journal
+        self._nats = nats
         self._wait_s = wait_s
         self._owner = Principal(token_id=OWNER_TOKEN_ID, role=Role.OWNER, workspace_id=None)
         self._owner_hash = token_hash(owner_token)
         self._by_hash: dict[str, Principal] = {}
         self._hash_of: dict[str, str] = {}
+        self._nats_users: dict[str, AgentUser] = {}
         self._generation = views.generation
         self._unsubscribe = views.subscribe(self._committed)
 
@@ -85,20 +97,25 @@ class TokenRegistry:
         self._generation = self._views.generation
         self._by_hash.clear()
         self._hash_of.clear()
+        self._nats_users.clear()
         rows = self._views.rows(
-            "SELECT token_id, sha256, role, workspace_id, crew_id, agent_id FROM tokens WHERE revoked_ms IS NULL"
+            "SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt"
+            " FROM tokens WHERE revoked_ms IS NULL"
         )
-        for token_id, sha256, role, workspace_id, crew_id, agent_id in rows:
+        for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed in rows:
             try:
                 bound = Principal(
                     token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
                 )
+                if hashed is not None:
+                    self._nats_users[token_id] = nats_user(bound, hashed)
             except ValueError as error:
                 raise ViewsDamaged(
                     f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
                     hint="`crew-journal rebuild` folds all views anew from the journal, which is whole",
                 ) from error
             self._add(sha256, bound)
+        self._tell_broker()
 
     def close(self) -> None:
         """Follow the journal no longer."""
@@ -139,6 +156,7 @@ class TokenRegistry:
         crew_id: str | None = None,
         agent_id: str | None = None,
         label: str = "",
+        nats: bool = False,
     ) -> NewToken:
         """Make a token and wait until it counts.
 
@@ -150,10 +168,13 @@ class TokenRegistry:
             crew_id: Its crew; a LEAD needs one.
             agent_id: Its agent; LEAD and AGENT need one.
             label: What to call it.
+            nats: Whether it is to be the password of a NATS user as well, who publishes as this agent.
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
-            InvalidQuery: If role, crew and agent do not fit together.
+            InvalidQuery: If role, crew and agent do not fit together, or ``nats`` is asked for another role than an agent's.
+            BrokerNotOurs: If ``nats`` is asked for and the broker is not managed by this node.
+            BrokerError: If the broker did not take the user; then the token is revoked again.
         """
         _administers(principal)
         if role is Role.OWNER and principal.role is not Role.OWNER:
@@ -168,27 +189,18 @@ class TokenRegistry:
             )
         workspace_id = None if all_workspaces else principal.workspace(workspace)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
-        try:
-            bound = Principal(
-                token_id=token_id, role=role, workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
-            )
-            payload = TokenCreated(
-                token_id=token_id,
-                sha256=token_hash(plaintext),
-                role=role,
-                workspace_id=workspace_id,
-                crew_id=crew_id,
-                agent_id=agent_id,
-                label=label,
-            )
-        except ValidationError as error:
-            problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-            field = ".".join(str(part) for part in problem["loc"]) or "role"
-            raise InvalidQuery(
-                problem["msg"].removeprefix("Value error, "),
-                hint="AGENT needs agent_id, LEAD agent_id and crew_id; OWNER and ADMIN need neither",
-                field=field,
-            ) from None
+        payload = token_created(
+            token_id,
+            plaintext,
+            role=role,
+            workspace_id=workspace_id,
+            crew_id=crew_id,
+            agent_id=agent_id,
+            label=label,
+        )
+        bound = bound_by(payload)
+        if nats:
+            self._check_nats(bound)
         recorded = await self._journal.record(
             workspace_id or SYSTEM_WORKSPACE,
             payload,
@@ -197,24 +209,53 @@ class TokenRegistry:
             actor_id=principal.token_id,
         )
         self._add(payload.sha256, bound)
-        await self._shown(recorded.seq)
-        log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq)
+        access, seq = None, recorded.seq
+        if nats:
+            try:
+                access, seq = await self._allow_nats(principal, bound, plaintext)
+            except BaseException:
+                with contextlib.suppress(CrewJournalError):  # nobody will ever see it
+                    await self._end(principal, token_id, bound.workspace_id)
+                raise
+        await self._shown(seq)
+        log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq, nats=nats)
         info = TokenRecord(
-            token_id=token_id,
-            role=role,
-            workspace_id=workspace_id,
-            crew_id=crew_id,
-            agent_id=agent_id,
-            label=label,
-            created_ms=to_ms(datetime.now(UTC)),
-            revoked_ms=None,
+            **payload.model_dump(exclude={"sha256"}), created_ms=to_ms(datetime.now(UTC)), revoked_ms=None, nats=nats
         )
-        return NewToken(plaintext, info)
+        return NewToken(plaintext, info, access)
+
+    def _check_nats(self, bound: Principal) -> NatsUsers:
+        if bound.role.administers:
+            raise InvalidQuery(
+                "on NATS counts a token of one agent only",
+                hint="ask for role AGENT or LEAD, with agent_id",
+                field="nats",
+            )
+        if self._nats is None:
+            raise broker_not_ours(bound)
+        return self._nats
+
+    async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
+        """Record that a token counts on NATS, too, and return once it does; with the sequence of that fact."""
+        nats = self._check_nats(bound)
+        hashed = bcrypt_hash(plaintext)
+        recorded = await self._journal.record(
+            bound.workspace_id or SYSTEM_WORKSPACE,
+            TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed),
+            summary=f"Token {bound.token_id} allowed on NATS",
+            actor_type=ActorType.USER,
+            actor_id=principal.token_id,
+        )
+        user = self._allow(bound, hashed)
+        await nats.settled(user.name)
+        access = NatsAccess(address=nats.address, user=user.name, password=plaintext, subject=user.subject)
+        return access, recorded.seq
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
-        """End a token; it is refused from the moment this returns.
+        """End a token; it is refused from the moment this returns, and its connections to the broker are cut.
 
         Raises:
+            BrokerUnavailable: If it is revoked, but the broker could not be told yet; it will be.
             NotFound: If there is none, or none in the asker's workspace.
             NotAllowed: If the asker's role does not allow it.
         """
@@ -230,8 +271,14 @@ class TokenRegistry:
             raise NotFound(f"no token {token_id[:64]}", hint="crew-journal token list shows them")
         if known[0].role is Role.OWNER and principal.role is not Role.OWNER:
             raise NotAllowed("only an OWNER revokes OWNER tokens", hint="use an OWNER token")
+        seq = await self._end(principal, token_id, known[0].workspace_id)
+        log.info("token.revoked", token_id=token_id, seq=seq)
+        if known[0].nats and self._nats is not None:
+            await self._nats.settled(token_id)
+
+    async def _end(self, principal: Principal, token_id: str, workspace_id: str | None) -> int:
         recorded = await self._journal.record(
-            known[0].workspace_id or SYSTEM_WORKSPACE,
+            workspace_id or SYSTEM_WORKSPACE,
             TokenRevoked(token_id=token_id),
             summary=f"Token {token_id} revoked",
             actor_type=ActorType.USER,
@@ -239,7 +286,7 @@ class TokenRegistry:
         )
         self._drop(token_id)
         await self._shown(recorded.seq)
-        log.info("token.revoked", token_id=token_id, seq=recorded.seq)
+        return recorded.seq
 
     async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
         """Every token of the asker's workspace (of all, for a token of all that names none).
@@ -255,10 +302,11 @@ class TokenRegistry:
 
     def _infos(self, where: str, params: tuple[str, ...]) -> tuple[TokenRecord, ...]:
         rows = self._views.rows(
-            f"SELECT {', '.join(_SHOWN)} FROM tokens WHERE {where} ORDER BY created_ms, token_id",
+            f"SELECT {', '.join(_SHOWN)}, nats_bcrypt IS NOT NULL FROM tokens"
+            f" WHERE {where} ORDER BY created_ms, token_id",
             params,
         )
-        found = (dict(zip(_SHOWN, row, strict=True)) for row in rows)
+        found = (dict(zip((*_SHOWN, "nats"), row, strict=True)) for row in rows)
         return tuple(TokenRecord.model_validate({**one, "label": one["label"] or ""}) for one in found)
 
     async def _shown(self, seq: int) -> None:
@@ -282,16 +330,16 @@ class TokenRegistry:
                 if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
                     self._drop(token_id)
                 return
+            if event.entry.entry_type == TokenNatsAllowed.ENTRY_TYPE:
+                allowed = TokenNatsAllowed.model_validate(event.entry.payload)
+                known = self._by_hash.get(self._hash_of.get(allowed.token_id, ""))
+                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
+                    self._allow(known, allowed.bcrypt)
+                return
             made = TokenCreated.model_validate(event.entry.payload)
             if event.workspace_id not in (SYSTEM_WORKSPACE, made.workspace_id) or made.token_id in self._hash_of:
                 return
-            principal = Principal(
-                token_id=made.token_id,
-                role=made.role,
-                workspace_id=made.workspace_id,
-                crew_id=made.crew_id,
-                agent_id=made.agent_id,
-            )
+            principal = bound_by(made)
         except ValueError:  # pydantic's is one; the fold parks such a fact and says why
             log.error("token.fact_is_not_valid", seq=event.seq)
             return
@@ -301,10 +349,23 @@ class TokenRegistry:
         self._by_hash[sha256] = principal
         self._hash_of[principal.token_id] = sha256
 
+    def _allow(self, bound: Principal, hashed: str) -> AgentUser:
+        user = nats_user(bound, hashed)
+        if self._nats_users.get(user.name) != user:
+            self._nats_users[user.name] = user
+            self._tell_broker()
+        return user
+
     def _drop(self, token_id: str) -> None:
         sha256 = self._hash_of.pop(token_id, None)
         if sha256 is not None:
             self._by_hash.pop(sha256, None)
+        if self._nats_users.pop(token_id, None) is not None:
+            self._tell_broker()
+
+    def _tell_broker(self) -> None:
+        if self._nats is not None:
+            self._nats.want(tuple(self._nats_users.values()))
 
 
 def _administers(principal: Principal) -> None:

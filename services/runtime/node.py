@@ -39,6 +39,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
 from crew_journal.services.journal.storage import disk_trouble
@@ -206,9 +207,13 @@ class Runtime:
         await stall_watch.start()
         stack.push_async_callback(stall_watch.stop)
 
-        tokens = TokenRegistry(store, journal, self._owner_token)
+        nats = NatsUsers(self._broker) if self._broker is not None else None
+        tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
         tokens.load()
         stack.callback(tokens.close)
+        if nats is not None:
+            await nats.start()
+            stack.push_async_callback(nats.stop)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")

@@ -13,16 +13,16 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.api import StreamInfo
-from support.nats import connected, running_broker
+from support.nats import connected, nats_agent, running_broker
 
 from crew_journal.schemas.errors import BrokerError
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.config import AgentUser, mint_agent_user
+from crew_journal.services.journal.broker.config import AgentUser
 
 DEADLINE_S = 120.0
 SUBJECTS = ["journal.>", "control.>", "derived.>", "document.>"]
-SCOUT = mint_agent_user("scout-nats", workspace_id="w1", agent_id="scout", crew_id="red")
-OTHER = mint_agent_user("other-nats", workspace_id="w2", agent_id="spy")
+SCOUT, PASSWORD = nats_agent("scout-nats", workspace_id="w1", agent_id="scout", crew_id="red")
+OTHER, OTHER_PASSWORD = nats_agent("other-nats", workspace_id="w2", agent_id="spy")
 OWN = "journal.w1.red.scout.note"
 
 
@@ -40,8 +40,7 @@ class AgentConnection:
         await self.client.connect(
             broker.url,
             user=agent.name,
-            password=agent.password,
-            inbox_prefix=agent.inbox_prefix,
+            password=PASSWORD if agent.name == SCOUT.name else OTHER_PASSWORD,
             error_cb=self._remember,
             allow_reconnect=False,
             connect_timeout=DEADLINE_S,
@@ -113,17 +112,35 @@ async def test_an_agent_publishes_nowhere_else(broker: ManagedBroker, subject: s
     await broker.set_agent_users([SCOUT])
     async with journal_of(broker) as js, agent_connection(broker, SCOUT) as agent:
         await js.publish("control.w1.x", b"precious")
-        await agent.client.publish(subject, b"{}", reply=f"{SCOUT.inbox_prefix}.r")
+        await agent.client.publish(subject, b"{}", reply="_INBOX.mine.r")
         await agent.refused(subject)
         assert await state(js) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("subject", [">", "journal.>", OWN, "_INBOX.>", "_INBOX_other-nats.>", "$JS.>"])
+@pytest.mark.parametrize("subject", [">", "journal.>", OWN, "*.>", "$JS.>", "_R_.>"])
 async def test_an_agent_listens_to_nothing_but_its_inbox(broker: ManagedBroker, subject: str) -> None:
     await broker.set_agent_users([SCOUT, OTHER])
     async with agent_connection(broker, SCOUT) as agent:
         await agent.client.subscribe(subject)
         await agent.refused(subject)
+
+
+async def test_an_agent_that_listens_to_every_inbox_hears_its_own_alone(broker: ManagedBroker) -> None:
+    await broker.set_agent_users([SCOUT, OTHER])
+    async with (
+        journal_of(broker) as js,
+        agent_connection(broker, SCOUT) as eavesdropper,
+        agent_connection(broker, OTHER) as agent,
+    ):
+        everything = await eavesdropper.client.subscribe("_INBOX.>")
+        await eavesdropper.client.flush()
+        await agent.client.jetstream().publish("journal.w2._.spy.note", b"{}")
+        await js.publish("control.w1.x", b"{}")
+        await state(js)
+        await eavesdropper.client.publish(OWN, b"{}", reply="_INBOX.mine")
+        heard = await everything.next_msg(timeout=DEADLINE_S)
+        assert heard.subject == "_INBOX.mine"  # the first it hears, after the acks of the others
+        assert everything.pending_msgs == 0
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,13 @@ import pytest
 from nats.aio.client import Client
 from structlog.testing import capture_logs
 from support.journal import DEADLINE_S, journal_rig
-from support.nats import nats_binary
+from support.nats import nats_agent, nats_binary
 
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.config import mint_agent_user
 
-SCOUT = mint_agent_user("scout-nats", workspace_id="w1", agent_id="scout", crew_id="red")
+SCOUT, PASSWORD = nats_agent("scout-nats", workspace_id="w1", agent_id="scout", crew_id="red")
 OWN = "journal.w1.red.scout.note"
 AT_ONCE = 60
 """Batches opened every 50 ms: more than the 50 the server keeps open."""
@@ -42,7 +41,7 @@ async def hostile_agent(broker: ManagedBroker) -> AsyncIterator[None]:
     """Holds every place for batches until the block is left, on its own subject alone."""
     await broker.set_agent_users([SCOUT])
     client = Client()
-    await client.connect(broker.url, user=SCOUT.name, password=SCOUT.password, inbox_prefix=SCOUT.inbox_prefix)
+    await client.connect(broker.url, user=SCOUT.name, password=PASSWORD)
     full = asyncio.Event()
 
     async def open_batches() -> None:

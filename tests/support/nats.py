@@ -16,8 +16,10 @@ from nats.aio.client import Client
 
 from crew_journal.schemas.errors import BrokerError
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.config import Durability
+from crew_journal.services.journal.broker.config import AgentUser, Durability
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server
+from crew_journal.services.journal.nats_access import bcrypt_hash
+from crew_journal.services.journal.owner_token import mint_token
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache" / "nats"
@@ -52,6 +54,14 @@ async def running_broker(data_dir: Path, durability: Durability = "interval") ->
         yield broker
     finally:
         await broker.stop()
+
+
+def nats_agent(name: str, *, workspace_id: str, agent_id: str, crew_id: str | None = None) -> tuple[AgentUser, str]:
+    """A NATS user for ``ManagedBroker.set_agent_users``, and its password."""
+    password = mint_token()
+    hashed = bcrypt_hash(password)
+    user = AgentUser(name=name, bcrypt=hashed, workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id)
+    return user, password
 
 
 @asynccontextmanager

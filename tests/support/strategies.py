@@ -37,6 +37,7 @@ from crew_journal.schemas.events.control import (
     SweepFinished,
     SweepTicked,
     TokenCreated,
+    TokenNatsAllowed,
     TokenRevoked,
     WorkspaceConfigured,
 )
@@ -118,6 +119,7 @@ def entries(draw: st.DrawFn) -> OutgoingMessage:
     )
 
 
+_BCRYPT = "$2b$04$" + 52 * "."
 _TOKENS = st.builds(
     TokenCreated,
     token_id=st.sampled_from(["k1", "k2"]),
@@ -177,6 +179,11 @@ _CONTROLS = st.one_of(
         reason=st.sampled_from(["", "seen"]),
     ),
     st.builds(lambda pair, **said: RelationRetracted(**pair, **said), _RELATED, relation=_RELATIONS),
+    st.builds(
+        TokenNatsAllowed,
+        token_id=st.sampled_from(["k1", "k2", "k3"]),
+        bcrypt=st.sampled_from([_BCRYPT + "a", _BCRYPT + "b"]),
+    ),
     st.builds(TokenRevoked, token_id=st.sampled_from(["k1", "k2", "k3"])),
     st.builds(
         EmbeddingsActivated, model=st.sampled_from(["mini", "nomic"]), embedder=st.just("minilm"), dim=st.just(4)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from crew_journal.services.journal.broker.config import (
-    AgentUser,
-    Durability,
-    ServerConfig,
-    mint_agent_user,
-    render_config,
-)
+from crew_journal.services.journal.broker.config import AgentUser, Durability, ServerConfig, render_config
+
+HASH = "$2b$04$" + 53 * "x"
+
+
+def agent_user(name: str, *, workspace_id: str, agent_id: str, crew_id: str | None = None) -> AgentUser:
+    return AgentUser(name=name, bcrypt=HASH, workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id)
 
 
 def config(durability: Durability = "durable") -> ServerConfig:
@@ -39,16 +39,16 @@ def test_the_profile_decides_when_the_server_syncs(durability: Durability, sync:
 
 
 def test_an_agent_gets_an_account_with_nothing_but_its_subject() -> None:
-    agent = mint_agent_user("scout-nats", workspace_id="acme", agent_id="scout", crew_id="red")
+    agent = agent_user("scout-nats", workspace_id="acme", agent_id="scout", crew_id="red")
     accounts = json.loads(render_config(config(), [agent]))["accounts"]
     assert accounts["AGENT-scout-nats"] == {
         "users": [
             {
                 "user": "scout-nats",
-                "password": agent.password,
+                "password": HASH,
                 "permissions": {
                     "publish": {"allow": ["journal.acme.red.scout.>"]},
-                    "subscribe": {"allow": ["_INBOX_scout-nats.>"]},
+                    "subscribe": {"allow": ["_INBOX.>"]},
                 },
             }
         ],
@@ -57,7 +57,7 @@ def test_an_agent_gets_an_account_with_nothing_but_its_subject() -> None:
 
 
 def test_an_agent_without_a_crew_publishes_under_the_reserved_token() -> None:
-    assert mint_agent_user("a", workspace_id="w", agent_id="scout").subject == "journal.w._.scout.>"
+    assert agent_user("a", workspace_id="w", agent_id="scout").subject == "journal.w._.scout.>"
 
 
 @pytest.mark.parametrize(
@@ -72,25 +72,25 @@ def test_an_agent_without_a_crew_publishes_under_the_reserved_token() -> None:
         {"agent_id": "_"},
         {"crew_id": "red.*"},
         {"crew_id": "*"},
-        {"password": "short"},
-        {"password": "$2a$11$looks-like-a-bcrypt-hash"},
+        {"bcrypt": "a-password-and-no-hash-of-one"},
+        {"bcrypt": HASH + "\n"},
     ],
 )
 def test_no_name_can_widen_what_an_agent_may_publish(change: dict[str, str]) -> None:
-    good = {"name": "a", "password": "p" * 32, "workspace_id": "w", "agent_id": "scout", "crew_id": "red"}
+    good = {"name": "a", "bcrypt": HASH, "workspace_id": "w", "agent_id": "scout", "crew_id": "red"}
     AgentUser.model_validate(good)
     with pytest.raises(ValidationError):
         AgentUser.model_validate(good | change)
 
 
 def test_two_agents_of_one_name_are_refused_and_so_is_the_services_own() -> None:
-    twice = [mint_agent_user("a", workspace_id=w, agent_id="x") for w in ("w1", "w2")]
+    twice = [agent_user("a", workspace_id=w, agent_id="x") for w in ("w1", "w2")]
     with pytest.raises(ValueError, match="share a name"):
         render_config(config(), twice)
     with pytest.raises(ValueError, match="share a name"):
-        render_config(config(), [mint_agent_user("crew-journal", workspace_id="w", agent_id="x")])
+        render_config(config(), [agent_user("crew-journal", workspace_id="w", agent_id="x")])
 
 
-def test_a_password_does_not_show_in_a_repr() -> None:
-    agent = mint_agent_user("a", workspace_id="w", agent_id="scout")
-    assert agent.password not in repr(agent)
+def test_a_hash_does_not_show_in_a_repr() -> None:
+    agent = agent_user("a", workspace_id="w", agent_id="scout")
+    assert HASH not in repr(agent)

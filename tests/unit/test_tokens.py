@@ -30,7 +30,7 @@ def test_a_token_that_a_catch_up_folded_counts_without_a_restart():
     registry.load()
     with pytest.raises(NotAuthenticated):
         registry.authenticate(token)
-    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada"))
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
     views.generation += 1
     assert registry.authenticate(token).agent_id == "ada"
     assert registry.counts("t_1")
@@ -38,7 +38,7 @@ def test_a_token_that_a_catch_up_folded_counts_without_a_restart():
 
 def test_a_token_that_a_rebuild_no_longer_knows_does_not_count():
     views, token = Views(), mint_token()
-    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada"))
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
     registry = TokenRegistry(views, None, mint_token())  # type: ignore[arg-type]  # only reads here
     registry.load()
     assert registry.authenticate(token)

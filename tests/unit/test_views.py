@@ -21,12 +21,14 @@ from crew_journal.schemas.events.control import (
     EmbeddingsDropped,
     EventParked,
     TokenCreated,
+    TokenNatsAllowed,
     TokenRevoked,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.principal import Role
 
 SHA = "a" * 64
+BCRYPT = "$2b$04$" + "." * 53
 
 
 async def rows_after(
@@ -195,6 +197,29 @@ async def test_a_token_is_revoked_by_its_workspace_or_the_system_only(tmp_path: 
     )  # fmt: skip
     assert rows == [("k1", "w1", None), ("k2", "w1", EPOCH_MS)]
     assert parked == {3, 4}
+
+
+async def test_a_token_is_allowed_on_nats_by_its_workspace_or_the_system_and_if_it_is_one_agents(
+    tmp_path: Path,
+) -> None:
+    def allowed(token_id: str) -> TokenNatsAllowed:
+        return TokenNatsAllowed(token_id=token_id, bcrypt=BCRYPT)
+
+    rows, parked = await rows_after(
+        tmp_path,
+        [
+            control(minted("k1", "w1", Role.AGENT, agent_id="a1"), "n1", workspace="w1"),
+            control(minted("k2", "w1", Role.LEAD, agent_id="a2", crew_id="c1"), "n2", workspace="w1"),
+            control(minted("k3", "w1"), "n3", workspace="w1"),
+            control(allowed("k1"), "n4", workspace="w1"),
+            control(allowed("k2"), "n5", workspace="w2"),
+            control(allowed("k3"), "n6", workspace="w1"),
+            control(allowed("nobody"), "n7"),
+        ],
+        "SELECT token_id, nats_bcrypt FROM tokens ORDER BY 1",
+    )
+    assert rows == [("k1", BCRYPT), ("k2", None), ("k3", None)]
+    assert parked == {5, 6, 7}
 
 
 async def test_an_agents_forged_control_entry_changes_no_view(tmp_path: Path) -> None:

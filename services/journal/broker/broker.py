@@ -129,7 +129,7 @@ class ManagedBroker:
 
     @property
     def agent_users(self) -> tuple[AgentUser, ...]:
-        """The agents' credentials in force."""
+        """The agents' NATS users in force."""
         return self._agents
 
     def status(self) -> BrokerStatus:
@@ -211,7 +211,7 @@ class ManagedBroker:
             ) from None
 
     async def set_agent_users(self, agents: Sequence[AgentUser]) -> None:
-        """Replace the NATS credentials of all agents, now and for later starts.
+        """Replace the NATS users of all agents, now and for later starts.
 
         The service's connections stay; an agent that is gone or whose rights changed is disconnected. Before
         ``start`` the list is only kept, for the start to read.

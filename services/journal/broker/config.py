@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.ids import NO_ID, is_id, is_workspace
+from crew_journal.schemas.principal import BCRYPT_HASH
 
 Durability = Literal["durable", "interval"]
 
@@ -40,6 +41,8 @@ PASSWORD_BYTES: Final = 32
 """Random bytes of a password: 256 bits."""
 SERVICE_ACCOUNT: Final = "JOURNAL"
 AGENT_ACCOUNT_PREFIX: Final = "AGENT-"
+INBOXES: Final = "_INBOX.>"
+"""Where NATS clients await answers unless told otherwise. An agent hears nobody else's: its account holds no other user."""
 
 
 def _checked_id(text: str) -> str:
@@ -58,11 +61,11 @@ _Id = Annotated[str, AfterValidator(_checked_id)]
 
 
 class AgentUser(BaseModel):
-    """NATS credentials of one agent: publish-only, on its own subjects.
+    """A NATS user of one agent: publish-only, on its own subjects.
 
     Attributes:
-        name: User name; names its account and private inbox too. Unique among the agents.
-        password: Random, kept in a file of mode 0600.
+        name: User name, the token's id; names its account, too. Unique.
+        bcrypt: Hash of its password, the token; the password itself is kept nowhere.
         workspace_id: The one workspace it publishes to.
         agent_id: Its agent token in the subject.
         crew_id: Its crew token in the subject; None is ``_``.
@@ -71,7 +74,7 @@ class AgentUser(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: _Id
-    password: str = Field(min_length=16, max_length=256, pattern=r"^[A-Za-z0-9_-]+$", repr=False)
+    bcrypt: str = Field(pattern=BCRYPT_HASH, repr=False)
     workspace_id: Annotated[str, AfterValidator(_checked_workspace)]
     agent_id: _Id
     crew_id: _Id | None = None
@@ -81,24 +84,10 @@ class AgentUser(BaseModel):
         """All it may publish: ``journal.<workspace>.<crew or _>.<agent>.>``."""
         return f"journal.{self.workspace_id}.{self.crew_id or NO_ID}.{self.agent_id}.>"
 
-    @property
-    def inbox_prefix(self) -> str:
-        """What the client must use as its inbox prefix (nats-py: ``inbox_prefix=``) to see its acks."""
-        return f"_INBOX_{self.name}"
-
 
 def mint_password() -> str:
     """A random URL-safe password of 256 bits."""
     return secrets.token_urlsafe(PASSWORD_BYTES)
-
-
-def mint_agent_user(name: str, *, workspace_id: str, agent_id: str, crew_id: str | None = None) -> AgentUser:
-    """Credentials with a fresh password; hand them to ``ManagedBroker.set_agent_users``.
-
-    Raises:
-        pydantic.ValidationError: If a name is outside the alphabet.
-    """
-    return AgentUser(name=name, password=mint_password(), workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +160,9 @@ def render_config(config: ServerConfig, agents: Sequence[AgentUser]) -> str:
 def _agent_account(agent: AgentUser) -> dict[str, Any]:
     permissions = {
         "publish": {"allow": [agent.subject]},
-        "subscribe": {"allow": [f"{agent.inbox_prefix}.>"]},
+        "subscribe": {"allow": [INBOXES]},
     }
     return {
-        "users": [{"user": agent.name, "password": agent.password, "permissions": permissions}],
+        "users": [{"user": agent.name, "password": agent.bcrypt, "permissions": permissions}],
         "imports": [{"service": {"account": SERVICE_ACCOUNT, "subject": agent.subject}}],
     }

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from crew_journal.schemas.errors import BrokerError, DataDirBusy
@@ -24,6 +25,7 @@ from crew_journal.services.journal.broker.config import AgentUser, mint_password
 SERVICE_USER: Final = "crew-journal"
 LOG_TAIL_BYTES: Final = 2_000
 """Bytes of log quoted in an error: about the last 15 lines."""
+_log = structlog.get_logger(__name__)
 
 
 class BrokerIdentity(BaseModel):
@@ -67,7 +69,7 @@ class BrokerFiles:
 
     @property
     def agents(self) -> Path:
-        """The agents' credentials (0600)."""
+        """The agents' NATS users as they were last (0600), for a start before the views are there."""
         return self.root / "agents.json"
 
     @property
@@ -140,20 +142,14 @@ class BrokerFiles:
         write_private(self.identity, identity.model_dump_json(indent=2) + "\n")
 
     def load_agents(self) -> tuple[AgentUser, ...]:
-        """The kept credentials of agents, none at first.
-
-        Raises:
-            BrokerError: If the file is there and unreadable.
-        """
+        """The kept credentials of agents, none at first or where they cannot be read: the journal knows them."""
         if not self.agents.exists():
             return ()
         try:
             return tuple(_agents.validate_json(self.agents.read_bytes()))
-        except (OSError, ValidationError):
-            raise BrokerError(
-                f"{self.agents} cannot be read as NATS credentials of agents",
-                hint="delete it and create the agents' NATS credentials again",
-            ) from None
+        except (OSError, ValidationError) as error:
+            _log.warning("broker.agents_unreadable", path=str(self.agents), error=type(error).__name__)
+            return ()
 
     def save_agents(self, agents: Sequence[AgentUser]) -> None:
         """Keep the credentials of agents for the next start."""

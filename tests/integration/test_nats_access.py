@@ -1,0 +1,226 @@
+"""An agent on NATS, from the token that lets it in to the revocation that puts it out, on the whole node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from support.external import external_broker
+from support.journal import DEADLINE_S, eventually
+from support.nats import nats_agent
+from support.running import running_node
+
+from crew_journal.schemas.api_admin import NatsAccess, TokenCreatedAnswer
+from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
+from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.files import BrokerFiles
+from crew_journal.services.journal.nats_access import NatsUsers
+
+SUMMARY = "The disk of node seven fills up in nine days"
+ADA = {"role": "AGENT", "agent_id": "ada", "crew_id": "platform", "workspace_id": "acme", "nats": True}
+
+
+@asynccontextmanager
+async def node(data_dir: Path, **given: Any) -> AsyncIterator[AsyncCrewJournal]:
+    async with (
+        running_node(data_dir, **given) as runtime,
+        AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client,
+    ):
+        yield client
+
+
+def reach(made: TokenCreatedAnswer) -> NatsAccess:
+    assert made.nats_access is not None
+    return made.nats_access
+
+
+@asynccontextmanager
+async def agent(access: NatsAccess) -> AsyncIterator[Client]:
+    """Plain nats-py, told nothing but what the answer says."""
+    client, refused = Client(), []
+
+    async def remember(error: Exception) -> None:
+        refused.append(str(error).lower())
+
+    await client.connect(
+        access.address,
+        user=access.user,
+        password=access.password,
+        allow_reconnect=False,
+        connect_timeout=DEADLINE_S,
+        error_cb=remember,
+    )
+    client.refused = refused  # type: ignore[attr-defined]  # what the server complained of
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def say(access: NatsAccess, summary: str, entry_type: str = "disk.checked") -> int:
+    async with agent(access) as client:
+        subject, body = access.subject.replace(">", entry_type), json.dumps({"summary": summary}).encode()
+        ack = await client.jetstream().publish(subject, body, timeout=DEADLINE_S)
+        return ack.seq
+
+
+async def refused_at(access: NatsAccess) -> bool:
+    try:
+        async with agent(access):
+            return False
+    except NatsError as error:
+        return "authorization" in str(error).lower()
+
+
+async def test_what_an_agent_publishes_on_nats_is_recalled_as_its_own_and_nothing_else_is_taken(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as owner:
+        url = runtime.http_url
+        made = await owner.create_token(**ADA)
+        access = reach(made)
+        assert (access.user, access.password) == (made.token_id, made.token)
+        assert access.subject == "journal.acme.platform.ada.>"
+        seq = await say(access, SUMMARY)
+        found = await owner.recall("node seven", workspace_id="acme", min_seq=seq)
+        assert [(hit.summary, hit.agent_id, hit.crew_id, hit.entry_type) for hit in found.hits] == [
+            (SUMMARY, "ada", "platform", "disk.checked")
+        ]
+        async with AsyncCrewJournal(url, made.token) as ada:  # the same token reads over HTTP
+            assert [hit.summary for hit in (await ada.recall("node seven")).hits] == [SUMMARY]
+        others = (
+            "journal.acme.platform.bob.note",
+            "journal.acme.security.ada.note",
+            "journal.globex.platform.ada.note",
+            "journal.acme.platform.ada",
+            "control.acme.priority.set",
+            "derived.acme.vector",
+            "$JS.API.STREAM.PURGE.JOURNAL",
+        )
+        async with agent(access) as client:
+            for subject in others:
+                await client.publish(subject, b'{"summary": "forged"}')
+            await client.flush()
+            await eventually(lambda: len(client.refused) == len(others), "each is refused")  # type: ignore[attr-defined]
+            assert all("permissions violation" in said for said in client.refused)  # type: ignore[attr-defined]
+        page = await owner.list(workspace_id="acme")
+        assert "forged" not in [entry.summary for entry in page.entries]
+
+
+async def test_a_revoked_token_is_put_out_at_once_and_others_stay(tmp_path: Path) -> None:
+    async with node(tmp_path) as owner:
+        made = await owner.create_token(**ADA)
+        kept = await owner.create_token(**{**ADA, "agent_id": "bob"})
+        async with agent(reach(made)) as revoked, agent(reach(kept)) as stays:
+            await owner.revoke_token(made.token_id)
+            await eventually(lambda: not revoked.is_connected, "the connection is cut")
+            assert stays.is_connected
+        assert await refused_at(reach(made))
+        assert await say(reach(kept), "bob is still here") > 0
+        listed = {token.token_id: (token.nats, token.revoked_ms is None) for token in await owner.tokens()}
+        assert listed == {made.token_id: (True, False), kept.token_id: (True, True)}
+
+
+async def test_users_come_back_from_the_journal_whatever_became_of_the_brokers_files(tmp_path: Path) -> None:
+    async with node(tmp_path) as owner:
+        made = await owner.create_token(**ADA)
+        gone = await owner.create_token(**{**ADA, "agent_id": "gus"})
+        await owner.revoke_token(gone.token_id)
+    async with node(tmp_path):
+        await say(reach(made), "after a restart")
+        assert await refused_at(reach(gone))
+    files = BrokerFiles.below(tmp_path)
+    by_hand, password = nats_agent("by-hand", workspace_id="acme", agent_id="eve")
+    for content in (None, "[{]", f"[{by_hand.model_dump_json()}]"):
+        files.agents.unlink()
+        if content is not None:
+            files.agents.write_text(content)
+        async with node(tmp_path):
+            await say(reach(made), f"after agents.json was {content}")
+            forged = NatsAccess(address=reach(made).address, user="by-hand", password=password, subject="")
+            assert await refused_at(forged), "whom the journal does not know is not let in"
+
+
+def files_with(text: str, folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+async def test_the_secret_is_in_the_answer_alone(tmp_path: Path) -> None:
+    async with node(tmp_path) as owner:
+        made = await owner.create_token(**ADA)
+        await say(reach(made), SUMMARY)
+        assert made.token not in repr([token.model_dump() for token in await owner.tokens()])
+        page = await owner.list(workspace_id="acme")
+        assert "token.nats_allowed" in {entry.entry_type for entry in page.entries}
+    assert files_with(made.token, tmp_path) == []
+    assert files_with(made.token_id, tmp_path) != []  # the search finds what is there
+
+
+async def test_a_hundred_agents_at_once_are_all_let_in(tmp_path: Path) -> None:
+    async with node(tmp_path) as owner:
+        wanted = [{**ADA, "agent_id": f"a{n}"} for n in range(100)]
+        made = await asyncio.gather(*(owner.create_token(**one) for one in wanted))
+        for one in (made[0], made[50], made[99]):
+            await say(reach(one), "here")
+
+
+@pytest.mark.parametrize("role", ["OWNER", "ADMIN"])
+async def test_on_nats_counts_one_agent_only(tmp_path: Path, role: str) -> None:
+    async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as owner:
+        url = runtime.http_url
+        with pytest.raises(InvalidQuery, match="one agent only"):
+            await owner.create_token(role=role, workspace_id="acme", nats=True)
+        admin = await owner.create_token(role="ADMIN", workspace_id="acme")
+        async with AsyncCrewJournal(url, admin.token) as other:
+            with pytest.raises(NotAllowed):
+                await other.create_token(**{**ADA, "workspace_id": "globex"})
+            assert reach(await other.create_token(**ADA)).subject == "journal.acme.platform.ada.>"
+
+
+async def test_a_token_that_the_broker_could_not_be_told_of_is_revoked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = partial(NatsUsers, retry_s=0.01, settle_s=0.2)
+    monkeypatch.setattr("crew_journal.services.runtime.node.NatsUsers", impatient)
+    failing = True
+    told = ManagedBroker.set_agent_users
+
+    async def tell(broker: ManagedBroker, users: Any) -> None:
+        if failing:
+            raise BrokerError("nats-server is not to be told")
+        await told(broker, users)
+
+    monkeypatch.setattr(ManagedBroker, "set_agent_users", tell)
+    async with node(tmp_path) as owner:
+        with pytest.raises(BrokerError, match="not to be told"):
+            await owner.create_token(**ADA)
+        assert [token.revoked_ms is None for token in await owner.tokens()] == [False]
+        failing = False
+        assert await say(reach(await owner.create_token(**ADA)), "now it is") > 0
+
+
+def by_hand(hint: str) -> str:
+    """What the refusal says to put under ``accounts``, up to its end."""
+    return hint[hint.index("AGENT-") : hint.index("; JOURNAL is")]
+
+
+async def test_a_broker_of_ones_own_is_told_by_its_operator_what_the_refusal_says(tmp_path: Path) -> None:
+    user, password = nats_agent("ada", workspace_id="acme", agent_id="ada", crew_id="platform")
+    async with external_broker(tmp_path / "theirs") as theirs:
+        settings = {"nats": theirs.url, "nats_user": theirs.user, "nats_password": theirs.password}
+        async with node(tmp_path / "ours", **settings) as owner:
+            with pytest.raises(BrokerNotOurs, match="not this node's own") as refused:
+                await owner.create_token(**ADA)
+            assert [token for token in await owner.tokens() if token.revoked_ms is None] == []
+            await theirs.add_account(by_hand(refused.value.hint).replace("BCRYPT HASH", user.bcrypt))
+            access = NatsAccess(address=theirs.url, user="ada", password=password, subject=user.subject)
+            seq = await say(access, SUMMARY)
+            found = await owner.recall("node seven", workspace_id="acme", min_seq=seq)
+            assert [hit.agent_id for hit in found.hits] == ["ada"]

@@ -61,6 +61,8 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
 def _journal(report: Report) -> str:
     stream = report.get("stream") or {}
     said = f"{(report.get('entries') or {}).get('count') or 0:,} entries"
+    if unavailable := stream.get("unavailable"):
+        return f"{said} in the views; stream: {unavailable}"
     if stream:
         said += f"; stream head {stream['head']:,}, {size_text(stream['bytes'])}"
     return said

@@ -11,11 +11,14 @@ from pathlib import Path
 import duckdb
 import httpx
 import pytest
+from support.embedding import until
 from support.nats import connected, running_broker
 from support.running import running_node
 
 from crew_journal.schemas.errors import NotAuthenticated, VerificationFailed, ViewsDamaged
+from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal import streams
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.runtime import VIEWS_FILE, Runtime
 
@@ -193,3 +196,23 @@ async def test_views_whose_newest_entry_was_deleted_from_the_stream_are_kept(tmp
             await operator.jetstream().delete_msg("JOURNAL", newest)
         async with node_on(data_dir, broker) as runtime, _client(runtime) as client:
             assert (await client.status())["views_put_aside"] is None
+
+
+async def test_the_page_of_status_says_that_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "API_TIMEOUT_S", 0.2)
+    async with (
+        running_broker(tmp_path / "a") as broker,
+        node_on(tmp_path / "data", broker) as runtime,
+        _client(runtime) as client,
+    ):
+        await client.append({**ENTRY, "summary": "before"})
+        await broker.stop()
+
+        async def away() -> bool:
+            return not (await client.status())["connection"]["connected"]
+
+        await until(away, "the loss of the connection")
+        page = dict(status_lines(await client.status()))
+        assert page["ready"] == "NO"
+        assert "JetStream does not answer" in page["journal"]
+        assert "NOT CONNECTED" in page["broker"]

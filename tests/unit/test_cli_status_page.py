@@ -95,6 +95,13 @@ def test_a_report_that_shows_a_token_little_is_shown_as_far_as_it_goes() -> None
     }
 
 
+def test_a_stream_that_does_not_answer_is_said_and_the_rest_of_the_page_with_it() -> None:
+    away = {"connected": False, "since": SINCE, "last_error": "refused"}
+    lines = page(stream={"head": 9, "unavailable": "JetStream does not answer STREAM.INFO.JOURNAL"}, connection=away)
+    assert lines["journal"] == "1,100 entries in the views; stream: JetStream does not answer STREAM.INFO.JOURNAL"
+    assert f"NOT CONNECTED, since {SINCE}" in lines["broker"]
+
+
 def test_views_that_were_put_aside_at_the_start_are_named_with_the_reason() -> None:
     assert "old views" not in page(views_put_aside=None)
     aside = {"name": "views.duckdb.damaged-1", "reason": "the views are damaged: Corrupt", "at": SINCE}

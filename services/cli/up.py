@@ -1,7 +1,7 @@
 """``up``: everything in one process, in the foreground, until it is asked to stop.
 
-Invariant: SIGTERM and Ctrl-C drain and exit 0; a second one ends the process at once, which costs nothing that was acked;
-the managed nats-server is told to end even then.
+Invariant: SIGTERM, Ctrl-C and a terminal that is closed drain and exit 0; a second SIGTERM or Ctrl-C ends the process at
+once, which costs nothing that was acked; the managed nats-server is told to end even then.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
 
 def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
-    """An event that the first SIGINT or SIGTERM sets; the second ends the process.
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets; a second one of the first two ends the process.
+
+    A terminal that is closed sends SIGHUP, often twice, and fails every write from then on, so what is said to it goes
+    nowhere instead. Where SIGHUP is ignored (``nohup``) it stays so.
 
     Args:
         at_once: Called before the process ends so: what outlives it must be told now.
@@ -107,8 +110,19 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
                 os._exit(FORCED)
         asked.set()
 
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def on_hangup() -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in terminals:
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        asked.set()
+
     for number in SIGNALS:
         loop.add_signal_handler(number, on_signal)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
     return asked
 
 

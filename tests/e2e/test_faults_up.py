@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
 import pytest
 from support.crash_import import small_entry
-from support.processes import END_DEADLINE_S, Stack, wait_for
+from support.processes import COMMAND, END_DEADLINE_S, Stack, wait_for
 
 DATA_DIR_BUSY = 5
 """Exit code of DESIGN §10 for what is unavailable."""
@@ -32,7 +36,7 @@ def test_a_second_up_on_one_data_directory_exits_5_and_leaves_the_first_alone(tm
             assert client.get("/readyz").status_code == 200
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, number: signal.Signals) -> None:
     with Stack(tmp_path / "data") as stack:
         stack.up()
@@ -46,6 +50,53 @@ def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, n
         assert stack.runtime() is None
         assert stack.nats_pid() is None
         assert "Traceback" not in stack.log_tail()
+
+
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def test_a_terminal_that_is_closed_drains_up_and_leaves_no_broker_behind(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        terminal, inside = pty.openpty()
+        command = [sys.executable, "-c", TAKE_TERMINAL, str(COMMAND), "up", "--http", "127.0.0.1:0", *stack.options]
+        stack.process = subprocess.Popen(
+            command, env=stack.environment, stdin=inside, stdout=inside, stderr=inside, start_new_session=True
+        )
+        os.close(inside)
+        try:
+            stack.wait_ready()
+        finally:
+            os.close(terminal)
+        assert stack.process.wait(END_DEADLINE_S) == 0
+        assert stack.runtime() is None
+        assert stack.nats_pid() is None
+
+
+def test_a_hangup_that_is_ignored_as_nohup_does_ends_nothing(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started
+        try:
+            stack.start()
+        finally:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        stack.wait_ready()
+        assert stack.process is not None
+        stack.process.send_signal(signal.SIGHUP)
+        with client_of(stack) as client:
+            assert client.post("/v1/journal", json=small_entry(1, "kept")).status_code == 201
+        assert stack.terminate() == 0, stack.log_tail()
+
+
+def test_a_second_hangup_is_no_impatience(tmp_path: Path) -> None:
+    with Stack(tmp_path / "data") as stack:
+        stack.up()
+        assert stack.process is not None
+        stack.process.send_signal(signal.SIGHUP)
+        stack.process.send_signal(signal.SIGHUP)
+        assert stack.process.wait(END_DEADLINE_S) == 0, stack.log_tail()
+        assert stack.nats_pid() is None
 
 
 @pytest.mark.parametrize("at", ["while it runs", "while it starts"])

@@ -61,7 +61,7 @@ FIELDS: Final = names_of(Filters) | {
 }
 """Field of GET /v1/journal → option of both commands."""
 LIST: Final = FIELDS | {"cursor": "--cursor", "min_seq": "--min-seq"}
-TAIL: Final = FIELDS | {"after": "--after"}
+TAIL: Final = FIELDS | {"after": "--after", "Last-Event-ID": "--after"}
 
 
 @grouped

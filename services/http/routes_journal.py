@@ -141,6 +141,7 @@ def journal_routes() -> APIRouter:
         after = whole_number("Last-Event-ID", resume) if resume else params.whole("last_event_id")
         workspace = principal.workspace(params.text("workspace_id"))
         services.tail.admit(principal)
+        await services.tail.resumes(after)
         events = services.tail.watch(
             principal,
             parse_filters(params.items),

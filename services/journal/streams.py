@@ -266,6 +266,11 @@ async def stream_figures(client: Client) -> dict[str, int]:
     return {name: int(state.get(key, 0)) for name, key in names.items()}
 
 
+async def stream_head(client: Client) -> int:
+    """Last sequence of JOURNAL; raises as ``stream_info`` does."""
+    return (await stream_figures(client))["head"]
+
+
 async def stream_info(client: Client, name: str) -> dict[str, Any] | None:
     """Configuration and state of a stream as JetStream tells them; None if there is no such stream.
 

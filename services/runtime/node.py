@@ -44,7 +44,7 @@ from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
 from crew_journal.services.journal.storage import disk_trouble
 from crew_journal.services.journal.stream_watch import StreamWatch
-from crew_journal.services.journal.streams import declare_streams, stream_figures
+from crew_journal.services.journal.streams import declare_streams, stream_figures, stream_head
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.memory.compare import ModelComparison
@@ -271,7 +271,7 @@ class Runtime:
             ),
         )
         health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
-        tail = LiveTail(store, queries, per_token=settings.tails_per_token)
+        tail = LiveTail(store, queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
         aside = views.aside or self._aside
         node = Node(
             NodeParts(

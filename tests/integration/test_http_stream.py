@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ import httpx
 import pytest
 from support.stack import Stack, running_stack, until
 
-from crew_journal.schemas.errors import TooManyTails
+from crew_journal.schemas.errors import InvalidQuery, TooManyTails
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
 from crew_journal.services.http.ports import HttpLimits
@@ -252,6 +253,30 @@ async def test_a_malformed_last_event_id_is_a_400(stack: Stack, last: str) -> No
         answer = await http.get("/v1/journal/stream", headers={"Last-Event-ID": last})
         assert answer.status_code == 400
         assert answer.json()["field"] == "Last-Event-ID"
+
+
+async def test_resuming_beyond_the_journals_end_is_refused_and_says_where_it_ends(stack: Stack) -> None:
+    async with stack.http() as http, stack.client() as client:
+        (last,) = await post(http, "beyond", "the last one")
+        beyond = last + 1_000_000
+        answer = await http.get("/v1/journal/stream", headers={"Last-Event-ID": str(beyond)})
+        assert answer.status_code == 400
+        problem = answer.json()
+        assert problem["field"] == "Last-Event-ID"
+        assert f"ends at {last}" in problem["detail"]
+        assert "restored" in problem["hint"]
+        with pytest.raises(InvalidQuery, match=str(beyond)):
+            _ = [entry async for entry in client.tail(after=beyond)]
+
+
+async def test_resuming_after_what_was_acked_and_is_not_folded_yet_shows_what_comes_next(stack: Stack) -> None:
+    async with stack.http() as http, contextlib.AsyncExitStack() as opened:
+        async with stack.host.paused():
+            (acked,) = await post(http, "ahead", "acked")
+            assert stack.store.view_seq() < acked
+            watch = await opened.enter_async_context(watching(http, acked, workspace_id="ahead"))
+        await post(http, "ahead", "next")
+        assert await watch.entries(1) == ["next"]
 
 
 async def test_a_stream_of_another_workspace_is_refused_before_it_begins(stack: Stack) -> None:

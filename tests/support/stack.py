@@ -39,7 +39,7 @@ from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.connection import Connection, connect
-from crew_journal.services.journal.streams import declare_streams
+from crew_journal.services.journal.streams import declare_streams, stream_head
 from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.memory.agents import Agents
@@ -164,6 +164,7 @@ class Stack:
     services: AppServices
     tokens: TokenRegistry
     store: ViewStore
+    host: Host
     node: FakeNode
     server: HttpServer
     client_of_broker: Connection
@@ -266,7 +267,8 @@ async def running_stack(
         tokens.load()
         queries = JournalQueries(store)
         ends.callback(queries.close)
-        tail = LiveTail(store, queries) if tail_queue is None else LiveTail(store, queries, queue=tail_queue)
+        bounds = {} if tail_queue is None else {"queue": tail_queue}
+        tail = LiveTail(store, queries, head=lambda: stream_head(base.client), **bounds)
         node = FakeNode()
         references = ReferenceLog(journal, clock=lambda: datetime.now(UTC), flush_every_s=FLUSH_EVERY_S)
         await references.start()
@@ -314,4 +316,4 @@ async def running_stack(
         server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
         await server.start()
         ends.push_async_callback(server.stop)
-        yield Stack(server.url, owner, services, tokens, store, node, server, base.client, base.writer)
+        yield Stack(server.url, owner, services, tokens, store, base.host, node, server, base.client, base.writer)

@@ -52,7 +52,10 @@ class Journal:
 
 
 def tail_of(journal: Any, **given: int) -> LiveTail:
-    return LiveTail(journal, journal, **given)
+    async def head() -> int:
+        return 0
+
+    return LiveTail(journal, journal, head=head, **given)
 
 
 @asynccontextmanager

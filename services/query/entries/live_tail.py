@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import TooManyTails, Unavailable
+from crew_journal.schemas.errors import InvalidQuery, TooManyTails, Unavailable
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal
@@ -125,6 +125,7 @@ class LiveTail:
     Args:
         views: Tells of commits.
         queries: Reads the replay.
+        head: Asks the broker for the last sequence of the journal.
         queue: Entries that may wait for one watcher.
         per_token: Live tails at once of one token, unless it is for all workspaces.
     """
@@ -134,10 +135,13 @@ class LiveTail:
         views: ViewReader,
         queries: JournalQueries,
         *,
+        head: Callable[[], Awaitable[int]],
         queue: int = WATCHER_QUEUE,
         per_token: int = TAILS_PER_TOKEN,
     ) -> None:
+        self._views = views
         self._queries = queries
+        self._head = head
         self._queue = queue
         self._per_token = per_token
         self._watchers: set[_Watcher] = set()
@@ -158,6 +162,24 @@ class LiveTail:
         """
         if (refusal := self._refusal(principal)) is not None:
             raise refusal
+
+    async def resumes(self, after: int | None) -> None:
+        """Refuse to resume after what the journal has never come to: nothing would be shown until it does.
+
+        A browser and our client send the last id they saw by themselves, also to a journal that was restored or begun anew.
+
+        Raises:
+            InvalidQuery: If the journal ends before ``after``.
+            BrokerUnavailable: If the views have not come so far and the broker does not tell how far the journal goes.
+        """
+        if after is None or after <= self._views.view_seq(ENTRIES_PROJECTION):
+            return
+        if after > (head := await self._head()):
+            raise InvalidQuery(
+                f"Last-Event-ID {after} lies beyond the journal, which ends at {head}",
+                hint="the journal was restored or begun anew since, or it is another one; begin without Last-Event-ID",
+                field="Last-Event-ID",
+            )
 
     def _refusal(self, principal: Principal) -> Unavailable | None:
         if len(self._watchers) >= MAX_WATCHERS:

@@ -122,7 +122,7 @@ class ViewStore:
             ViewsDamaged: If something was.
         """
         if self._damage is not None:
-            raise ViewsDamaged(self._damage.message, hint=self._damage.hint)
+            raise _bare(self._damage)
 
     # reading
 
@@ -139,7 +139,7 @@ class ViewStore:
                 yield
         except ViewsDamaged as damage:
             if self._damage is None:
-                self._damage = damage
+                self._damage = _bare(damage)
                 _log.error("views.damaged", reason=damage.message)
             raise
 
@@ -296,7 +296,7 @@ class ViewStore:
                 with telling_damage():
                     self._writer.execute("CHECKPOINT")
             except ViewsDamaged as damage:  # what is replaced for its damage needs none
-                self._damage = damage
+                self._damage = _bare(damage)
             self._disconnect()
             try:
                 if self.wal_bytes and self._damage is None:  # it would be replayed into the other file
@@ -328,6 +328,11 @@ class ViewStore:
         self._executor.shutdown(wait=True)
         self._gate.shut()
         self._disconnect()
+
+
+def _bare(damage: ViewsDamaged) -> ViewsDamaged:
+    """The same error without the frames it came through, which hold rows and cursors."""
+    return ViewsDamaged(damage.message, hint=damage.hint)
 
 
 def _hint(error: duckdb.Error) -> str:

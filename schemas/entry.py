@@ -28,7 +28,7 @@ from pydantic import (
 from crew_journal.schemas.errors import FieldProblem, InvalidEntry
 from crew_journal.schemas.ids import ID_PATTERN, NO_ID, WORKSPACE_PATTERN
 from crew_journal.schemas.subjects import ENTRY_TYPE_PATTERN, MAX_ENTRY_TYPE
-from crew_journal.schemas.timestamps import format_ts, parse_ts
+from crew_journal.schemas.timestamps import RFC3339_PATTERN, format_ts, parse_ts
 
 MAX_SUMMARY: Final = 2_000
 """Characters of a summary."""
@@ -36,6 +36,9 @@ MAX_ENTRY_BYTES: Final = 256 * 1024
 """Bytes of a whole entry as stored JSON."""
 MAX_NAME: Final = 128
 """Characters of an actor's or data subject's name."""
+
+NOT_BLANK_PATTERN: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""A character that ``str.isspace`` does not count, whatever ``\\s`` is to the reader of the JSON Schema."""
 
 _LINE_BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 
@@ -82,7 +85,12 @@ def _one_line(text: str) -> str:
     return line
 
 
-Id = Annotated[str, StringConstraints(pattern=ID_PATTERN), AfterValidator(_not_reserved)]
+Id = Annotated[
+    str,
+    StringConstraints(pattern=ID_PATTERN),
+    AfterValidator(_not_reserved),
+    WithJsonSchema({"type": "string", "pattern": ID_PATTERN, "not": {"const": NO_ID}}),
+]
 WorkspaceId = Annotated[str, StringConstraints(pattern=WORKSPACE_PATTERN)]
 StoredWorkspaceId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 EntryType = Annotated[str, StringConstraints(pattern=ENTRY_TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
@@ -90,12 +98,17 @@ Name = Annotated[
     str,
     StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00-\x1f\x7f\u0085\u2028\u2029]+$"),
 ]
-Summary = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SUMMARY), AfterValidator(_one_line)]
+Summary = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_SUMMARY),
+    AfterValidator(_one_line),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_SUMMARY, "pattern": NOT_BLANK_PATTERN}),
+]
 Timestamp = Annotated[
     datetime,
     BeforeValidator(parse_ts),
     PlainSerializer(format_ts, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": RFC3339_PATTERN}),
 ]
 
 _EMPTY_IS_NULL: Final = (

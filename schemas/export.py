@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from crew_journal.schemas.catalogue import Publisher, catalogue
 from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")
@@ -20,7 +22,11 @@ def stored_json_schema() -> dict[str, Any]:
 
 
 def entry_json_schema() -> dict[str, Any]:
-    """An entry as it is submitted: only ``entry_type`` and ``summary`` are required."""
+    """An entry as it is submitted: only ``entry_type`` and ``summary`` are required.
+
+    What it allows the service accepts, but for what a schema cannot say: its size, its depth, the range of numbers, and
+    what the token allows.
+    """
     schema = stored_json_schema()
     schema["title"] = "JournalEntrySubmission"
     schema["required"] = [name for name in schema["required"] if name not in _FILLED_BY_SERVICE]
@@ -28,6 +34,18 @@ def entry_json_schema() -> dict[str, Any]:
         "What an agent publishes. The token decides workspace, crew and agent; id and ts are filled in if absent; "
         "the same id with the same content may be sent again and counts once."
     )
+    fields = schema["properties"]
+    fields["workspace_id"]["pattern"] = WORKSPACE_PATTERN
+    fields["id"]["not"] = {"anyOf": [fields["id"]["not"], {"pattern": SERVICE_ID_PATTERN}]}
+    fields["entry_type"]["not"] = {"pattern": _service_types()}
     for name in _FILLED_BY_SERVICE:
-        schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}], "default": None}
+        fields[name] = {"anyOf": [fields[name], {"type": "null"}], "default": None}
     return schema
+
+
+def _service_types() -> str:
+    """A pattern of the types that the service alone publishes."""
+    names = sorted(name for name, info in catalogue().items() if info.publisher is Publisher.SERVICE)
+    exact = [name.replace(".", "[.]") for name in names if not name.endswith(".*")]
+    below = [name.removesuffix(".*").replace(".", "[.]") + "[.].+" for name in names if name.endswith(".*")]
+    return f"^({'|'.join(exact + below)})$"

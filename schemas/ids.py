@@ -16,6 +16,8 @@ from typing import Final
 
 ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
 WORKSPACE_PATTERN: Final = r"^[A-Za-z0-9-][A-Za-z0-9_-]{0,63}$"
+SERVICE_ID_PATTERN: Final = r"^d_[0-9a-f]{32}$"
+"""Ids of the form of ``derived_id``, which are the service's own."""
 SYSTEM_WORKSPACE: Final = "_system"
 """Holds what concerns the whole node (tokens for all workspaces, the active model); only the service publishes here."""
 NO_ID: Final = "_"
@@ -29,7 +31,7 @@ _NONCE_BYTES: Final = 12
 
 _id = re.compile(ID_PATTERN.removesuffix("$") + r"\Z")
 _workspace = re.compile(WORKSPACE_PATTERN.removesuffix("$") + r"\Z")
-_derived = re.compile(r"d_[0-9a-f]{32}\Z")
+_derived = re.compile(SERVICE_ID_PATTERN.removesuffix("$") + r"\Z")
 
 
 def is_id(text: str) -> bool:

@@ -11,6 +11,11 @@ from functools import lru_cache
 from typing import Final
 
 _RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})\Z", re.ASCII)
+RFC3339_PATTERN: Final = (
+    "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+    "([.][0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+"""For JSON Schema: RFC 3339 with an offset; that a month has no 31st, and no year is 0, is for ``parse_ts`` to say."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _DAY_MS: Final = 86_400_000
@@ -30,7 +35,13 @@ def parse_ts(value: object) -> datetime:
         raise ValueError("not an RFC 3339 time; write it like 2026-11-21T09:30:00.000Z")
     if not _RFC3339.match(value):
         raise ValueError("not an RFC 3339 time with an offset; write it like 2026-11-21T09:30:00.000Z")
-    return _cut(datetime.fromisoformat(value.upper()))  # cuts digits below a microsecond
+    try:
+        moment = datetime.fromisoformat(value.upper())  # cuts digits below a microsecond
+    except ValueError as error:
+        if "offset" in str(error):  # its own words show a timedelta
+            raise ValueError("the offset lies outside -23:59 to +23:59") from None
+        raise
+    return _cut(moment)
 
 
 def _cut(moment: datetime) -> datetime:

@@ -13,13 +13,12 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from crew_journal.schemas.api import Problem
-from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.export import entry_json_schema
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 JsonSchema = dict[str, Any]
 
-_SERVER_FILLS: Final = frozenset({"id", "workspace_id", "ts"})
 _TEXT: Final[JsonSchema] = {"type": "string"}
 _SEQ: Final[JsonSchema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 
@@ -89,9 +88,9 @@ def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
 
 def submission_schema() -> JsonSchema:
     """What may be posted: one entry or a list of them; the server fills in id, workspace and time."""
-    entry = JournalEntry.model_json_schema()
+    entry = entry_json_schema()
     definitions = entry.pop("$defs", {})
-    entry["required"] = [name for name in entry.get("required", ()) if name not in _SERVER_FILLS]
+    del entry["$schema"]  # the dialect of OpenAPI 3.1, too
     one = _inline(entry, definitions)
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_BATCH}]}
 

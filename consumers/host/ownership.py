@@ -72,8 +72,9 @@ class Ownership:
         self._make(projection)
 
     def close(self) -> None:
-        """Nothing can be checked any more."""
+        """Nothing can be checked any more; whoever still holds this holds no connection."""
         self._con.close()
+        del self._con
 
     def require(self, table: str) -> None:
         """Pass if ``table`` is its own.

@@ -74,6 +74,43 @@ def test_an_import_into_a_journal_restored_from_an_older_copy_sends_again_what_t
         assert total(cli, refilled.json["last_seq"]) == 12
 
 
+def test_a_file_imported_with_the_token_of_another_workspace_goes_there_too(cli: Cli, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", 3)
+    with cli.up():
+        for workspace in ("ours", "theirs", "ours"):
+            made = cli("token", "create", "--role", "ADMIN", "--workspace", workspace, "--json").json["token"]
+            last = cli("import", str(source), "--token", made, "--json").json["last_seq"]
+            assert cli("list", "-w", workspace, "--type", "import.line", "--count", "--min-seq", str(last)).out == "3\n"
+
+
+def test_lines_that_from_line_passed_over_are_sent_by_the_next_import(cli: Cli, tmp_path: Path) -> None:
+    source = write(tmp_path / "a.jsonl", 10)
+    with cli.up():
+        last = cli("import", str(source), "--from-line", "6", "--json").json
+        assert (last["imported"], last["last_line"]) == (5, 10)
+        rest = cli("import", str(source), "--json").json
+        assert (rest["imported"], rest["repeated"], rest["resumed_from_line"]) == (5, 5, None)
+        again = cli("import", str(source), "--from-line", "4", "--json").json
+        assert (again["imported"], again["repeated"]) == (0, 7)
+        assert cli("import", str(source), "--json").json["resumed_from_line"] == 11, "all of them were sent by now"
+        assert total(cli, last["last_seq"]) == 10
+
+
+def test_lines_left_out_are_named_by_the_screen_and_counted(cli: Cli, tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    text = '{"id": "n%d", "entry_type": "import.line", "summary": "%s"}\n'
+    source.write_text("".join(text % (n, "first") for n in range(50)))
+    with cli.up():
+        cli("import", str(source))
+        source.write_text("".join(text % (n, "other") for n in range(50)))
+        aside = tmp_path / "aside.jsonl"
+        left_out = cli("import", str(source), "--skip-invalid", str(aside)).err
+        assert left_out.count("\nline ") + left_out.startswith("line ") == 20
+        assert "and 30 more lines" in left_out
+        assert len(aside.read_text().splitlines()) == 50
+        assert "but for 50 that were left out" in cli("import", str(source)).err
+
+
 def test_a_line_with_the_id_of_another_entry_is_named_and_left_out_and_the_rest_arrives(
     cli: Cli, tmp_path: Path
 ) -> None:

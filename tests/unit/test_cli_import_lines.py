@@ -3,6 +3,7 @@
 import io
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from crew_journal.services.cli.importing.lines import (
     bad_lines_of,
     line_id,
     read_batches,
+    read_line,
     refusal,
     with_line_numbers,
 )
@@ -132,3 +134,19 @@ def test_a_refusal_names_line_and_field() -> None:
     error = refusal([BadLine(3, b"", (FieldProblem("ts", "is naive", "add Z"),))])
     assert error.problems == (FieldProblem("line 3: ts", "is naive", "add Z"),)
     assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"n": NaN}', "JSON has no number NaN"),
+        ('{"n": -Infinity}', "JSON has no number -Infinity"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"n": ' + "1" * 5_000 + "}", "too many digits"),
+        ("{", "Expecting property name"),
+    ],
+)
+def test_what_is_wrong_with_a_line_that_is_no_json_is_said(text: str, said: str) -> None:
+    bad = read_line(1, text.encode(), None)
+    assert isinstance(bad, BadLine)
+    assert said in bad.problems[0].problem

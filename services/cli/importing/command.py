@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S: Final = 300.0
 """Seconds without an ack until an import gives up: a restart after a crash takes at most two minutes."""
 STDIN: Final = "-"
+SHOWN_LINES: Final = 20
+"""Lines named on stderr because their ids are taken: a screen; a file of them is what --skip-invalid writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ def _show(report: dict[str, Any], before: ImportState, after: ImportState, sent:
     from crew_journal.services.cli.output import say
 
     if before.line and not sent and not report["skipped"]:
-        say(f"nothing new: all {after.line:,} lines were sent before (--restart sends them again)")
+        but = f", but for {after.skipped:,} that were left out" if after.skipped else ""
+        say(f"nothing new: all {after.line:,} lines were sent before{but} (--restart sends them again)")
     print(
         f"imported {report['imported']:,}, already there {report['repeated']:,}, left out {report['skipped']:,} "
         f"in {report['seconds']:.1f} s; last sequence {after.last_seq}"
@@ -189,14 +192,18 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
             return _import_open(sys.stdin.buffer, None, state, there, where, options, stack)
         source = stack.enter_context(Path(file).open("rb"))
         kept = StateFile(_state_dir(there), Path(file), _into(there, options))
-        anew = options.restart or options.from_line is not None
-        state = kept.fresh(source) if anew else kept.load(source)
+        state = kept.fresh(source) if options.restart else kept.load(source)
         if state.last_seq and not _still_held(there, state):
-            say(
-                f"the journal does not show what was sent before (up to line {state.line:,}): beginning anew, and what it "
-                "holds counts once"
-            )
+            if options.from_line is None:
+                say(
+                    f"the journal does not show what was sent before (up to line {state.line:,}): beginning anew, and what "
+                    "it holds counts once"
+                )
             state = kept.fresh(source)
+        if options.from_line is not None:
+            if options.from_line > state.line + 1:  # lines between were never sent: a later import begins before them
+                return _import_open(source, None, kept.fresh(source), there, where, options, stack)
+            state = replace(state, offset=0, line=0, imported=0, repeated=0, skipped=0)
         return _import_open(source, kept, state, there, where, options, stack)
 
 
@@ -227,7 +234,7 @@ def _import_open(
     elif state.offset:
         source.seek(state.offset)
     aside = stack.enter_context(options.skip_invalid.open("ab")) if options.skip_invalid is not None else None
-    total = Path(state.path).stat().st_size if kept is not None else None
+    total = None if state.path == STDIN else Path(state.path).stat().st_size
     bar = stack.enter_context(progress_bar("import", total))
     keeper = _Keeper(state, source, kept, aside, bar)
     sender = Sender(there, where)
@@ -293,9 +300,9 @@ class _Keeper:
         if self._aside is not None and left_out:
             self._aside.writelines(line.raw + b"\n" for line in left_out)
             self._aside.flush()
-        self.taken += len(ack.taken)
-        for line in ack.taken:
+        for line in ack.taken[: max(0, SHOWN_LINES - self.taken)]:
             say(f"line {line.number}: {line.problems[0].problem}")
+        self.taken += len(ack.taken)
         if self._kept is not None:
             self._kept.save(self.state, self._source)
         self._sent += len(ack.sent)
@@ -303,7 +310,11 @@ class _Keeper:
         self._bar.update(self.state.offset, note=f"{self._sent:,} entries, {pace:,.0f}/s")
 
     def save(self) -> None:
-        """Keep the state as it is now."""
+        """Keep the state as it is now, and say how many lines were left out unnamed."""
+        from crew_journal.services.cli.output import say
+
+        if self.taken > SHOWN_LINES:
+            say(f"and {self.taken - SHOWN_LINES:,} more lines whose ids belong to other entries")
         if self._kept is not None:
             self._kept.save(self.state, self._source, now=True)
 
@@ -326,4 +337,4 @@ def _state_dir(there: Target) -> Path:
 
 def _into(there: Target, options: ImportOptions) -> str:
     address = "" if there.data_dir is not None else there.url
-    return f"{address}\x00{options.workspace or ''}"
+    return f"{address}\x00{options.workspace or ''}\x00{there.token}"  # which says where lines go that do not; it is hashed

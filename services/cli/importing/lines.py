@@ -115,8 +115,10 @@ def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
         record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:
         return BadLine(number, raw, (FieldProblem("entry", "is not UTF-8", "write the file as UTF-8"),))
-    except (ValueError, RecursionError) as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else "not JSON"
+    except RecursionError:
+        return BadLine(number, raw, (FieldProblem("entry", "is nested too deeply", "flatten it"),))
+    except ValueError as error:
+        said = error.msg if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
         return BadLine(number, raw, (FieldProblem("entry", f"is not JSON: {said}", "one JSON object a line"),))
     if not isinstance(record, dict):
         return BadLine(number, raw, (FieldProblem("entry", "is not a JSON object", "one JSON object a line"),))
@@ -174,4 +176,4 @@ def refusal(bad: list[BadLine]) -> InvalidEntry:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
+    raise json.JSONDecodeError(f"JSON has no number {name}", name, 0)

@@ -64,7 +64,7 @@ class StateFile:
     Args:
         directory: Where progress files are; made when the first is written.
         source: The file that is imported.
-        into: What it is imported into: the workspace, and the address if it was named by address.
+        into: What it is imported into: the workspace, the token, and the address if it was named by address; kept as a hash.
     """
 
     def __init__(self, directory: Path, source: Path, into: str) -> None:

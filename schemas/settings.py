@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from crew_journal.schemas.broker_address import broker_address
 
 EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
@@ -111,15 +114,22 @@ def _cache_home() -> Path:
 class Settings(BaseSettings):
     """Settings of one node; each field is also ``CREW_JOURNAL_<NAME>`` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="CREW_JOURNAL_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="CREW_JOURNAL_", frozen=True, extra="ignore", hide_input_in_errors=True
+    )
 
     data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of everything kept.")
     http: str = Field(default=DEFAULT_HTTP, description="HOST:PORT of HTTP; port 0 picks one.")
     http_hosts: str = Field(
         default="", description="Names, separated by commas, that requests may use in the Host header beside addresses."
     )
-    nats: str | None = Field(default=None, description="URL of a broker of your own; a managed one if absent.")
-    nats_user: str | None = Field(default=None, description="User at that broker.")
+    nats: str | None = Field(
+        default=None,
+        description="URL of a broker of your own, without user and password once read; a managed one if absent.",
+    )
+    nats_user: str | None = Field(
+        default=None, description="User at that broker; a token if there is no password.", repr=False
+    )
     nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
     nats_server: Path | None = Field(default=None, description="The nats-server binary to manage.")
     durability: Durability = Field(
@@ -156,6 +166,30 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe level that is logged."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _part_broker(cls, data: Any) -> Any:
+        """Take user and password out of the URL, and what is set to nothing for not set."""
+        if not isinstance(data, dict):
+            return data
+        names = ("nats", "nats_user", "nats_password")
+        given = {name: value for name, value in data.items() if name not in names or value not in (None, "")}
+        if isinstance(named := given.get("nats"), str) and not {"nats_user", "nats_password"} & given.keys():
+            with suppress(ValueError):  # told of the field, where it is validated
+                address = broker_address(named)
+                given |= {"nats": address.url, "nats_user": address.user, "nats_password": address.password}
+        return given
+
+    @field_validator("nats")
+    @classmethod
+    def _check_broker(cls, named: str | None) -> str | None:
+        if named is None:
+            return None
+        address = broker_address(named)
+        if address.user is not None:
+            raise ValueError("names a user, and so does nats_user or nats_password: give one of the two")
+        return address.url
 
     @property
     def models_dir(self) -> Path:

@@ -27,7 +27,8 @@ from typing import Any, Final
 import structlog
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker, PullSub
-from faststream.security import SASLPlaintext
+from faststream.nats.security import NatsToken
+from faststream.security import BaseSecurity, SASLPlaintext
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -95,7 +96,7 @@ class LiveFeed:
     Args:
         nats_url: ``nats://HOST:PORT``.
         user: User at the broker, None if it asks for none.
-        password: Its password.
+        password: Its password; without one the user is a token.
         handler: Takes a batch; returns after its commit. What it raises is taken for a fault of the environment: the
             batch is tried again.
         start_seq: First sequence wanted, the checkpoint + 1.
@@ -133,7 +134,7 @@ class LiveFeed:
         self._pulls: Pulls | None = None
         self._broker = NatsBroker(
             nats_url,
-            security=None if user is None else SASLPlaintext(username=user, password=password or ""),
+            security=_security(user, password),
             name=f"feed {durable}",
             max_reconnect_attempts=-1,  # when nats-py gives up, FastStream's loop spins
             reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
@@ -380,3 +381,9 @@ class LiveFeed:
 
 async def _undecoded(message: Any) -> Any:
     return message.raw_message
+
+
+def _security(user: str | None, password: str | None) -> BaseSecurity | None:
+    if user is None:
+        return None
+    return NatsToken(user) if password is None else SASLPlaintext(username=user, password=password)

@@ -39,7 +39,10 @@ def up(
         str | None, typer.Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")
     ] = None,
     nats: Annotated[
-        str | None, typer.Option("--nats", help="URL of a broker of your own, instead of a managed one.")
+        str | None,
+        typer.Option(
+            "--nats", help="URL of a broker of your own, instead of a managed one: nats:// or tls://HOST:PORT."
+        ),
     ] = None,
     durability: Annotated[
         str | None,
@@ -77,7 +80,9 @@ def settings_from(**given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "setting"
-        raise typer.BadParameter(first["msg"], param_hint=f"--{name.replace('_', '-')}") from None
+        raise typer.BadParameter(
+            first["msg"].removeprefix("Value error, "), param_hint=f"--{name.replace('_', '-')}"
+        ) from None
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:

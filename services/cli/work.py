@@ -42,7 +42,7 @@ class Broker:
 
     url: str
     user: str | None
-    password: str | None
+    password: str | None = field(repr=False)
     model: str | None = None
     known: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
 
@@ -72,9 +72,24 @@ def work(
         raise typer.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
     settings = settings_from(data_dir=where.data_dir, embedder=embedder)
     configure_logging(settings.log_level)
-    broker = Broker(nats, user, password) if nats else ask_for_broker(where)
+    broker = _named(nats, user, password) if nats else ask_for_broker(where)
     chosen = {name: known[name] for name in dict.fromkeys(reactors)}
     run_until_signal(_work(chosen, broker, settings, as_json=json_output))
+
+
+def _named(nats: str, user: str | None, password: str | None) -> Broker:
+    """The broker of the options; user and password may stand in the URL instead."""
+    from crew_journal.schemas.broker_address import broker_address
+
+    try:
+        address = broker_address(nats)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--nats") from None
+    if address.user is None:
+        return Broker(address.url, user or None, password or None)
+    if user or password:
+        raise typer.BadParameter("names a user, and so does --user or --password: give one", param_hint="--nats")
+    return Broker(address.url, address.user, address.password)
 
 
 def ask_for_broker(where: Where) -> Broker:

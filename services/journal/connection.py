@@ -243,7 +243,7 @@ async def connect(
     Args:
         url: ``nats://HOST:PORT``.
         user: User, None where the broker asks for none.
-        password: Password.
+        password: Password; without one the user is a token.
         name: Shown by the broker's monitoring and in our logs.
         deadline_s: Seconds until the first connect gives up; later ones never do.
         clock: Tells ``since`` of the state.
@@ -255,8 +255,9 @@ async def connect(
     attempts = asyncio.ensure_future(
         client.connect(
             url,
-            user=user,
+            user=None if password is None else user,
             password=password,
+            token=user if password is None else None,
             name=name,
             allow_reconnect=True,
             max_reconnect_attempts=-1,

@@ -337,6 +337,10 @@ class Runtime:
         if settings.nats is not None:
             self._nats = (settings.nats, settings.nats_user, settings.nats_password)
             self._say(f"broker: {settings.nats} (its durability is unknown)")
+            if "durability" in settings.model_fields_set:
+                self._say(
+                    f"warning: {settings.durability!r} is for a managed broker; this one syncs as its operator says"
+                )
             return
         binary = await asyncio.to_thread(find_nats_server, [settings.nats_dir], override=settings.nats_server)
         broker = ManagedBroker(data_dir, binary, settings.durability)

@@ -27,6 +27,8 @@ class ExternalBroker:
     port: int = field(default_factory=free_port)
     user: str = "crew-journal"
     password: str = "secret-of-the-operator"
+    token: str | None = None
+    """Asked for instead of user and password, and there are no accounts, if it is given."""
     accounts: list[str] = field(default_factory=list)
     process: Process | None = None
 
@@ -45,7 +47,8 @@ class ExternalBroker:
         journal = next(line for line in block.splitlines() if line.strip().startswith("JOURNAL:"))
         accounts = "\n".join([journal.replace("…", self.password), *self.accounts])
         head = f'listen: "127.0.0.1:{self.port}"\nlog_file: "{self.log}"\njetstream {{store_dir: "{self.folder}"}}\n'
-        (self.folder / "nats.conf").write_text(f"{head}accounts {{\n{accounts}\n}}\n", "utf-8")
+        who = f"accounts {{\n{accounts}\n}}" if self.token is None else f'authorization {{token: "{self.token}"}}'
+        (self.folder / "nats.conf").write_text(f"{head}{who}\n", "utf-8")
 
     async def add_account(self, text: str) -> None:
         """Add an account as text of the configuration, and reload twice."""
@@ -61,9 +64,9 @@ class ExternalBroker:
 
 
 @asynccontextmanager
-async def external_broker(folder: Path) -> AsyncIterator[ExternalBroker]:
+async def external_broker(folder: Path, **given: str) -> AsyncIterator[ExternalBroker]:
     """A running one below ``folder``, ended when the block is left."""
-    broker = ExternalBroker(folder)
+    broker = ExternalBroker(folder, **given)  # type: ignore[arg-type]  # its texts
     broker.write()
     broker.process = await asyncio.create_subprocess_exec(str(nats_binary().path), "-c", str(folder / "nats.conf"))
     try:

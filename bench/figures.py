@@ -17,6 +17,8 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 MIB = 1024 * 1024
+MB = 1_000_000
+"""What targets of the issue are in; a MiB is 5 % more."""
 MS = 1_000.0
 
 

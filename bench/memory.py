@@ -13,19 +13,23 @@ from typing import Final
 from support.processes import Stack, wait_for
 
 from bench.corpus import Corpus
-from bench.figures import MIB, Report, at_most, median
+from bench.figures import MB, Report, at_most, median
 from bench.journals import prepare
 from bench.watching import client_of, memory_of, wait_folded, wait_idle
 
 READY_TARGET_S: Final = 4.0
-IDLE_TARGET_MIB: Final = 400
-LARGE_TARGET_MIB: Final = 900
+IDLE_TARGET_MB: Final = 400
+LARGE_TARGET_MB: Final = 900
+"""As the issue has them: MB, a million bytes, in target and figure alike."""
+REST_LOOKS: Final = 6
+"""Idle seconds on end until a stack counts as at rest: views are tidied after two, freed memory is given back after that."""
 SAMPLE: Final = ("--sample", "--embedder", "minilm")
 LIBRARIES: Final = (
     "import duckdb, numpy, pyarrow, pydantic, fastapi, uvicorn, nats, faststream.nats, tokenizers, safetensors, resource;"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 )
 """What the bare libraries take once imported, in KiB."""
+KIB: Final = 1024
 
 EMBEDDED_DEADLINE_S = 900.0
 """Seconds for MiniLM to work through the prepared journal's embeddable entries (60 to 75 a second)."""
@@ -55,13 +59,13 @@ def _starts(report: Report, folder: Path, options: Sequence[str], name: str, rou
 def _sample_idle(report: Report, folder: Path) -> None:
     with Stack(folder / "sample", SAMPLE) as stack:
         _ready(stack)
-        wait_idle(stack)
+        wait_idle(stack, looks=REST_LOOKS)
         memory = memory_of(stack)
     report.figure(
         "whole stack idle, MiniLM, sample journal",
-        memory.rss / MIB,
-        "MiB RSS",
-        at_most(IDLE_TARGET_MIB),
+        memory.rss / MB,
+        "MB RSS",
+        at_most(IDLE_TARGET_MB),
         memory.described,
     )
 
@@ -77,15 +81,16 @@ def _large(report: Report, folder: Path, corpus: Corpus, last_seq: int) -> None:
                 for query in corpus.queries(20):
                     body = {"query": query, "k": 10, "workspace_id": corpus.workspace(0)}
                     client.post("/v1/recall", json=body).raise_for_status()
-            wait_idle(stack, EMBEDDED_DEADLINE_S)
-            memory = memory_of(stack)
-            report.figure(
-                f"whole stack idle, MiniLM, {corpus.entries:,} entries, {when}",
-                memory.rss / MIB,
-                "MiB RSS",
-                at_most(LARGE_TARGET_MIB),
-                memory.described,
-            )
+            for looks, rested in ((1, "the first idle second"), (REST_LOOKS, "at rest")):
+                wait_idle(stack, EMBEDDED_DEADLINE_S, looks)
+                memory = memory_of(stack)
+                report.figure(
+                    f"whole stack idle, MiniLM, {corpus.entries:,} entries, {when}, {rested}",
+                    memory.rss / MB,
+                    "MB RSS",
+                    at_most(LARGE_TARGET_MB),
+                    memory.described,
+                )
             stack.terminate()
             report.figure(f"up to ready with {corpus.entries:,} entries", _ready(stack), "s", at_most(READY_TARGET_S))
 
@@ -95,7 +100,7 @@ async def run(quick: bool, folder: Path) -> Report:
     entries, vectors, rounds = (10_000, 1_000, 1) if quick else (100_000, 10_000, 3)
     report = Report("memory", quick, {"entries": entries, "vectors": vectors, "rounds": rounds})
     said = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", LIBRARIES], capture_output=True, check=True)
-    report.baseline("a process that has imported the libraries and done nothing", int(said.stdout) / 1024, "MiB RSS")
+    report.baseline("a process that has imported the libraries and done nothing", int(said.stdout) * KIB / MB, "MB RSS")
     await asyncio.to_thread(_starts, report, folder, ("--embedder", "none"), "no embedder", rounds)
     await asyncio.to_thread(_starts, report, folder, SAMPLE, "MiniLM and sample", rounds)
     await asyncio.to_thread(_sample_idle, report, folder)

@@ -25,7 +25,7 @@ import Stemmer
 from support.processes import Stack
 
 from bench.corpus import Corpus, random_units
-from bench.figures import MIB, MS, Report, at_most, latencies, percentile, say
+from bench.figures import MB, MS, Report, at_most, latencies, percentile, say
 from bench.journals import DIM, MODEL, OWNER, entry_message, never_park, prepare, raw, ready_made, vector_messages
 from bench.sql_baseline import numpy_cosine, sql_bm25
 from bench.standin import stand_in
@@ -267,7 +267,7 @@ async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> Non
     latencies(report, "HTTP, 1,000 entries/s written", known, HTTP_P50_MS, HTTP_P99_MS, note)
     note = "the query's embedding is a call to a stand-in that computes nothing; its HTTP is included"
     latencies(report, "HTTP, 1,000 entries/s written, query embedded", fresh, None, None, note)
-    report.figure("memory of the stack then", memory.rss / MIB, "MiB RSS", None, memory.described)
+    report.figure("memory of the stack then", memory.rss / MB, "MB RSS", None, memory.described)
 
 
 async def _entries(client: httpx.AsyncClient) -> int:
@@ -310,7 +310,7 @@ async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, asked: 
         await asyncio.to_thread(stack.up)
         await asyncio.to_thread(wait_idle, stack)
         memory = memory_of(stack)
-        report.figure("memory before any query", memory.rss / MIB, "MiB RSS", None, memory.described)
+        report.figure("memory before any query", memory.rss / MB, "MB RSS", None, memory.described)
         # each query is asked in the workspace it was taken from, so that it has something to find
         queries = corpus.queries(asked, seed=6)
         async with async_client_of(stack) as client:
@@ -326,8 +326,8 @@ async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, asked: 
     report.figure(f"{name}, first query of a cold workspace, worst", max(cold) * MS, "ms", at_most(COLD_MS))
     report.figure(
         f"{name}, memory after all were asked",
-        memory.rss / MIB,
-        "MiB RSS",
+        memory.rss / MB,
+        "MB RSS",
         None,
         f"budget: hot indexes {defaults.hot_index_mb} + DuckDB {defaults.duckdb_memory_mb} = {budget} MiB, beside "
         f"libraries and broker; {memory.described}",

@@ -14,7 +14,7 @@ import httpx
 import psutil
 from support.processes import Stack
 
-from bench.figures import MIB
+from bench.figures import MB
 
 SETTLE_DEADLINE_S = 120.0
 SETTLED_SHARE = 0.03
@@ -38,9 +38,9 @@ class Memory:
 
     @property
     def described(self) -> str:
-        """By process, in MiB."""
-        parts = (f"{name} {size / MIB:.0f}" for name, size in self.by_name.items())
-        return f"RSS by process: {', '.join(parts)} MiB; PSS {self.pss / MIB:.0f} MiB"
+        """By process, in MB."""
+        parts = (f"{name} {size / MB:.0f}" for name, size in self.by_name.items())
+        return f"RSS by process: {', '.join(parts)} MB; PSS {self.pss / MB:.0f} MB"
 
 
 def memory_of(stack: Stack) -> Memory:
@@ -64,21 +64,24 @@ def cpu_seconds(stack: Stack) -> float:
     return sum(p.cpu_times().user + p.cpu_times().system for p in stack.processes())
 
 
-def wait_idle(stack: Stack, deadline_s: float = SETTLE_DEADLINE_S) -> None:
+def wait_idle(stack: Stack, deadline_s: float = SETTLE_DEADLINE_S, looks: int = 1) -> None:
     """Return once the stack has used almost no CPU for a second.
 
     Args:
         stack: What is watched.
         deadline_s: Seconds it may take: a model that works through thousands of entries needs minutes.
+        looks: Seconds on end that it must have been so: what a stack does once it is idle is then done, too.
 
     Raises:
         TimeoutError: If it does not come to rest.
     """
     until = time.monotonic() + deadline_s
+    quiet = 0
     while time.monotonic() < until:
         before = cpu_seconds(stack)
         time.sleep(LOOK_S)  # an interval of measurement
-        if cpu_seconds(stack) - before < SETTLED_SHARE * LOOK_S:
+        quiet = quiet + 1 if cpu_seconds(stack) - before < SETTLED_SHARE * LOOK_S else 0
+        if quiet == looks:
             return
     raise TimeoutError("the stack does not come to rest")
 

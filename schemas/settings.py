@@ -64,6 +64,12 @@ WAL_IDLE_BYTES: Final = 4 * 1024 * 1024
 """Write-ahead log above which an idle host checkpoints."""
 WAL_BOUND_BYTES: Final = 512 * 1024 * 1024
 """Write-ahead log above which the host checkpoints at once; bounds disk use and the replay at the next start."""
+REST_LOOK_S: Final = 0.5
+"""Seconds between looks at whether the node is at rest, when memory that was freed is given back."""
+REST_CPU_SHARE: Final = 0.1
+"""Share of one core, between two looks, below which it is; a node without requests takes .01."""
+GIVE_BACK_GROWTH_BYTES: Final = 32 * 1024 * 1024
+"""Growth of the process that is worth it: what is given back must be asked for again by the next who need it."""
 MIN_SEQ_WAIT_S: Final = 5.0
 """Seconds a query waits for ``min_seq``."""
 FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024

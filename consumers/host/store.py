@@ -22,6 +22,7 @@ import structlog
 
 from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
 from crew_journal.consumers.host.gate import ReadGate
+from crew_journal.consumers.host.giving_back import give_back
 from crew_journal.consumers.host.transaction import arrow_table
 from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.ports import CommittedBatch
@@ -202,6 +203,10 @@ class ViewStore:
     async def checkpoint(self) -> None:
         """Move the write-ahead log into the file; readers go on, writers wait."""
         await self.write(lambda con: con.execute("CHECKPOINT"))
+
+    async def give_back(self) -> None:
+        """Return to the system what was freed and is kept, between two commits; for when the node is at rest."""
+        await self.write(lambda con: give_back(con, self._config["memory_limit"]))
 
     # what is committed
 

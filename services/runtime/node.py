@@ -23,6 +23,7 @@ from crew_journal.consumers.adapters.choose import kind_of
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.consumers.discovery import discover_reactors
 from crew_journal.consumers.host.damage import damage_behind
+from crew_journal.consumers.host.giving_back import share_one_heap
 from crew_journal.consumers.host.opening import PutAside, put_damaged_aside
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
@@ -63,6 +64,7 @@ from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling
 from crew_journal.services.runtime.memory import start_memory
+from crew_journal.services.runtime.resting import Resting
 from crew_journal.services.runtime.static_table import StaticTable
 from crew_journal.services.runtime.views import VIEWS_FILE, NodeViews, aside_text
 
@@ -168,6 +170,7 @@ class Runtime:
         data_dir = settings.data_dir.resolve()
         data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         stack.callback(lock(data_dir))
+        share_one_heap()
         self._owner_token = ensure_owner_token(data_dir)
 
         await self._start_broker(data_dir)
@@ -329,6 +332,8 @@ class Runtime:
         stack.push_async_callback(server.stop)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
+        resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
+        stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
 

@@ -105,9 +105,12 @@ class NodeViews:
         await host.open()
         stack.push_async_callback(host.close)
         source = _source(client, REPLAY_BATCH_MESSAGES)
-        if last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES:
+        many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
+        if many:
             say(f"views: folding {last_seq - host.checkpoint} messages")
         await fold_range(host, source, last_seq)
+        if many:
+            await store.give_back()  # before hot indexes are loaded beside what the fold has freed
         keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)
         return cls(store, host, journal, desks[0], source, memory_mb, aside)

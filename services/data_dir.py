@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -19,20 +20,63 @@ from crew_journal.schemas.ids import is_id, uuid7_hex
 RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
 NODE_FILE: Final = "node.id"
+_LOCK_TRIES: Final = 100
+_LOCK_PAUSE_S: Final = 0.005
+"""Half a second in all; who asks whether the lock is held has it for some microseconds."""
 
 
 def lock(data_dir: Path) -> Callable[[], None]:
-    """Take the data directory's lock; returns the way to give it back."""
+    """Take the data directory's lock; returns the way to give it back.
+
+    Whoever asks :func:`is_owned` holds it for a moment, shared: that is waited for. A ``runtime.json`` that is still there
+    was left behind by a process that was killed; it is removed.
+
+    Raises:
+        DataDirBusy: If another process owns the directory.
+    """
     descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+    for _ in range(_LOCK_TRIES):
+        if _took(descriptor, fcntl.LOCK_EX):
+            (data_dir / RUNTIME_FILE).unlink(missing_ok=True)
+            return lambda: os.close(descriptor)
+        if not _took(descriptor, fcntl.LOCK_SH):
+            break  # somebody owns it, and does not only ask
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(_LOCK_PAUSE_S)
+    os.close(descriptor)
+    if (data_dir / RUNTIME_FILE).exists():
         raise DataDirBusy(
             f"another process owns {data_dir}",
             hint="stop it, or use another --data-dir; client commands find it by themselves",
-        ) from None
-    return lambda: os.close(descriptor)
+        )
+    raise DataDirBusy(
+        f"another process is starting or ending the journal in {data_dir}", hint="try again when it has, or stop it"
+    )
+
+
+def is_owned(data_dir: Path) -> bool:
+    """Whether a process owns the directory now, so that its ``runtime.json`` is no leftover of one that was killed.
+
+    Of a lock that is another user's nothing can be seen: then that user's word is taken.
+    """
+    try:
+        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    try:
+        return not _took(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _took(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def announce(data_dir: Path, http: str, nats: str) -> Callable[[], None]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from crew_journal.schemas.errors import NotAuthenticated, NotFound
 from crew_journal.services.cli.options import Where
 from crew_journal.services.cli.output import say
-from crew_journal.services.data_dir import RUNTIME_FILE
+from crew_journal.services.data_dir import RUNTIME_FILE, is_owned
 
 if TYPE_CHECKING:
     from crew_journal.schemas.settings import EmbedderKind, Settings
@@ -66,13 +66,17 @@ class Target:
 
 
 def read_runtime(data_dir: Path) -> Running | None:
-    """What ``runtime.json`` says, if its process is alive; whether it answers is another question."""
+    """What ``runtime.json`` says, if its process is alive and owns the directory; whether it answers is another question.
+
+    Another process may have the number of one that was killed by now, and another service its port, which would be sent a
+    token.
+    """
     try:
         said = json.loads((data_dir / RUNTIME_FILE).read_bytes())
         running = Running(str(said["http"]), str(said["nats"]), int(said["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return running if _is_alive(running.pid) else None
+    return running if _is_alive(running.pid) and is_owned(data_dir) else None
 
 
 def find_running(data_dir: Path) -> Running | None:

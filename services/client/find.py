@@ -68,12 +68,17 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
 
 
 def _running(folder: Path) -> str:
+    from crew_journal.services.data_dir import is_owned  # here: a service on another machine is asked from any system
+
     try:
-        return str(json.loads((folder / "runtime.json").read_bytes())["http"])
+        http = str(json.loads((folder / "runtime.json").read_bytes())["http"])
+        if is_owned(folder):  # else it was killed, and its port may be another service's by now
+            return http
     except (OSError, ValueError, KeyError, TypeError):
-        raise NotFound(
-            f"no service runs on {folder}", hint=f"start `crew-journal up`, or set {URL_VARIABLE} and {TOKEN_VARIABLE}"
-        ) from None
+        pass
+    raise NotFound(
+        f"no service runs on {folder}", hint=f"start `crew-journal up`, or set {URL_VARIABLE} and {TOKEN_VARIABLE}"
+    )
 
 
 def _owner_token(folder: Path) -> str | None:

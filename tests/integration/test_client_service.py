@@ -26,6 +26,7 @@ from crew_journal.schemas.errors import (
 )
 from crew_journal.schemas.principal import Role
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+from crew_journal.services.data_dir import lock
 
 ENTRY = {"entry_type": "run.completed", "summary": "Built the report"}
 DEADLINE_S = 120.0
@@ -235,6 +236,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 async def test_the_service_is_found_by_arguments_environment_or_data_directory(
     stack: Stack, tmp_path: Path, no_environment: pytest.MonkeyPatch
 ) -> None:
+    release = lock(tmp_path)  # as a running `up` does
     (tmp_path / "runtime.json").write_text(json.dumps({"http": stack.url, "nats": "nats://x", "pid": 1}))
     (tmp_path / "admin.token").write_text(stack.owner + "\n")
     async with AsyncCrewJournal(data_dir=tmp_path) as client:
@@ -247,6 +249,7 @@ async def test_the_service_is_found_by_arguments_environment_or_data_directory(
     no_environment.setenv("CREW_JOURNAL_TOKEN", agent.plaintext)
     async with AsyncCrewJournal() as client:
         assert (await client.status())["workspace_id"] == "found"
+    release()
 
 
 def test_nothing_to_talk_to_is_said_with_what_to_do(tmp_path: Path, no_environment: pytest.MonkeyPatch) -> None:

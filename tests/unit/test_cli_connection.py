@@ -19,6 +19,8 @@ from crew_journal.services.cli import local
 from crew_journal.services.cli.connection import find_running, resolve, target
 from crew_journal.services.cli.local import LocalRuntime
 from crew_journal.services.cli.options import Where
+from crew_journal.services.client.find import find
+from crew_journal.services.data_dir import lock
 
 
 class _Healthy(BaseHTTPRequestHandler):
@@ -46,34 +48,60 @@ def announce(data_dir: Path, http: str, pid: int) -> None:
     (data_dir / "admin.token").write_text("cj_owner\n")
 
 
+@pytest.fixture
+def owned(tmp_path: Path) -> Iterator[Path]:
+    """A data directory that a process owns, as a running `up` does."""
+    release = lock(tmp_path)
+    yield tmp_path
+    release()
+
+
 def dead_pid() -> int:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
 
 
-def test_a_running_up_is_found_with_its_owner_token(tmp_path: Path, healthy: str) -> None:
-    announce(tmp_path, healthy, os.getpid())
-    found = resolve(Where(tmp_path))
+def test_a_running_up_is_found_with_its_owner_token(owned: Path, healthy: str) -> None:
+    announce(owned, healthy, os.getpid())
+    found = resolve(Where(owned))
     assert found is not None
     assert (found.url, found.token, found.local) == (healthy, "cj_owner", False)
 
 
-def test_a_given_token_goes_before_the_owners(tmp_path: Path, healthy: str) -> None:
-    announce(tmp_path, healthy, os.getpid())
-    found = resolve(Where(tmp_path, token="cj_agent"))
+def test_a_given_token_goes_before_the_owners(owned: Path, healthy: str) -> None:
+    announce(owned, healthy, os.getpid())
+    found = resolve(Where(owned, token="cj_agent"))
     assert found is not None
     assert found.token == "cj_agent"
 
 
-def test_the_file_of_a_process_that_ended_is_no_running_up(tmp_path: Path, healthy: str) -> None:
-    announce(tmp_path, healthy, dead_pid())
-    assert find_running(tmp_path) is None
+def test_the_file_of_a_process_that_ended_is_no_running_up(owned: Path, healthy: str) -> None:
+    announce(owned, healthy, dead_pid())
+    assert find_running(owned) is None
 
 
-def test_a_process_that_does_not_answer_is_no_running_up(tmp_path: Path) -> None:
-    announce(tmp_path, "http://127.0.0.1:1", os.getpid())
-    assert find_running(tmp_path) is None
+def test_a_process_that_does_not_answer_is_no_running_up(owned: Path) -> None:
+    announce(owned, "http://127.0.0.1:1", os.getpid())
+    assert find_running(owned) is None
+
+
+def test_the_file_of_an_up_that_was_killed_is_no_running_one_though_its_number_and_port_live_on(
+    tmp_path: Path, healthy: str
+) -> None:
+    announce(tmp_path, healthy, os.getpid())
+    assert find_running(tmp_path) is None, "nobody ever owned it"
+    lock(tmp_path)()
+    announce(tmp_path, healthy, os.getpid())
+    assert find_running(tmp_path) is None, "nobody owns it any more"
+    with pytest.raises(NotFound, match="no service runs"):
+        find(None, None, tmp_path)
+
+
+def test_the_client_finds_a_running_up_by_its_data_directory(owned: Path, healthy: str) -> None:
+    announce(owned, healthy, os.getpid())
+    address = find(None, None, owned)
+    assert (address.url, address.token) == (healthy, "cj_owner")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"http": "x"}', '{"http": 1, "nats": 2, "pid": "x"}'])
@@ -89,15 +117,15 @@ def test_an_address_goes_before_a_data_directory(tmp_path: Path, healthy: str) -
     assert (found.url, found.token, found.data_dir) == ("http://elsewhere", "t", None)
 
 
-def test_an_owner_token_that_cannot_be_read_is_said(tmp_path: Path, healthy: str) -> None:
-    announce(tmp_path, healthy, os.getpid())
-    (tmp_path / "admin.token").unlink()
+def test_an_owner_token_that_cannot_be_read_is_said(owned: Path, healthy: str) -> None:
+    announce(owned, healthy, os.getpid())
+    (owned / "admin.token").unlink()
     with pytest.raises(NotAuthenticated, match=r"gone from .*admin\.token") as gone:
-        resolve(Where(tmp_path))
+        resolve(Where(owned))
     assert "start `up` again" in gone.value.hint
-    (tmp_path / "admin.token").write_bytes(b"\xff\xfe")
+    (owned / "admin.token").write_bytes(b"\xff\xfe")
     with pytest.raises(NotAuthenticated, match=r"admin\.token: not a token"):
-        resolve(Where(tmp_path))
+        resolve(Where(owned))
 
 
 def test_reading_where_there_is_no_journal_is_not_found(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from crew_journal.services.cli import checks
 from crew_journal.services.cli.checks import Finding, Verdict
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.options import Where
+from crew_journal.services.data_dir import lock
 
 
 def find(check: checks.Check, settings: Settings) -> list[Finding]:
@@ -96,11 +97,15 @@ def test_a_process_that_does_not_answer_is_a_failure(tmp_path: Path) -> None:
 
     given = settings(tmp_path)
     given.data_dir.mkdir()
+    release = lock(given.data_dir)
     (given.data_dir / "runtime.json").write_text(
         json.dumps({"http": "http://127.0.0.1:1", "nats": "x", "pid": os.getpid()})
     )
     (found,) = find(checks.check_running, given)
     assert found.verdict is Verdict.FAIL
+    release()
+    (found,) = find(checks.check_running, given)
+    assert (found.verdict, found.found) == (Verdict.WARN, "it ended without cleaning up")
 
 
 def test_a_check_that_breaks_is_itself_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,9 @@
 
 Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked``, those on NATS
 (``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once, in the
-answer that made it. The owner's token of this machine alone is no event: it is in ``admin.token`` below the data directory,
-so that a fresh node can be administered at all.
+answer that made it. While the view ``tokens`` is behind, as a new version of it is at first, nothing is taken from it: half
+folded it holds tokens that were revoked since. The owner's token of this machine alone is no event: it is in
+``admin.token`` below the data directory, so that a fresh node can be administered at all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from crew_journal.schemas.errors import (
     NotAuthenticated,
     NotFound,
     ViewsBehind,
-    ViewsDamaged,
 )
 from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
@@ -33,7 +33,9 @@ from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.views import ADMISSION_PROJECTION
 from crew_journal.services.journal.broker.config import AgentUser
+from crew_journal.services.journal.folded_tokens import folded_tokens
 from crew_journal.services.journal.nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
 from crew_journal.services.journal.new_token import NewToken, bound_by, token_created
 from crew_journal.services.journal.owner_token import (
@@ -86,35 +88,28 @@ class TokenRegistry:
         self._hash_of: dict[str, str] = {}
         self._nats_users: dict[str, AgentUser] = {}
         self._generation = views.generation
+        self._loaded = False
         self._unsubscribe = views.subscribe(self._committed)
 
     def load(self) -> None:
         """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between.
 
+        While the view is behind, what is known stays: it has followed every commit since it was read.
+
         Raises:
             ViewsDamaged: If one is none that the fold can have written.
         """
+        if self._views.view_seq(TOKENS_PROJECTION) < self._views.view_seq(ADMISSION_PROJECTION):
+            return
         self._generation = self._views.generation
         self._by_hash.clear()
         self._hash_of.clear()
         self._nats_users.clear()
-        rows = self._views.rows(
-            "SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt"
-            " FROM tokens WHERE revoked_ms IS NULL"
-        )
-        for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed in rows:
-            try:
-                bound = Principal(
-                    token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
-                )
-                if hashed is not None:
-                    self._nats_users[token_id] = nats_user(bound, hashed)
-            except ValueError as error:
-                raise ViewsDamaged(
-                    f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
-                    hint="`crew-journal rebuild` folds all views anew from the journal, which is whole",
-                ) from error
-            self._add(sha256, bound)
+        for token in folded_tokens(self._views):
+            self._add(token.sha256, token.bound)
+            if token.user is not None:
+                self._nats_users[token.bound.token_id] = token.user
+        self._loaded = True
         self._tell_broker()
 
     def close(self) -> None:
@@ -126,6 +121,7 @@ class TokenRegistry:
 
         Raises:
             NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable.
+            ViewsBehind: If it may be one, but the tokens have not been folded yet.
         """
         self._follow_swaps()
         if is_token(bearer):
@@ -134,6 +130,7 @@ class TokenRegistry:
                 return self._owner
             if (principal := self._by_hash.get(digest)) is not None:
                 return principal
+            self._require_loaded()
         raise NotAuthenticated("the token is unknown or revoked", hint="send Authorization: Bearer cj_…")
 
     def counts(self, token_id: str) -> bool:
@@ -143,8 +140,22 @@ class TokenRegistry:
 
     def _follow_swaps(self) -> None:
         """Read anew after a rebuild or a catch-up, which tell no listener what they folded."""
-        if self._views.generation != self._generation:
+        if self._views.generation != self._generation or not self._loaded:
             self.load()
+
+    def _require_loaded(self) -> None:
+        """Go on only if all tokens are known.
+
+        Raises:
+            ViewsBehind: If they are still to be folded.
+        """
+        self._follow_swaps()
+        if not self._loaded:
+            raise ViewsBehind(
+                f"the tokens are folded up to {self._views.view_seq(TOKENS_PROJECTION)} of"
+                f" {self._views.view_seq(ADMISSION_PROJECTION)} so far",
+                hint="try again; `crew-journal status` tells of the view `tokens`",
+            )
 
     async def create(
         self,
@@ -175,6 +186,7 @@ class TokenRegistry:
             InvalidQuery: If role, crew and agent do not fit together, or ``nats`` is asked for another role than an agent's.
             BrokerNotOurs: If ``nats`` is asked for and the broker is not managed by this node.
             BrokerError: If the broker did not take the user; then the token is revoked again.
+            ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
         """
         _administers(principal)
         if role is Role.OWNER and principal.role is not Role.OWNER:
@@ -233,6 +245,7 @@ class TokenRegistry:
             )
         if self._nats is None:
             raise broker_not_ours(bound)
+        self._require_loaded()
         return self._nats
 
     async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
@@ -246,6 +259,8 @@ class TokenRegistry:
             actor_type=ActorType.USER,
             actor_id=principal.token_id,
         )
+        if bound.token_id not in self._hash_of:
+            raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
         await nats.settled(user.name)
         access = NatsAccess(address=nats.address, user=user.name, password=plaintext, subject=user.subject)
@@ -258,6 +273,7 @@ class TokenRegistry:
             BrokerUnavailable: If it is revoked, but the broker could not be told yet; it will be.
             NotFound: If there is none, or none in the asker's workspace.
             NotAllowed: If the asker's role does not allow it.
+            ViewsBehind: If the tokens have not been folded yet.
         """
         _administers(principal)
         if token_id == OWNER_TOKEN_ID and principal.workspace_id is None:
@@ -293,8 +309,10 @@ class TokenRegistry:
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
+            ViewsBehind: If the tokens have not been folded yet.
         """
         _administers(principal)
+        self._require_loaded()
         wanted = principal.workspace_or_all(workspace)
         if wanted is None:
             return await asyncio.to_thread(self._infos, "true", ())
@@ -364,7 +382,7 @@ class TokenRegistry:
             self._tell_broker()
 
     def _tell_broker(self) -> None:
-        if self._nats is not None:
+        if self._nats is not None and self._loaded:  # until then it has those of the last run
             self._nats.want(tuple(self._nats_users.values()))
 
 

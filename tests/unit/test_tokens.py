@@ -4,10 +4,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from support.events import at, control
 
-from crew_journal.schemas.errors import NotAuthenticated
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.errors import NotAuthenticated, NotFound, ViewsBehind
+from crew_journal.schemas.events.control import ControlPayload, TokenCreated, TokenRevoked
+from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.ports import CommittedBatch
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.views import ADMISSION_PROJECTION
+from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.broker.config import AgentUser
 from crew_journal.services.journal.owner_token import mint_token, token_hash
-from crew_journal.services.journal.tokens import TokenRegistry
+from crew_journal.services.journal.tokens import TOKENS_PROJECTION, TokenRegistry
 
 
 class Views:
@@ -16,12 +25,60 @@ class Views:
     def __init__(self) -> None:
         self.generation = 0
         self.held: list[tuple[Any, ...]] = []
+        self.seqs: dict[str, int] = {}
+        self.listener: Callable[[CommittedBatch], None] = lambda _: None
+
+    async def wait_for(self, seq: int, *_: object) -> int:
+        return seq
+
+    def view_seq(self, *projections: str) -> int:
+        return min(self.seqs.get(name, 0) for name in projections)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return list(self.held)
 
     def subscribe(self, listener: Callable[[Any], None]) -> Callable[[], None]:
+        self.listener = listener
         return lambda: None
+
+    def commit(self, seq: int, payload: ControlPayload) -> None:
+        """As the host tells of a commit."""
+        message = at(seq, control(payload, f"c{seq}"))
+        event = decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
+        assert isinstance(event, EntryRecorded)
+        self.listener(CommittedBatch(seq, seq, [event], (), None, frozenset({TOKENS_PROJECTION}), (), (), None))
+
+
+class RevokedMeanwhile:
+    """A ``Recorder`` in whose journal every token is revoked as soon as it is made."""
+
+    def __init__(self, views: Views) -> None:
+        self.views = views
+        self.made = ""
+        self.seq = 0
+
+    async def record(self, _: str, payload: ControlPayload, **__: object) -> Appended:
+        if isinstance(payload, TokenCreated):
+            self.made = payload.token_id
+        elif self.made:
+            self.views.commit(self.seq, TokenRevoked(token_id=self.made))
+        self.seq += 2
+        return Appended(f"c{self.seq}", self.seq, duplicate=False)
+
+
+class Users:
+    """A ``NatsUsers`` that keeps what is wanted of it."""
+
+    address = "nats://nowhere"
+
+    def __init__(self) -> None:
+        self.wanted: tuple[AgentUser, ...] = ()
+
+    def want(self, users: tuple[AgentUser, ...]) -> None:
+        self.wanted = users
+
+    async def settled(self, _: str) -> None:
+        pass
 
 
 def test_a_token_that_a_catch_up_folded_counts_without_a_restart():
@@ -47,3 +104,48 @@ def test_a_token_that_a_rebuild_no_longer_knows_does_not_count():
     assert not registry.counts("t_1")
     with pytest.raises(NotAuthenticated):
         registry.authenticate(token)
+
+
+def test_half_folded_tokens_are_not_believed_for_they_may_be_revoked_and_none_is_called_unknown():
+    views, owner, token = Views(), mint_token(), mint_token()
+    views.seqs = {ADMISSION_PROJECTION: 9, TOKENS_PROJECTION: 4}
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
+    registry = TokenRegistry(views, None, owner)  # type: ignore[arg-type]  # only reads here
+    registry.load()
+    with pytest.raises(ViewsBehind):
+        registry.authenticate(token)
+    assert registry.authenticate(owner).role is Role.OWNER
+    views.seqs[TOKENS_PROJECTION] = 9
+    assert registry.authenticate(token).agent_id == "ada", "once it has caught up"
+
+
+def test_a_view_that_falls_behind_takes_nothing_back_from_what_is_known():
+    views, token, revoked = Views(), mint_token(), mint_token()
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
+    registry = TokenRegistry(views, None, mint_token())  # type: ignore[arg-type]  # only reads here
+    registry.load()
+    views.seqs = {ADMISSION_PROJECTION: 9, TOKENS_PROJECTION: 4}
+    views.held.append(("t_2", token_hash(revoked), "AGENT", "default", None, "eve", None))
+    views.generation += 1
+    assert registry.authenticate(token).agent_id == "ada"
+    with pytest.raises(NotAuthenticated):
+        registry.authenticate(revoked)
+
+
+async def test_tokens_are_not_listed_while_some_are_missing():
+    views = Views()
+    views.seqs = {ADMISSION_PROJECTION: 9, TOKENS_PROJECTION: 4}
+    registry = TokenRegistry(views, None, mint_token())  # type: ignore[arg-type]  # only reads here
+    registry.load()
+    with pytest.raises(ViewsBehind, match="4 of 9"):
+        await registry.list(Principal(token_id="owner", role=Role.OWNER, workspace_id=None))
+
+
+async def test_a_token_that_was_revoked_while_it_was_made_gets_no_nats_user():
+    views, users = Views(), Users()
+    registry = TokenRegistry(views, RevokedMeanwhile(views), mint_token(), nats=users)  # type: ignore[arg-type]  # fakes
+    registry.load()
+    owner = Principal(token_id="owner", role=Role.OWNER, workspace_id=None)
+    with pytest.raises(NotFound, match="meanwhile"):
+        await registry.create(owner, role=Role.AGENT, workspace="w1", agent_id="ada", nats=True)
+    assert users.wanted == ()

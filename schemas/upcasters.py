@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
+_whole: Final = TypeAdapter(int).validate_python
 Record = dict[str, Any]
 Upcaster = Callable[[Record], Record]
 
@@ -31,11 +34,16 @@ def upcaster(entry_type: str, version: int) -> Callable[[Upcaster], Upcaster]:
 def upcast(record: Record, chain: Mapping[tuple[str, int], Upcaster] = UPCASTERS) -> Record:
     """The record at the newest version that ``chain`` knows for its type.
 
-    The envelope's ``entry_type`` stays; each step sets ``schema_version`` one higher.
+    The envelope's ``entry_type`` stays; each step sets ``schema_version`` one higher. A version is read as the envelope
+    reads it (``1.0`` is 1); a record whose version is no number is left as it is, for validation to refuse.
     """
     if not chain:
         return record
-    entry_type, version = record.get("entry_type"), record.get("schema_version", 1)
+    entry_type = record.get("entry_type")
+    try:
+        version = _whole(record.get("schema_version", 1))
+    except ValidationError:
+        return record
     while isinstance(entry_type, str) and (step := chain.get((entry_type, version))) is not None:
         version += 1
         record = {**step(record), "entry_type": entry_type, "schema_version": version}

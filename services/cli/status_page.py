@@ -89,8 +89,9 @@ def _out(report: Report) -> Iterator[tuple[str, str]]:
 
 def _broker(broker: Report, connection: Report) -> str:
     kind = f"nats-server {broker.get('version') or '?'}"
-    if broker.get("managed"):
-        kind += f", managed, {broker.get('durability')}"
+    kind += f", managed, {broker.get('durability')}" if broker.get("managed") else ", not ours"
+    if not broker.get("managed") and (durability := broker.get("durability")):
+        kind += f", durability {durability}"
     trouble = [] if connection.get("connected", True) else [f"NOT CONNECTED{_since(connection)}"]
     if broker.get("managed") and not broker.get("running", True):
         trouble.append("NOT RUNNING")

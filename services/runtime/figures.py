@@ -10,6 +10,8 @@ from typing import Any
 
 from crew_journal.consumers.reactor import Reactor
 from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.nats_binary import version_text
+from crew_journal.services.journal.connection import Connection
 from crew_journal.services.node_status import as_json
 from crew_journal.services.runtime.filling import Filling
 
@@ -20,10 +22,12 @@ def mapping(value: object) -> dict[str, Any]:
     return figures
 
 
-def broker_figures(broker: ManagedBroker | None, url: str) -> Mapping[str, Any]:
-    """The managed broker, or what is known of somebody else's at ``url``."""
+def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -> Mapping[str, Any]:
+    """The managed broker, or what is known of somebody else's at ``url``: ``client`` is connected to it."""
     if broker is None:
-        return {"managed": False, "url": url, "durability": "unknown"}
+        told = client.connected_server_version
+        version = version_text((told.major, told.minor, told.patch))
+        return {"managed": False, "url": url, "version": version, "durability": "unknown"}
     return {"managed": True, **mapping(broker.status())}
 
 

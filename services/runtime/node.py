@@ -284,7 +284,7 @@ class Runtime:
                 views=store,
                 projections={projection.name: projection.version for projection in host.projections},
                 stream=lambda: stream_figures(client),
-                broker=lambda: broker_figures(self._broker, self.nats_url),
+                broker=lambda: broker_figures(self._broker, self.nats_url, client),
                 connection=lambda: mapping(client.state),
                 folding=lambda: mapping(host.status()),
                 feed=lambda: mapping(feed.status()),

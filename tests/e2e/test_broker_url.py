@@ -10,11 +10,13 @@ import httpx
 import pytest
 from support.crash_import import small_entry
 from support.external import external_broker
+from support.nats import nats_binary
 from support.processes import Stack
 from support.running import running_node
 
 from crew_journal.services.cli.work import Broker, _named
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal.broker.nats_binary import version_text
 
 PASSWORD = "hunter2:pw/@%"
 WRITTEN = quote(PASSWORD, safe="")
@@ -51,6 +53,8 @@ async def test_a_password_in_the_url_is_decoded_and_shown_nowhere(tmp_path: Path
     assert f"127.0.0.1:{theirs.port}" in said
     assert QUOTED not in said
     assert "'interval' is for a managed broker" in said, "an option that does not count is said to"
+    shown = f"nats-server {version_text(nats_binary().version)}, not ours, durability unknown, nats://127.0.0.1:{theirs.port}"
+    assert shown in said.replace("\n", " "), "`status` knows the version of a broker that is not ours"
 
 
 async def test_a_wrong_password_in_the_url_is_not_quoted_by_the_error(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from crew_journal.schemas.decode import decode
+from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events.control import ControlPayload, control_payloads
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.documents import encode_document
@@ -101,3 +103,17 @@ def test_upcasters_run_in_a_chain_up_to_the_newest_version():
     assert lifted == {"entry_type": "run.started", "payload": {"where": "unknown"}, "schema_version": 3}
     assert upcast({"entry_type": "run.started", "payload": {}, "schema_version": 9}, chain)["schema_version"] == 9
     assert stored["schema_version"] == 1
+
+
+@pytest.mark.parametrize(("version", "read_as"), [(1.0, 1), (True, 1), ("1", 1), ([1], None), ({}, None), (None, None)])
+def test_a_version_is_read_by_upcasters_as_the_envelope_reads_it(version, read_as):
+    chain = {("run.started", 1): lambda r: {**r, "lifted": True}}
+    record = {"entry_type": "run.started", "schema_version": version}
+    expected = record if read_as is None else {**record, "lifted": True, "schema_version": read_as + 1}
+    assert upcast(record, chain) == expected
+    entry = {"id": "a", "workspace_id": "w", "ts": "2026-11-22T09:30:00Z", "summary": "s"} | record
+    if read_as is None:
+        with pytest.raises(ValidationError):
+            JournalEntry.model_validate(entry)
+    else:
+        assert JournalEntry.model_validate(entry).schema_version == read_as

@@ -75,13 +75,16 @@ def test_a_server_that_is_too_old_is_refused_by_name_and_version(tmp_path: Path)
 
 def test_a_missing_override_is_an_error_and_not_replaced(tmp_path: Path) -> None:
     fake_server(tmp_path / "cache", "nats-server: v2.15.1")
-    with pytest.raises(BrokerError, match="nowhere"):
+    with pytest.raises(BrokerError, match="nowhere") as caught:
         find_nats_server([tmp_path / "cache"], override=tmp_path / "nowhere")
+    assert "CREW_JOURNAL_NATS_SERVER" in caught.value.hint
+    assert "newer one on PATH" not in caught.value.hint, "PATH is not looked at"
 
 
 def test_nothing_at_all_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(BrokerError, match="install-nats"):
+    with pytest.raises(BrokerError, match="install-nats") as caught:
         find_nats_server([tmp_path], search_path="")
+    assert caught.value.hint.startswith("put one on PATH"), "there is none that a newer one could be newer than"
 
 
 @pytest.mark.parametrize(("says", "code"), [("nats-server: v2.15.1", 1), ("something else", 0)])

@@ -90,7 +90,11 @@ def find_nats_server(
     if found:
         return max(found, key=lambda binary: binary.version)  # max keeps the first of equals
     what = "; ".join(refused) if refused else f"no {override or BINARY_NAME} found"
-    raise BrokerError(f"{what}; need nats-server >= {version_text(MINIMUM_VERSION)}", hint=INSTALL_HINT)
+    if override is not None:  # then PATH is not looked at
+        hint = "let CREW_JOURNAL_NATS_SERVER name one that is, or unset it to have PATH searched"
+    else:
+        hint = INSTALL_HINT if refused else INSTALL_HINT.replace("a newer one", "one")
+    raise BrokerError(f"{what}; need nats-server >= {version_text(MINIMUM_VERSION)}", hint=hint)
 
 
 def _candidates(cache_dirs: Sequence[Path], override: Path | None, search_path: str | None) -> Iterator[Path]:

@@ -6,6 +6,7 @@ filters are joined by AND; values reach DuckDB as parameters only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +24,8 @@ from crew_journal.services.query.entries.visibility import Condition
 MAX_VALUES: Final = 200
 """Values of one filter; more is a mistake, and each is a comparison per row."""
 _WILDCARD: Final = ".*"
+_PLUS_LOST: Final = re.compile(r":[0-9.]+ [0-9]{2}:[0-9]{2}\s*\Z")
+"""A time whose offset has a blank for a sign: in a URL, ``+`` is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,8 +289,9 @@ def _bound(name: str, text: str, *, up: bool) -> int:
     try:
         ms = to_ms(parse_ts(text.strip()))  # cut to milliseconds
     except ValueError as bad:
+        unescaped = "; in a URL write + as %2B" if _PLUS_LOST.search(text) else ""
         raise InvalidQuery(
-            f"{name}: {bad}", hint=f"{name}: send a time like 2026-11-21T09:30:00Z; in a URL write + as %2B", field=name
+            f"{name}: {bad}", hint=f"{name}: send a time like 2026-11-21T09:30:00Z{unescaped}", field=name
         ) from None
     _, _, below = text.strip().partition(".")
     digits = below[: len(below) - len(below.lstrip("0123456789"))]

@@ -49,11 +49,11 @@ async def catch_up(host: Host, source: ReplaySource, progress: Progress | None =
                 await rejoining.enter_async_context(host.paused())
                 locked = True
             await _replay(host, behind, source, host.checkpoint, progress)
-            behind = [p for p in behind if not host.folder.failed(p.name)]
+            behind = _going_on(host, behind)
         if behind:
             host.folder.rejoin(p.name for p in behind)
             host.store.invalidate()
-        _log.info("caught_up", projections=[p.name for p in behind], seq=host.checkpoint)
+            _log.info("caught_up", projections=[p.name for p in behind], seq=host.checkpoint)
     failed = tuple(name for name in names if host.folder.failed(name))
     if not failed:
         host.lagging.clear()
@@ -81,6 +81,10 @@ def _lowest(host: Host, projections: Sequence[Projection]) -> int:
     return min((host.store.view_seq(p.name) for p in projections), default=host.checkpoint)
 
 
+def _going_on(host: Host, behind: Sequence[Projection]) -> list[Projection]:
+    return [p for p in behind if not host.folder.failed(p.name)]
+
+
 async def _replay(
     host: Host, behind: Sequence[Projection], source: ReplaySource, last_seq: int, progress: Progress | None
 ) -> None:
@@ -90,6 +94,8 @@ async def _replay(
     async with contextlib.aclosing(read_ahead(source(start + 1, last_seq))) as batches:
         async for messages in batches:
             after = await _fold(host, behind, [m for m in messages if m.seq <= last_seq], after, None)
+            if not (behind := _going_on(host, behind)):
+                return  # the rest, the whole journal perhaps, would be read for nobody, and again at each attempt
             if progress is not None:
                 progress(after - start, last_seq - start)
     await _fold(host, behind, [], after, last_seq)  # the stream may end in a gap

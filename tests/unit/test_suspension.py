@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -155,6 +155,22 @@ async def test_a_view_that_fails_on_the_record_of_its_own_parking_is_suspended_a
             assert await catch_up(live.host, source_of(journal.messages)) == ("raising",)
         assert journal.head == at_rest
         assert live.host.status().laggards == (lag,), "since when it was, not when it was last tried"
+
+
+async def test_another_attempt_that_fails_again_does_not_read_the_rest_of_the_journal(tmp_path: Path) -> None:
+    journal = journal_of(700, "cost.incurred", every=2)
+    read: list[int] = []
+
+    async def source(first: int, last: int) -> AsyncIterator[list[RawMessage]]:
+        async for batch in source_of(journal.messages)(first, last):
+            read.append(len(batch))
+            yield batch
+
+    async with opened(tmp_path / "v.duckdb", journal, OnOneType(), Whole()) as live:
+        await journal.folded_to_its_end(live, 700)
+        left = journal.head - live.host.status().laggards[0].seq
+        assert await catch_up(live.host, source) == ("raising",)
+    assert sum(read) < left / 4, "a few batches, which are read ahead"
 
 
 @pytest.mark.parametrize("fixed", [Fixed, Fixed2])

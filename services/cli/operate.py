@@ -21,7 +21,9 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[PROJECTION]…", he
 
 @grouped
 def status(
-    workspace: Workspace = None,
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", "-w", help="Entries and vectors of this workspace; of all if left out.")
+    ] = None,
     *,
     where: Where,
     json_output: Json = False,
@@ -32,7 +34,7 @@ def status(
     from crew_journal.services.cli.status_page import status_lines
 
     with client(where, embedder="auto") as journal:
-        report = plain(journal.status())
+        report = plain(journal.status(workspace_id=workspace))
     if json_output:
         emit(report)
     else:

@@ -97,6 +97,8 @@ def json_object(text: str | None, option: str) -> dict[str, Any] | None:
         value: Any = json.loads(text)
     except ValueError as error:
         raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
+    except RecursionError:
+        raise typer.BadParameter("is nested too deeply", param_hint=option) from None
     if not isinstance(value, dict):
         raise typer.BadParameter("must be a JSON object", param_hint=option)
     return value

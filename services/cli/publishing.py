@@ -131,6 +131,8 @@ def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, An
         records = json.loads(sys.stdin.buffer.read())
     except ValueError as error:
         raise typer.BadParameter(f"stdin is not JSON: {error}", param_hint=STDIN) from None
+    except RecursionError:
+        raise typer.BadParameter("stdin is nested too deeply", param_hint=STDIN) from None
     listed = records if isinstance(records, list) else [records]
     if not listed or not all(isinstance(record, dict) for record in listed):
         raise typer.BadParameter("stdin holds no JSON object or array of objects", param_hint=STDIN)

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from crew_journal.schemas.api import UsedAnswer, UsedRequest
-from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.errors import InvalidEntry, InvalidQuery
 from crew_journal.services.http.auth import Asker, services_of
 from crew_journal.services.http.bodies import answer, answer_model, read_json, read_model
 from crew_journal.services.http.openapi import body_of, problems
@@ -68,7 +68,11 @@ def recall_routes() -> APIRouter:
 
 
 async def _object(request: Request, limit: int) -> dict[str, Any]:
-    asked = await read_json(request, limit)
+    try:
+        asked = await read_json(request, limit)
+    except InvalidEntry as error:  # a question is no entry
+        first = error.problems[0]
+        raise InvalidQuery(f"{first.field}: {first.problem}", hint=first.fix, field=first.field) from None
     if not isinstance(asked, dict):
         raise InvalidQuery("the body is no JSON object", hint='send {"query": "…"}', field="body")
     return asked

@@ -195,3 +195,4 @@ async def test_recall_finds_what_was_appended_and_names_its_recipe(stack: Stack)
     async with stack.http() as http:
         problem_of(await http.post("/v1/recall", json=["no object"]), 400)
         assert problem_of(await http.post("/v1/recall", json={"k": 3}), 400)["field"] == "query"
+        assert problem_of(await http.post("/v1/recall", json={"query": "x", "k": 10**20}), 400)["field"] == "k"

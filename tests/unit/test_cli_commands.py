@@ -74,6 +74,11 @@ def test_without_json_a_person_gets_an_answer(name: str, fake: FakeClient, capsy
     assert said.out or said.err
 
 
+def test_status_asks_for_the_workspace_that_is_named(fake: FakeClient) -> None:
+    assert main(["status", "-w", "ops", *URL]) == 0
+    assert fake.asked == [("status", (), {"workspace_id": "ops"})]
+
+
 def test_a_stream_is_one_object_a_line(fake: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tail", *URL, "--json", "--limit", "2"]) == 0
     assert [json.loads(line)["seq"] for line in capsys.readouterr().out.splitlines()] == [7, 7]

@@ -76,6 +76,17 @@ def test_stdin_without_entries_is_refused(
     assert fake.asked == []
 
 
+def test_what_is_nested_too_deeply_is_wrong_usage_and_no_defect(
+    fake: FakeClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = '{"a":' * 100_000
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(deep.encode())))
+    for argv in (["publish", "-"], ["publish", "x", "--type", "a.b", "--payload", deep]):
+        assert main([*argv, *URL]) == 2
+        assert "nested too deeply" in capsys.readouterr().err
+    assert fake.asked == []
+
+
 def test_the_workspace_goes_into_entries_from_stdin_that_name_none(
     fake: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,6 @@ def import_command(
 
     if file != STDIN and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE.jsonl")
-    where = where
     options = ImportOptions(workspace, timeout, skip_invalid, restart, from_line)
     began = time.monotonic()
     with target(where, create=True) as there:

@@ -126,5 +126,5 @@ def entry_path(entry_id: str) -> str:
         NotFound: If no entry can have that id: it would be another path, as ``.`` and the empty one are.
     """
     if not is_id(entry_id):
-        raise NotFound(f"no entry {entry_id[:64]!r}", hint="an id has 1 to 64 of A-Z a-z 0-9 _ - and is not just _")
+        raise NotFound(f"no entry {entry_id[:64]}", hint="an id has 1 to 64 of A-Z a-z 0-9 _ - and is not just _")
     return f"/v1/journal/{quote(entry_id, safe='')}"

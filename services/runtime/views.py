@@ -1,7 +1,7 @@
 """A node's views: opened, brought up to the stream's end, kept there by the live feed, and rebuilt or verified on demand.
 
-Invariant: when ``start`` returns, everything that the stream held is folded; what follows is folded in order, and what
-cannot be folded is parked, not lost.
+Invariant: when ``start`` returns, everything that the stream held is folded, into every view that can fold it; what follows
+is folded in order, and what cannot be folded is parked, not lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crew_journal.consumers.feed.live import LiveFeed
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.replay import replay
 from crew_journal.consumers.host.bulk import ReplaySource, fold_range
-from crew_journal.consumers.host.catchup import keep_up
+from crew_journal.consumers.host.catchup import catch_up, keep_up
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.opening import PutAside, open_views
 from crew_journal.consumers.host.prepare import Parked
@@ -109,7 +109,10 @@ class NodeViews:
         if many:
             say(f"views: folding {last_seq - host.checkpoint} messages")
         await fold_range(host, source, last_seq)
-        if many:
+        if behind := host.laggards:  # who starts after us decides by them: which model is active, whose token counts
+            say(f"views: bringing up to date {', '.join(behind)}")
+            await catch_up(host, source)
+        if many or behind:
             await store.give_back()  # before hot indexes are loaded beside what the fold has freed
         keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal import streams
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.runtime import VIEWS_FILE, Runtime
+from crew_journal.services.runtime import views as runtime_views
 
 ENTRY = {"entry_type": "run.completed", "workspace_id": "acme"}
 
@@ -52,6 +54,24 @@ async def test_a_node_started_again_goes_on_with_its_views(tmp_path: Path) -> No
         appended = await client.append({**ENTRY, "summary": "after"})
         assert await _summaries(client, appended.seq) == ["after", "n 0", "n 1", "n 2"]
     assert _files(tmp_path, f"{VIEWS_FILE}*") == [VIEWS_FILE]
+
+
+async def test_views_folded_anew_are_whole_when_the_node_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node(tmp_path) as client:
+        made = await client.create_token(role="AGENT", workspace_id="acme", agent_id="ada")
+        await client.append({**ENTRY, "summary": "before", "agent_id": "ada"})
+    with duckdb.connect(str(tmp_path / VIEWS_FILE)) as con:
+        con.execute("DROP TABLE tokens")
+        con.execute("DROP TABLE journal_entries")
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(runtime_views, "keep_up", never)  # nothing in the background mends it
+    async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, made.token) as agent:
+        assert [entry.summary for entry in (await agent.list()).entries] == ["before"]
 
 
 async def test_views_that_are_ahead_of_the_stream_are_put_aside_and_hide_nothing(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
 from crew_journal.services.cli.connection import find_running, read_runtime, resolve, sync_client
 from crew_journal.services.cli.options import Where
 from crew_journal.services.cli.output import plain, size_text
-from crew_journal.services.data_dir import RUNTIME_FILE
+from crew_journal.services.data_dir import RUNTIME_FILE, is_owned
 
 MINIMUM_PYTHON: Final = (3, 11)
 COMFORTABLE_DISK_FACTOR: Final = 8
@@ -160,8 +160,8 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         taken = size_text(sum(old.stat().st_size for old in kept))
         said = f"{len(kept)} put aside earlier take {taken}: {', '.join(sorted(old.name for old in kept))}"
         yield Finding("old-views", Verdict.WARN, said, "delete them when you need nothing of them: views are derived")
-    if read_runtime(where.data_dir) is not None:
-        return  # it has the file open, and its readiness says how it is
+    if is_owned(settings.data_dir):
+        return  # whoever owns it has the file open or is about to; the readiness of an `up` says how it is
     try:
         seq = inspect_views(path)
     except ViewsDamaged as damage:

@@ -146,3 +146,16 @@ def test_views_that_cannot_be_opened_are_a_failure_and_old_ones_a_warning(tmp_pa
     assert "not a valid DuckDB" in broken.found
     assert "crew-journal up" in broken.next_step
     assert path.read_text() == "hello"
+
+
+def test_views_of_an_up_that_is_starting_are_its_own_affair(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    given.data_dir.mkdir()
+    release = lock(given.data_dir)
+    store = ViewStore.open(given.data_dir / "views.duckdb", memory_mb=64)
+    try:
+        assert find(checks.check_views, given) == []
+    finally:
+        store.close()
+        release()
+    assert [found.verdict for found in find(checks.check_views, given)] == [Verdict.OK]

@@ -89,6 +89,25 @@ async def test_a_file_that_cannot_be_opened_for_its_damage_is_put_aside(
     assert file_names(tmp_path) == ["v.duckdb", aside.name]
 
 
+async def test_a_file_that_duckdb_has_made_smaller_is_whole_until_somebody_cuts_it(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    await make(path)
+    with duckdb.connect(str(path)) as con:
+        con.execute("CREATE TABLE of_an_older_version AS SELECT hash(range) AS n FROM range(1_000_000)")
+    grown = path.stat().st_size
+    with duckdb.connect(str(path)) as con:
+        con.execute("DROP TABLE of_an_older_version")
+    assert path.stat().st_size < grown - BLOCK_BYTES, "it gives free blocks at its end back"
+    for _ in range(2):
+        store, aside = open_views(path, memory_mb=MEMORY_MB, stream=stream_of(STREAM))
+        store.close()
+        assert aside is None
+    cut(0.6)(path)
+    store, aside = open_views(path, memory_mb=MEMORY_MB, stream=stream_of(STREAM))
+    store.close()
+    assert aside is not None
+
+
 async def test_a_broken_log_goes_aside_with_its_file(tmp_path: Path) -> None:
     path, log = tmp_path / "v.duckdb", tmp_path / "v.duckdb.wal"
     con = duckdb.connect(str(path), config={"checkpoint_threshold": "1TB"})

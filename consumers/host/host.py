@@ -27,7 +27,7 @@ from crew_journal.consumers.host.admission import (
 )
 from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.host.folding import Folder
-from crew_journal.consumers.host.leniency import PARKINGS_DDL
+from crew_journal.consumers.host.leniency import PARKINGS_DDL, PARKINGS_TABLE
 from crew_journal.consumers.host.prepare import Parked, Prepared, in_order, prepare
 from crew_journal.consumers.host.statements import forget
 from crew_journal.consumers.host.store import ViewStore
@@ -160,11 +160,12 @@ class Host:
         await self.reload()
 
     def _create(self, con: duckdb.DuckDBPyConnection) -> None:
-        changed = False
+        there = existing_tables(con)
+        changed = PARKINGS_TABLE not in there
         with transaction(con):
             con.execute(CHECKPOINT_DDL)
             con.execute(PARKINGS_DDL)
-            known, there = read_checkpoints(con), existing_tables(con)
+            known = read_checkpoints(con)
             if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or _lost(AdmissionView, there):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold

@@ -174,6 +174,18 @@ async def test_a_projection_whose_table_somebody_dropped_is_folded_anew(tmp_path
         assert seqs(live) == seqs(live, "other") == list(range(1, 9))
 
 
+async def test_a_file_of_before_parkings_were_counted_keeps_no_new_table_in_its_log(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    async with node(path, [Seen()]) as live:
+        await live.host.fold(STREAM[:8])
+    with duckdb.connect(str(path)) as con:
+        con.execute("DROP TABLE parkings")
+    async with node(path, [Seen()]) as live:
+        assert live.store.wal_bytes == 0
+        assert live.host.laggards == ()
+        assert live.host.checkpoint == 8
+
+
 @pytest.mark.parametrize("table", ["checkpoint", "admitted"])
 async def test_without_its_own_tables_the_host_begins_at_the_streams_beginning(tmp_path: Path, table: str) -> None:
     path = tmp_path / "v.duckdb"

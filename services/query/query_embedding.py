@@ -72,7 +72,7 @@ class QueryEmbedder:
         self._timeout_s = timeout_s
         self._punctuality = punctuality
         self._known: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
-        self._calls: dict[tuple[str, str], asyncio.Task[QueryVector]] = {}
+        self._calls: dict[tuple[str, str, int], asyncio.Task[QueryVector]] = {}
         self._late: dict[str, deque[asyncio.Task[QueryVector]]] = {}
         self._paused_until: dict[str, float] = {}
         self._forgotten: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class QueryEmbedder:
                 self._forget(model, dim if event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE else None)
 
     def _forget(self, model: str, dim: object) -> None:
-        """Forget a model's vectors, except those of ``dim`` dimensions; what is under way is not remembered."""
+        """Forget a model's vectors, except those of ``dim`` dimensions; a call under way is not remembered or joined."""
         self._forgotten[model] += 1
         for key in [key for key, known in self._known.items() if key[0] == model and len(known.vector) != dim]:
             del self._known[key]
@@ -112,7 +112,8 @@ class QueryEmbedder:
         loop = asyncio.get_running_loop()
         if loop.time() < self._paused_until.get(model, 0.0):
             return None
-        call = self._calls.get((model, text)) or self._start(embedder, model, text)
+        key = (model, text, self._forgotten[model])
+        call = self._calls.get(key) or self._start(embedder, key)
         try:
             await asyncio.wait((call,), timeout=self._timeout_s)
         except asyncio.CancelledError:  # whoever asked went away
@@ -134,9 +135,8 @@ class QueryEmbedder:
         self._punctuality(model, None)
         return call.result()
 
-    def _start(self, embedder: Embedder, model: str, text: str) -> asyncio.Task[QueryVector]:
-        key = (model, text)
-        call = self._calls[key] = asyncio.create_task(self._ask(embedder, model, text), name="query-embedding")
+    def _start(self, embedder: Embedder, key: tuple[str, str, int]) -> asyncio.Task[QueryVector]:
+        call = self._calls[key] = asyncio.create_task(self._ask(embedder, *key), name="query-embedding")
 
         def ended(done: asyncio.Task[QueryVector]) -> None:
             if self._calls.get(key) is done:
@@ -157,8 +157,7 @@ class QueryEmbedder:
         if len(late) > LATE_CALLS:
             late.popleft().cancel()
 
-    async def _ask(self, embedder: Embedder, model: str, text: str) -> QueryVector:
-        forgotten = self._forgotten[model]
+    async def _ask(self, embedder: Embedder, model: str, text: str, forgotten: int) -> QueryVector:
         tokens = None
         if (with_tokens := _gives_tokens(embedder)) is not None:
             data, tokens = await with_tokens.embed_query_tokens(text)

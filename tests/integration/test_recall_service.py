@@ -272,6 +272,19 @@ async def test_of_late_calls_only_the_newest_go_on(monkeypatch):
     await until(lambda: embedder.given_up == ["first", "second", "third"])
 
 
+async def test_a_late_call_is_not_joined_once_its_model_may_be_another_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(query_embedding, "PAUSE_AFTER_TIMEOUT_S", 0.0)
+    async with recalling(tmp_path, embed_timeout_s=0.05) as at_work:
+        await at_work.fold(MINI, told("e1", entry_type="peer.escalation"), vector("e1", entry_seq=2, model="mini"))
+        at_work.embedder.hangs = True
+        assert (await at_work.recall(query="zebra")).degraded == "lexical-only"
+        again = EmbeddingsActivated(model="mini", embedder="ollama", dim=3)
+        await at_work.fold(control(again, "n2", workspace="w1"))
+        await at_work.service.settled()
+        at_work.embedder.hangs = False
+        assert (await at_work.recall(query="zebra", min_seq=at_work.seq)).degraded is None
+
+
 async def test_a_late_call_that_fails_is_no_ones_unseen_exception(monkeypatch):
     unseen = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from crew_journal.schemas.api import Answer
 from crew_journal.schemas.entry import Id, Priority, WorkspaceId
@@ -15,11 +15,18 @@ from crew_journal.schemas.principal import Role
 
 
 class PriorityRequest(BaseModel):
-    """The live priority that an entry is to have, and why."""
+    """The live priority that an entry is to have, and why.
+
+    Attributes:
+        priority: The priority.
+        reason: Why, for people.
+        min_seq: Wait until the views have passed this sequence: mark what was just written.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     priority: Priority
     reason: str = Field(min_length=1, max_length=1_000)
+    min_seq: StrictInt | None = Field(default=None, ge=0, le=2**63 - 1)
 
     @field_validator("reason")
     @classmethod

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Reason, Where, Workspace
+from crew_journal.services.cli.options import Json, MinSeq, Reason, Where, Workspace
 
 
 @grouped
@@ -19,6 +19,7 @@ def priority(
     wanted: Annotated[str, typer.Argument(metavar="PRIORITY", help="normal, high, pin or permanent.")],
     reason: Reason,
     workspace: Workspace = None,
+    min_seq: MinSeq = None,
     *,
     where: Where,
     json_output: Json = False,
@@ -28,7 +29,7 @@ def priority(
     from crew_journal.services.cli.output import emit, plain, safe
 
     with client(where) as journal:
-        done = plain(journal.set_priority(entry_id, wanted, reason, workspace_id=workspace))
+        done = plain(journal.set_priority(entry_id, wanted, reason, min_seq=min_seq, workspace_id=workspace))
     if json_output:
         emit(done)
     elif done["changed"]:

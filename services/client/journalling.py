@@ -105,10 +105,13 @@ class JournalCalls:
 
     @Call
     def set_priority(
-        self, entry_id: str, priority: str, reason: str, *, workspace_id: str | None = None
+        self, entry_id: str, priority: str, reason: str, *, min_seq: int | None = None, workspace_id: str | None = None
     ) -> Steps[PriorityAnswer]:
-        """Give an entry another live priority (OWNER, ADMIN); it counts in its importance from the next decay on."""
-        body = {"priority": priority, "reason": reason}  # saying it twice changes it once
+        """Give an entry another live priority (OWNER, ADMIN); it counts in its importance from the next decay on.
+
+        ``min_seq``: the ``seq`` of an entry that was only just written, else it may not be found yet.
+        """
+        body = said({"priority": priority, "reason": reason, "min_seq": min_seq})  # saying it twice changes it once
         params = params_of({"workspace_id": workspace_id})
         return ask(Request("POST", f"{entry_path(entry_id)}/priority", params, json=body), PriorityAnswer)
 

@@ -190,7 +190,9 @@ def journal_routes() -> APIRouter:
         services = services_of(request)
         asked = await read_model(request, PriorityRequest, services.limits.body_bytes)
         named = named_workspace(request)
-        done = await services.priorities.set(principal, entry_id, asked.priority, asked.reason, workspace=named)
+        done = await services.priorities.set(
+            principal, entry_id, asked.priority, asked.reason, workspace=named, min_seq=asked.min_seq
+        )
         return answer(asdict(done))
 
     return router

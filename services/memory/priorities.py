@@ -69,7 +69,14 @@ class Priorities:
         self._one_at_a_time = asyncio.Lock()
 
     async def set(
-        self, principal: Principal, entry_id: str, priority: Priority, reason: str, *, workspace: str | None = None
+        self,
+        principal: Principal,
+        entry_id: str,
+        priority: Priority,
+        reason: str,
+        *,
+        workspace: str | None = None,
+        min_seq: int | None = None,
     ) -> PrioritySet:
         """Give an entry another live priority; it counts in its importance from the next decay on.
 
@@ -79,10 +86,12 @@ class Priorities:
             priority: The priority it is to have.
             reason: Why, for the journal.
             workspace: The workspace the request names.
+            min_seq: The views are to have passed this sequence: the entry may be only just written.
 
         Raises:
             NotAllowed: If the role is another than OWNER or ADMIN, or the workspace is not the token's.
             NotFound: If the workspace has no such entry.
+            ViewsBehind: If the views do not pass ``min_seq`` in time.
             BrokerUnavailable: If the change could not be recorded; asking again is safe.
         """
         if not principal.role.administers:
@@ -92,6 +101,8 @@ class Priorities:
                 field="priority",
             )
         workspace_id = principal.workspace(workspace)
+        if min_seq:
+            await self._views.wait_for(min_seq, self._wait_s, ENTRIES_PROJECTION)
         async with self._one_at_a_time:
             looked_at = (0, 0)
             for _ in range(ATTEMPTS):
@@ -124,7 +135,8 @@ class Priorities:
     async def _live(self, workspace_id: str, entry_id: str) -> tuple[int, Priority]:
         rows = await asyncio.to_thread(self._views.rows, _LIVE, [workspace_id, entry_id]) if is_id(entry_id) else []
         if not rows:
-            raise NotFound(f"no entry {entry_id[:64]}", hint="check the id and the token's workspace")
+            hint = "check the id and the token's workspace; pass min_seq for an entry that was just written"
+            raise NotFound(f"no entry {entry_id[:64]}", hint=hint)
         return int(rows[0][0]), Priority(rows[0][1])
 
     async def _shown(self, seq: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.stack import DEADLINE_S, Stack
 
 from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound
+from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound, ViewsBehind
 from crew_journal.schemas.principal import Role
 from crew_journal.services.memory.priorities import Priorities
 
@@ -110,3 +110,16 @@ async def test_a_lost_answer_asked_again_is_one_change(stack: Stack) -> None:
     again = await stack.services.priorities.set(owner, "e1", Priority.PIN, "r", workspace="w8")
     assert once.changed
     assert not again.changed
+
+
+async def test_an_entry_that_was_only_just_written_is_found_with_its_sequence(stack: Stack) -> None:
+    token = await stack.token(Role.ADMIN, "w9")
+    async with stack.client(token.plaintext) as client:
+        for number in range(20):
+            entry = {"id": f"n{number}", "entry_type": "run.completed", "summary": "done"}
+            receipt = await client.append(entry)
+            done = await client.set_priority(receipt.id, "pin", "r", min_seq=receipt.seq)
+            assert (done.changed, done.previous_priority) == (True, "normal")
+    hasty = Priorities(stack.services.journal, stack.store, wait_s=0.01)
+    with pytest.raises(ViewsBehind):
+        await hasty.set(stack.tokens.authenticate(token.plaintext), "n0", Priority.HIGH, "r", min_seq=2**40)

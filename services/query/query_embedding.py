@@ -73,6 +73,7 @@ class QueryEmbedder:
         self._punctuality = punctuality
         self._known: OrderedDict[tuple[str, str], QueryVector] = OrderedDict()
         self._calls: dict[tuple[str, str, int], asyncio.Task[QueryVector]] = {}
+        self._waiting: Counter[asyncio.Task[QueryVector]] = Counter()
         self._late: dict[str, deque[asyncio.Task[QueryVector]]] = {}
         self._paused_until: dict[str, float] = {}
         self._forgotten: Counter[str] = Counter()
@@ -114,14 +115,19 @@ class QueryEmbedder:
             return None
         key = (model, text, self._forgotten[model])
         call = self._calls.get(key) or self._start(embedder, key)
+        late = self._late.setdefault(model, deque())
+        if call in late:  # somebody waits for it again
+            late.remove(call)
+        self._waiting[call] += 1
         try:
             await asyncio.wait((call,), timeout=self._timeout_s)
-        except asyncio.CancelledError:  # whoever asked went away
-            self._let_go_on(model, call)
-            raise
+        finally:  # it came, it did not come in time, or whoever asked went away
+            self._waiting[call] -= 1
+            if not self._waiting[call]:
+                del self._waiting[call]
+                self._let_go_on(call, late)
         if not call.done():
             self._paused_until[model] = loop.time() + PAUSE_AFTER_TIMEOUT_S
-            self._let_go_on(model, call)
             self._punctuality(model, self._timeout_s)
             _log.warning("query_not_embedded", model=model, error=TimeoutError.__name__)
             return None
@@ -147,11 +153,11 @@ class QueryEmbedder:
         call.add_done_callback(ended)
         return call
 
-    def _let_go_on(self, model: str, call: asyncio.Task[QueryVector]) -> None:
+    def _let_go_on(self, call: asyncio.Task[QueryVector], late: deque[asyncio.Task[QueryVector]]) -> None:
         """Keep a call that nobody waits for any more, and give the oldest such call up if they are too many."""
-        late = self._late.setdefault(model, deque())
-        if call not in late:
-            late.append(call)
+        if call.done():
+            return
+        late.append(call)
         while late and late[0].done():
             late.popleft()
         if len(late) > LATE_CALLS:

@@ -285,6 +285,23 @@ async def test_a_late_call_is_not_joined_once_its_model_may_be_another_one(tmp_p
         assert (await at_work.recall(query="zebra", min_seq=at_work.seq)).degraded is None
 
 
+async def test_a_call_that_somebody_waits_for_is_not_given_up_because_others_went_away():
+    embedder = LateEmbedder()
+    queries = QueryEmbedder({MODEL: embedder}.get, timeout_s=60)
+    waiting = asyncio.create_task(queries.embed("asked twice", MODEL))
+    await until(lambda: len(embedder.let) == 1)
+    for calls, text in enumerate(("asked twice", "second", "third", "fourth"), 1):
+        gone = asyncio.create_task(queries.embed(text, MODEL))
+        await asyncio.sleep(0)  # it waits, too
+        await until(lambda wanted=calls: len(embedder.let) == wanted)
+        gone.cancel()
+        await asyncio.wait([gone])
+    await until(lambda: embedder.given_up == ["second"])
+    embedder.let["asked twice"].set()
+    assert await waiting is not None
+    queries.close()
+
+
 async def test_a_late_call_that_fails_is_no_ones_unseen_exception(monkeypatch):
     unseen = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context))

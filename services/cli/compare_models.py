@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli import exam
+from crew_journal.services.cli import exam, exam_set
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Json, Model, Where, Workspace
 from crew_journal.services.cli.scratch import import_set, scratch_journal
@@ -54,7 +54,8 @@ def compare(
     from crew_journal.services.cli.output import emit
 
     if eval_dir is not None:
-        report = _measured(eval_dir, (one, other), [recipe] if recipe else EVAL_RECIPES, k, workspace)
+        recipes = exam.recipes_named(recipe, "--recipe") if recipe else EVAL_RECIPES
+        report = _measured(eval_dir, (one, other), recipes, k, workspace)
         if json_output:
             emit(report)
         else:
@@ -75,14 +76,10 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
     from crew_journal.services.cli.output import plain
     from crew_journal.services.cli.vectors import wait_for_model
 
-    exam.check_set(directory, "--eval")
-    questions = exam.read_questions(directory, workspace)
-    sessions = {
-        str(entry.get("id")): str(entry["trace_id"])
-        for entry in exam.records(directory / exam.ENTRIES_FILE)
-        if entry.get("trace_id")
-    }
-    report: dict[str, Any] = {"directory": str(directory), "questions": len(questions), "k": k, "models": {}}
+    exam_set.check_set(directory, "--eval")
+    asked = exam_set.read_set(directory, workspace)
+    exam.tell(asked)
+    report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}
     with ExitStack() as stack:
         first = models[0]
         chosen: dict[str, Any] = {"embedder": "minilm"} if first in MINILM else {"embedder": "ollama"}
@@ -95,11 +92,11 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
         for name in names:
             filled = wait_for_model(journal, name)
             journal.activate_model(name, force=True)  # the report says how far it is filled
-            asked = {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k, sessions)) for recipe in recipes}
+            measured = {recipe: asyncio.run(exam.ask_all(there, asked, recipe, k)) for recipe in recipes}
             report["models"][name] = {
                 "vectors": filled["vectors"],
                 "embeddable": filled["embeddable"],
-                "recipes": {recipe: figures for recipe, (figures, _) in asked.items()},
+                "recipes": {recipe: figures for recipe, (figures, _) in measured.items()},
             }
     return report
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli import exam
+from crew_journal.services.cli import exam, exam_set
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Embedder, Json, Where, Workspace
 from crew_journal.services.cli.scratch import import_set, scratch_journal
@@ -62,16 +62,18 @@ def evaluate(
 
     Imports DIR/journal.jsonl into a scratch journal, waits for its vectors, and asks each question of
     DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent. Relative dates
-    in it ("last week") count from its "asked_at", and name no day without.
+    in it ("last week") count from its "asked_at", and name no day without. A question that no entry of its agent answers is
+    told and in no mean.
     """
     from crew_journal.services.cli.connection import embedder_kind, target
     from crew_journal.services.cli.output import emit
 
-    exam.check_set(directory, "DIR")
+    exam_set.check_set(directory, "DIR")
     if live and vectors < 1.0:
         raise typer.BadParameter("the running journal has the vectors it has", param_hint="--vectors")
-    chosen = [name.strip() for name in recipes.split(",") if name.strip()]
-    questions = exam.read_questions(directory, workspace)
+    chosen = exam.recipes_named(recipes, "--recipes")
+    asked = exam_set.read_set(directory, workspace)
+    exam.tell(asked)
     reports = []
     for seed in range(1, seeds + 1) if vectors < 1.0 else [0]:
         with ExitStack() as stack:
@@ -81,10 +83,10 @@ def evaluate(
                 source = directory
                 if seed:
                     source = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crew-journal-eval-")))
-                    exam.with_share_embedded(directory, source, vectors, seed)
+                    exam_set.with_share_embedded(directory, source, vectors, seed)
                 there = stack.enter_context(scratch_journal(embedder=embedder_kind(embedder)))
                 last_seq = import_set(source, there, workspace)
-            reports.append(_measure(there, directory, questions, chosen, k, last_seq))
+            reports.append(_measure(there, directory, asked, chosen, k, last_seq))
     report = {**averaged_reports(reports, chosen), "vector_share": vectors, "seeds": len(reports)}
     if json_output:
         emit(report)
@@ -102,7 +104,7 @@ def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) 
 
 
 def _measure(
-    there: Target, directory: Path, questions: Sequence[exam.Question], recipes: Sequence[str], k: int, last_seq: int
+    there: Target, directory: Path, asked: exam_set.ExamSet, recipes: Sequence[str], k: int, last_seq: int
 ) -> dict[str, Any]:
     from crew_journal.services.cli.connection import sync_client
     from crew_journal.services.cli.output import say
@@ -117,7 +119,7 @@ def _measure(
         say(f"{vectors.missing} vectors are missing: see `embedder status` of a journal with this embedder")
     report: dict[str, Any] = {
         "directory": str(directory),
-        "questions": len(questions),
+        **asked.as_dict(),
         "k": k,
         "model": vectors.model,
         "embeddable": vectors.embeddable,
@@ -125,14 +127,9 @@ def _measure(
         "embedding_seconds": round(time.monotonic() - began, 1),
         "recipes": {},
     }
-    sessions = {
-        str(entry.get("id")): str(entry["trace_id"])
-        for entry in exam.records(directory / exam.ENTRIES_FILE)
-        if entry.get("trace_id")
-    }
     baseline: Sequence[exam.Answered] = ()
     for recipe in recipes:
-        found, answered = asyncio.run(exam.ask_all(there, questions, recipe, k, sessions))
+        found, answered = asyncio.run(exam.ask_all(there, asked, recipe, k))
         if baseline:
             found["gain"] = exam.gain_over(answered, baseline, k)
         baseline = baseline or answered

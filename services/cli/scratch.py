@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crew_journal.services.cli import exam
+from crew_journal.services.cli import exam_set
 from crew_journal.services.cli.options import Where
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def import_set(directory: Path, there: Target, workspace: str | None) -> int:
     """Import the entries of a set into a scratch journal; the last sequence.
 
     Args:
-        directory: Holds ``exam.ENTRIES_FILE``.
+        directory: Holds ``exam_set.ENTRIES_FILE``.
         there: The scratch journal.
         workspace: Put every entry there instead of where it says.
     """
@@ -50,4 +50,4 @@ def import_set(directory: Path, there: Target, workspace: str | None) -> int:
 
     assert there.data_dir is not None
     options = ImportOptions(workspace=workspace)
-    return import_file(str(directory / exam.ENTRIES_FILE), there, Where(there.data_dir), options).after.last_seq
+    return import_file(str(directory / exam_set.ENTRIES_FILE), there, Where(there.data_dir), options).after.last_seq

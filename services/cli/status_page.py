@@ -50,7 +50,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     if vectors := report.get("embeddings"):
         yield "vectors", _vectors(vectors)
     for reactor in report.get("reactors") or ():
-        yield reactor["name"], _state(reactor, f"{reactor.get('state')}, {reactor.get('pending') or 0:,} to do")
+        yield reactor["name"], _state(reactor, _reactor(reactor))
     if hot := report.get("hot_index"):
         held = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"
         yield "hot indexes", f"{hot['workspaces']:,} workspaces, {hot['documents']:,} entries, {held}"
@@ -116,6 +116,17 @@ def _embedder(embedder: Report) -> str:
 def _vectors(vectors: Report) -> str:
     said = f"{vectors.get('count', 0):,} of {vectors.get('embeddable', 0):,} entries that are to have one"
     return said + (f"; {vectors['refused']:,} refused" if vectors.get("refused") else "")
+
+
+def _reactor(reactor: Report) -> str:
+    """What it has to do, and what failed: texts that fail alone leave no error of the reactor itself."""
+    said = f"{reactor.get('state')}, {reactor.get('pending') or 0:,} to do"
+    counts = reactor.get("counts") or {}
+    if put_off := counts.get("put_off"):
+        said += f"; {put_off:,} put off, to be tried again"
+    if failed := counts.get("failed"):
+        said += f"; failed {failed:,} times since the start (the log names what and why)"
+    return said
 
 
 def _state(part: Report, state: str) -> str:

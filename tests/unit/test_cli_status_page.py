@@ -114,3 +114,12 @@ def test_a_broker_of_ones_own_is_shown_with_its_version_and_that_its_durability_
     own = {"managed": False, "version": "2.15.1", "durability": "unknown", "url": "nats://127.0.0.1:1"}
     assert page(broker=own)["broker"] == "nats-server 2.15.1, not ours, durability unknown, nats://127.0.0.1:1"
     assert page()["broker"] == "nats-server 2.12.1, managed, durable, nats://127.0.0.1:1"
+
+
+def test_texts_that_failed_or_were_put_off_are_said_of_their_reactor() -> None:
+    """Ten texts that a model refused showed as "10 to do" for hours."""
+    embed = WELL["reactors"][0]
+    assert page(reactors=[embed | {"counts": {"put_off": 0, "failed": 0}}])["embed@1"] == "running, 8 to do"
+    assert page(reactors=[embed | {"counts": {"put_off": 8, "failed": 1_024}}])["embed@1"] == (
+        "running, 8 to do; 8 put off, to be tried again; failed 1,024 times since the start (the log names what and why)"
+    )

@@ -151,6 +151,12 @@ def test_an_evaluation_reports_each_category_and_all_together():
     }  # fmt: skip
 
 
+def test_a_question_to_which_nothing_is_relevant_is_in_no_mean():
+    figures = evaluate([Ranking("easy", ["a"], frozenset("a")), Ranking("void", ["a"], frozenset())], {"a": "s"})
+    assert figures.keys() == {"overall", "easy"}
+    assert (figures["overall"].questions, figures["overall"].recall[10]) == (1, 1.0)
+
+
 @pytest.mark.parametrize("recipe", ["rrf", "robust", "dense", "lexical"])
 def test_ties_of_every_recipe_go_to_the_newer_and_then_to_the_smaller_id_however_entries_arrive(recipe):
     times = {"b": 9, "c": 10, "a": 9, "d": 8}

@@ -1,6 +1,7 @@
 """How well recall finds what it should: the measures, as pure functions of ranked ids.
 
-Invariant: no search happens here; the same rankings give the same figures whichever shell asks.
+Invariant: no search happens here; the same rankings give the same figures whichever shell asks. A
+question to which nothing is relevant is in no mean.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Figures:
 
 
 def recall_at(ranked: Sequence[str], relevant: frozenset[str], k: int) -> float:
-    """Share of the relevant ids among the first ``k``; 0 if nothing is relevant."""
+    """Share of the relevant ids among the first ``k``; 0 if nothing is relevant, which is for the caller to leave out."""
     return len(relevant.intersection(ranked[:k])) / len(relevant) if relevant else 0.0
 
 
@@ -95,11 +96,14 @@ def evaluate(rankings: Iterable[Ranking], session_of: Mapping[str, str]) -> dict
     """The figures of each category, and of all questions under ``OVERALL``.
 
     Args:
-        rankings: The questions' answers, at least ``max(DEPTHS)`` deep (50 for the sessions' sake).
+        rankings: The questions' answers, at least ``max(DEPTHS)`` deep (50 for the sessions' sake); those to which nothing
+            is relevant are passed over.
         session_of: Entry id → session.
     """
     groups: dict[str, list[Ranking]] = {}
     for ranking in rankings:
+        if not ranking.relevant:
+            continue
         groups.setdefault(OVERALL, []).append(ranking)
         groups.setdefault(ranking.category, []).append(ranking)
     return {name: _figures(group, session_of) for name, group in groups.items()}

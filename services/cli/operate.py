@@ -184,32 +184,38 @@ def _settle(seqs: Iterable[int], settle: Callable[[int], dict[str, Any]], json_o
 
     Raises:
         NotFound: At the end, naming those that could not be; the others are settled.
+        InvalidQuery: Likewise, if none is unknown and one is no event that could be published again.
         RefusedByOneView: Likewise, if all that could not be were refused for that.
     """
-    from crew_journal.schemas.errors import NotFound, RefusedByOneView
+    from crew_journal.schemas.errors import InvalidQuery, NotFound, RefusedByOneView
     from crew_journal.services.cli.output import emit, safe
 
     letters: list[dict[str, Any]] = []
     missing: dict[int, str] = {}
+    invalid: dict[int, InvalidQuery] = {}
     refused: dict[int, RefusedByOneView] = {}
     for seq in dict.fromkeys(seqs):
         try:
             letters.append(settle(seq))
         except NotFound as error:
             missing[seq] = error.message
+        except InvalidQuery as error:
+            invalid[seq] = error
         except RefusedByOneView as error:
             refused[seq] = error
     if json_output:
-        emit({"dead_letters": letters, "not_found": list(missing), "refused": list(refused)})
+        left = {"not_found": list(missing), "invalid": list(invalid), "refused": list(refused)}
+        emit({"dead_letters": letters, **left})
     else:
         for letter in letters:
             again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
             print(f"{letter['seq']}  {safe(letter['state'])}{again}")
-    said = "; ".join([*missing.values(), *(error.message for error in refused.values())])
+    others = [*invalid.values(), *refused.values()]
+    said = "; ".join([*missing.values(), *(error.message for error in others)])
     if missing:
         raise NotFound(said, hint="crew-journal dlq list shows what can be settled")
-    if refused:
-        raise RefusedByOneView(said, hint=next(iter(refused.values())).hint)
+    if others:
+        raise type(others[0])(said, hint=others[0].hint)
 
 
 def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:

@@ -213,9 +213,9 @@ class RecallHit(Hit):
 class RecallResponse(BaseModel):
     """The answer.
 
-    ``model`` is the model of the vectors that took part, null if none did. ``degraded`` is ``lexical-only`` if the dense
-    arm of a hybrid recipe is missing, ``no-vectors`` if the recipe is nothing but the dense arm. ``view_seq`` is the
-    sequence the answer is the truth of.
+    ``model`` is the model of the query's vector, null if it has none that could be compared. ``degraded`` is
+    ``lexical-only`` if the dense arm of a hybrid recipe is missing, ``no-vectors`` if the recipe is nothing but the dense
+    arm. ``view_seq`` is the sequence the answer is the truth of.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from crew_journal.schemas.api_admin import DeadLetterAnswer
-from crew_journal.schemas.errors import NotFound, RefusedByOneView
+from crew_journal.schemas.errors import InvalidQuery, NotFound, RefusedByOneView
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.main import main
 
@@ -17,7 +17,7 @@ URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
 
 
 class Letters:
-    """A client that knows the dead letters 3 and 5, and 7, which one view refused."""
+    """A client that knows the dead letters 3 and 5, 6, which is no JSON, and 7, which one view refused."""
 
     def __init__(self) -> None:
         self.settled: list[int] = []
@@ -29,6 +29,8 @@ class Letters:
         return DeadLetterAnswer(seq=seq, state=state, new_seq=seq + 100 if state == "retried" else None)
 
     def retry_dead_letter(self, seq: int, *, workspace_id: str | None = None, force: bool = False) -> DeadLetterAnswer:
+        if seq == 6:
+            raise InvalidQuery("the event would be parked again: the entry at 6 is no JSON", hint="discard it")
         if seq == 7 and not force:
             raise RefusedByOneView("only turns could not fold the event at 7", hint="a new version of turns")
         return self._settle(3 if seq == 7 else seq, "retried")
@@ -79,3 +81,17 @@ def test_json_names_both_kinds(letters: Letters, capsys: pytest.CaptureFixture[s
     report = json.loads(capsys.readouterr().out)
     assert [letter["seq"] for letter in report["dead_letters"]] == [5]
     assert report["not_found"] == [4]
+
+
+def test_one_that_would_be_parked_again_does_not_hold_up_the_others(
+    letters: Letters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dlq", "retry", "3", "6", "7", "5", *URL]) == 2
+    said = capsys.readouterr()
+    assert letters.settled == [3, 5]
+    assert [line.split("  ")[0] for line in said.out.splitlines()] == ["3", "5"]
+    assert "the entry at 6 is no JSON; only turns could not fold the event at 7" in said.err
+    assert "discard it" in said.err
+    assert main(["dlq", "retry", "6", "4", "--json", *URL]) == 4
+    report = json.loads(capsys.readouterr().out)
+    assert (report["not_found"], report["invalid"], report["refused"]) == ([4], [6], [])

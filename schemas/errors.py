@@ -160,6 +160,7 @@ class ViewsDamaged(Unavailable):
     """The file of the views is broken; the journal, from which they are folded anew, is not."""
 
     title = "The views are damaged"
+    HINT: ClassVar[str] = "`crew-journal rebuild` folds all views anew from the journal, which is whole"
 
 
 class BrokerError(CrewJournalError):

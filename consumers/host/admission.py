@@ -18,7 +18,6 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.consumers.host.damage import HINT
 from crew_journal.consumers.host.transaction import arrow_table, insert_columns
 from crew_journal.schemas.errors import ViewsDamaged
 from crew_journal.schemas.events.envelope import EntryRecorded
@@ -36,6 +35,7 @@ TAIL_ENTRIES: Final = 65_536
 """Entries of the dict before they are merged into the arrays: about 20 MB, and a merge of 1M takes 0.1 s."""
 
 _KEY_BYTES: Final = 16
+_ODD_CONTENT: Final = f"SELECT min(seq) FROM {ADMISSION_TABLE} WHERE octet_length(content) <> {_KEY_BYTES}"
 U64 = npt.NDArray[np.uint64]
 
 
@@ -78,12 +78,13 @@ class IdentityIndex:
         Raises:
             ViewsDamaged: If a content hash in it has another length than a hash has.
         """
+        ((odd,),) = con.execute(_ODD_CONTENT).fetchall()
+        if odd is not None:
+            raise ViewsDamaged(
+                f"the views are damaged: table {ADMISSION_TABLE}, row {odd}: no content hash", hint=ViewsDamaged.HINT
+            )
         table = arrow_table(con, f"SELECT k0, k1, content, seq FROM {ADMISSION_TABLE} ORDER BY k0")
-        hashes = table.column("content").to_pylist()
-        if (odd := next((at for at, one in enumerate(hashes) if len(one) != _KEY_BYTES), None)) is not None:
-            seq = table.column("seq")[odd].as_py()
-            raise ViewsDamaged(f"the views are damaged: table {ADMISSION_TABLE}, row {seq}: no content hash", hint=HINT)
-        content = b"".join(hashes)
+        content = b"".join(table.column("content").to_pylist())
         c0, c1 = _halves(content)
         k0, k1, seq = (table.column(name).to_numpy() for name in ("k0", "k1", "seq"))
         with self._changing:

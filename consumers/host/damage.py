@@ -23,7 +23,6 @@ _DAMAGE: Final = re.compile(
 """In the texts of DuckDB 1.0 to 2.0; it has no class for them. ``Corrupt`` also stands in the text by which it refuses
 everything after the first such fault."""
 _PATH: Final = re.compile(r'"[^"]*/([^"/]*)"')
-HINT: Final = "`crew-journal rebuild` folds all views anew from the journal, which is whole"
 
 
 def text_of(error: BaseException) -> str:
@@ -35,7 +34,7 @@ def text_of(error: BaseException) -> str:
 def as_damage(error: BaseException) -> ViewsDamaged | None:
     """The error that says so if ``error`` means that a file is broken, else None."""
     if isinstance(error, duckdb.Error) and _DAMAGE.search(str(error)):
-        return ViewsDamaged(f"the views are damaged: {text_of(error)}", hint=HINT)
+        return ViewsDamaged(f"the views are damaged: {text_of(error)}", hint=ViewsDamaged.HINT)
     return None
 
 

@@ -15,7 +15,6 @@ from typing import Final
 
 import structlog
 
-from crew_journal.consumers.host.damage import HINT
 from crew_journal.consumers.host.provenance import StreamAtHand, stamp, why_not_of
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.errors import Unavailable, ViewsDamaged
@@ -148,7 +147,7 @@ def _highest_checkpoint(store: ViewStore) -> int:
         ViewsDamaged: If the file ends before its last block, which DuckDB itself notices only when it reads that far.
     """
     _refuse_cut_off(store)
-    if not store.rows("SELECT 1 FROM information_schema.tables WHERE table_name = 'checkpoint'"):
+    if "checkpoint" not in store.tables():
         return 0
     ((highest,),) = store.rows("SELECT coalesce(max(seq), 0) FROM checkpoint")
     return int(highest)
@@ -161,7 +160,9 @@ def _refuse_cut_off(store: ViewStore) -> None:
         return
     needed = block * (_last_block(store) + 1)  # DuckDB cuts free blocks off the end, too, and goes on counting them
     if size < needed:
-        raise ViewsDamaged(f"the views are damaged: their file ends at {size:,} bytes of {needed:,}", hint=HINT)
+        raise ViewsDamaged(
+            f"the views are damaged: their file ends at {size:,} bytes of {needed:,}", hint=ViewsDamaged.HINT
+        )
 
 
 def _last_block(store: ViewStore) -> int:

@@ -90,12 +90,8 @@ def stamp(con: duckdb.DuckDBPyConnection, made: str) -> bool:
     return True
 
 
-def _has(store: ViewStore, table: str) -> bool:
-    return bool(store.rows("SELECT 1 FROM duckdb_tables() WHERE table_name = ?", [table]))
-
-
 def _stamp_of(store: ViewStore) -> str | None:
-    if not _has(store, STREAM_TABLE):
+    if STREAM_TABLE not in store.tables():
         return None
     found = store.rows(f"SELECT made FROM {STREAM_TABLE} WHERE stream = ?", [JOURNAL_STREAM])
     return str(found[0][0]) if found else None
@@ -103,7 +99,7 @@ def _stamp_of(store: ViewStore) -> str | None:
 
 def _newest_entry(store: ViewStore) -> tuple[int, bytes, bytes] | None:
     """Sequence, identity and content of the last entry that was admitted."""
-    if not _has(store, ADMISSION_TABLE):
+    if ADMISSION_TABLE not in store.tables():
         return None
     found = store.rows(f"SELECT seq, k0, k1, content FROM {ADMISSION_TABLE} ORDER BY seq DESC LIMIT 1")
     if not found:

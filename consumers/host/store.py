@@ -23,7 +23,7 @@ import structlog
 from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
 from crew_journal.consumers.host.gate import ReadGate
 from crew_journal.consumers.host.giving_back import give_back
-from crew_journal.consumers.host.transaction import arrow_table
+from crew_journal.consumers.host.transaction import arrow_table, existing_tables
 from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.ports import CommittedBatch
 
@@ -160,6 +160,11 @@ class ViewStore:
         """All rows of a parametrised query; blocking, on the calling thread's own cursor."""
         with self._reading() as cursor:
             return cursor.execute(sql, params).fetchall()
+
+    def tables(self) -> frozenset[str]:
+        """Names of the tables that the file has; blocking."""
+        with self._reading() as cursor:
+            return existing_tables(cursor)
 
     def columns(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
         """The result as a ``pyarrow.Table``; blocking, on the calling thread's own cursor."""

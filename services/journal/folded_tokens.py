@@ -43,6 +43,6 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
         except ValueError as error:
             raise ViewsDamaged(
                 f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
-                hint="`crew-journal rebuild` folds all views anew from the journal, which is whole",
+                hint=ViewsDamaged.HINT,
             ) from error
         yield FoldedToken(sha256, bound, user)

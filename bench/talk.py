@@ -32,7 +32,7 @@ from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.hot.token_store import Words
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST
-from crew_journal.services.query.requests import RecallRequest
+from crew_journal.schemas.operations.recall import RecallRequest
 
 TALK_P50_MS: Final = 5.0
 EMBEDDED_EACH: Final = 10

@@ -7,43 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.api import Answer
-from crew_journal.schemas.entry import Id, Priority, WorkspaceId
+from crew_journal.schemas.entry import Id, WorkspaceId
+from crew_journal.schemas.operations.operation import Answer
 from crew_journal.schemas.principal import Role
-
-
-class PriorityRequest(BaseModel):
-    """The live priority that an entry is to have, and why.
-
-    Attributes:
-        priority: The priority.
-        reason: Why, for people.
-        min_seq: Wait until the views have passed this sequence: mark what was just written.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    priority: Priority
-    reason: str = Field(min_length=1, max_length=1_000)
-    min_seq: StrictInt | None = Field(default=None, ge=0, le=2**63 - 1)
-
-    @field_validator("reason")
-    @classmethod
-    def _says_why(cls, reason: str) -> str:
-        if not reason.strip():
-            raise ValueError("must not be blank")
-        return reason
-
-
-class PriorityAnswer(Answer):
-    """An entry's live priority; ``seq`` of the change, null if it had that priority already."""
-
-    entry_id: str
-    priority: Priority
-    previous_priority: Priority
-    changed: bool
-    seq: int | None
 
 
 class SweepRequest(BaseModel):
@@ -111,33 +79,6 @@ class TokenCreatedAnswer(TokenRecord):
 
     token: str
     nats_access: NatsAccess | None = None
-
-
-class DeadLetter(Answer):
-    """An event that a projection could not fold."""
-
-    projection: str
-    version: int
-    seq: int
-    subject: str
-    reason: str
-    parked_ms: int
-    state: str
-    workspace_id: str
-
-
-class DeadLettersAnswer(Answer):
-    """Dead letters, newest first."""
-
-    dead_letters: tuple[DeadLetter, ...]
-
-
-class DeadLetterAnswer(Answer):
-    """What became of a dead letter; ``new_seq`` if it was published again."""
-
-    seq: int
-    state: str
-    new_seq: int | None = None
 
 
 class BrokerAnswer(Answer):

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
-from crew_journal.schemas.api import Answer
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.events.control import Relation
+from crew_journal.schemas.operations.operation import Answer
 
 REFUTES = "refutes"
 """What another project calls ``contradicts`` (contract §0 row 2)."""

@@ -30,18 +30,19 @@ _FIXES: Final = (
 _BOUNDS: Final = ("greater_than", "less_than")
 
 
-def body_problems(
-    error: ValidationError, model: type[BaseModel], fixes: Mapping[str, str] | None = None
-) -> tuple[FieldProblem, ...]:
+def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
     """Every problem of a request.
 
     Args:
         error: What validation said.
-        model: Of the request.
-        fixes: Field → what to send in it, where that says more than its type.
+        model: Of the request; a field's ``x-fix`` says what to send in it, where that says more than its type.
     """
     known = ", ".join(model.model_fields)
-    own = fixes or {}
+    own = {
+        name: str(field.json_schema_extra["x-fix"])
+        for name, field in model.model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and "x-fix" in field.json_schema_extra
+    }
     found = []
     for item, problem in zip(error.errors(include_input=False, include_url=False), problems_of(error), strict=True):
         kind = item["type"]

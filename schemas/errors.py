@@ -60,6 +60,12 @@ class InvalidEntry(CrewJournalError):
         self.problems = problems
 
 
+class InvalidRequest(InvalidEntry):
+    """A request that changes something breaks its rules; ``problems`` names every offending field."""
+
+    title = "The request body is not valid"
+
+
 class InvalidQuery(CrewJournalError):
     """A filter, cursor or parameter is out of its range."""
 

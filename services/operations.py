@@ -1,4 +1,4 @@
-"""What operators may have done to a running node: rebuild, verify, dead letters, the active model.
+"""What takes long on a running node: rebuild and verify.
 
 Invariant: one long operation at a time, under one lock; progress is reported as it happens and the last record holds the
 result. The parts are handed in, so this module knows neither DuckDB nor the broker.
@@ -11,21 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any
 
-from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
-from crew_journal.schemas.errors import NotFound, RefusedByOneView, Unavailable
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import BEFORE_VIEWS
-from crew_journal.services.journal.deadletters import LIST_LIMIT, DeadLetters
-from crew_journal.services.node_status import LETTERS, as_json
+from crew_journal.schemas.api_admin import BrokerAnswer
+from crew_journal.schemas.errors import Unavailable
+from crew_journal.services.node_status import as_json
 
 Progress = Callable[[int, int], None]
 Work = Callable[[Progress], Awaitable[Mapping[str, Any]]]
-
-_DEAD_LETTERS = f"""
-SELECT projection, version, seq, subject, reason, parked_ms, state, workspace_id FROM {LETTERS}
-WHERE ($1 IS NULL OR workspace_id = $1) AND ($2 IS NULL OR state = $2)
-ORDER BY seq DESC, projection LIMIT 1000
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +24,14 @@ class OperationParts:
     """What the operations are made of; handed in by the composition root.
 
     Attributes:
-        views: The views.
         rebuild: ``(names or None, progress)`` → the result.
         verify: ``(progress)`` → the result with ``equal``.
-        desk: Retries and discards dead letters.
         embedder: The embedder and its last outcome.
         broker: How other processes reach the broker.
     """
 
-    views: ViewReader
     rebuild: Callable[[Sequence[str] | None, Progress], Awaitable[Mapping[str, Any]]]
     verify: Callable[[Progress], Awaitable[Mapping[str, Any]]]
-    desk: DeadLetters
     embedder: Callable[[], Mapping[str, Any]]
     broker: Callable[[], BrokerAnswer]
 
@@ -66,46 +53,6 @@ class Operations:
         async for record in self._long(self._parts.verify):
             yield record
 
-    async def dead_letters(self, workspace_id: str | None, *, state: str | None) -> Sequence[DeadLetter]:
-        """Parked events, newest first, at most 1,000."""
-        rows = await asyncio.to_thread(self._parts.views.rows, _DEAD_LETTERS, [workspace_id, state])
-        return [
-            DeadLetter(
-                projection=projection,
-                version=version,
-                seq=seq,
-                subject=subject,
-                reason=reason,
-                parked_ms=parked_ms,
-                state=letter_state,
-                workspace_id=workspace,
-            )
-            for projection, version, seq, subject, reason, parked_ms, letter_state, workspace in rows
-        ]
-
-    async def retry_dead_letter(self, workspace_id: str | None, seq: int, *, force: bool) -> DeadLetterAnswer:
-        """Publish a parked event again as a new one.
-
-        Raises:
-            NotFound: If no event is parked at ``seq``.
-            RefusedByOneView: If all other views have it, unless forced.
-        """
-        letter = await self._letter(workspace_id, seq)
-        if letter.projection not in BEFORE_VIEWS and not force:
-            raise RefusedByOneView(
-                f"only {letter.projection} could not fold the event at {seq}; all other views would have it twice",
-                hint=f"mend {letter.projection} and raise its version: it folds the event in its place, which settles this; "
-                "or discard it; or publish it again all the same (--force)",
-            )
-        new_seq = await self._parts.desk.retry(await self._kept(letter))
-        return DeadLetterAnswer(seq=seq, state="retried", new_seq=new_seq)
-
-    async def discard_dead_letter(self, workspace_id: str | None, seq: int, reason: str) -> DeadLetterAnswer:
-        """Decide that a parked event needs nothing more."""
-        for letter in await self._letters(workspace_id, seq):
-            await self._parts.desk.discard(await self._kept(letter), reason=reason)
-        return DeadLetterAnswer(seq=seq, state="discarded")
-
     async def embedder(self) -> Mapping[str, Any]:
         """The embedder, its model, and its last outcome."""
         answer: Mapping[str, Any] = as_json(self._parts.embedder())
@@ -114,29 +61,6 @@ class Operations:
     async def broker(self) -> BrokerAnswer:
         """How reactors in other processes reach the broker."""
         return self._parts.broker()
-
-    async def _letters(self, workspace_id: str | None, seq: int) -> list[DeadLetter]:
-        letters = [one for one in await self.dead_letters(workspace_id, state="parked") if one.seq == seq]
-        if not letters:
-            raise NotFound(f"no parked event at sequence {seq}", hint="crew-journal dlq list shows them")
-        return letters
-
-    async def _letter(self, workspace_id: str | None, seq: int) -> DeadLetter:
-        return (await self._letters(workspace_id, seq))[0]
-
-    async def _kept(self, letter: DeadLetter) -> int:
-        """Where DEADLETTER keeps the event."""
-        after = 0
-        while found := await self._parts.desk.list(after=after):
-            for kept in found:
-                if (kept.projection, kept.seq) == (letter.projection, letter.seq):
-                    return kept.letter_seq
-            if len(found) < LIST_LIMIT:
-                break
-            after = found[-1].letter_seq
-        raise NotFound(
-            f"the event at {letter.seq} is no longer kept in DEADLETTER", hint="it was settled or erased meanwhile"
-        )
 
     async def _long(self, work: Work) -> AsyncIterator[Mapping[str, Any]]:
         if self._one_at_a_time.locked():

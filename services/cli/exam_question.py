@@ -45,10 +45,12 @@ def read_question(number: int, raw: bytes) -> tuple[Question, str | None]:
     Raises:
         ValueError: Saying what is wrong with it.
     """
-    from crew_journal.schemas.errors import InvalidQuery
+    from pydantic import ValidationError
+
+    from crew_journal.schemas.body_problems import body_problems
     from crew_journal.schemas.ids import is_id, is_workspace
+    from crew_journal.schemas.operations.recall import RecallRequest
     from crew_journal.schemas.timestamps import format_ts, parse_ts
-    from crew_journal.services.query.requests import parse_recall
 
     said = _object(number, raw)
     if missing := [name for name in ("agent_id", "query", "relevant_ids") if name not in said]:
@@ -65,9 +67,9 @@ def read_question(number: int, raw: bytes) -> tuple[Question, str | None]:
     if home is not None and not (isinstance(home, str) and is_workspace(home)):
         raise ValueError("workspace_id names no workspace")
     try:
-        parse_recall({"query": query})
-    except InvalidQuery as error:
-        raise ValueError(error.message) from None
+        RecallRequest(query=query)
+    except ValidationError as error:
+        raise ValueError(body_problems(error, RecallRequest)[0].problem) from None
     asked_at = said.get("asked_at")
     if asked_at is not None and not isinstance(asked_at, str):
         raise ValueError("asked_at is no string")

@@ -21,10 +21,8 @@ METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 def health(
     recompute: Annotated[bool, typer.Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
     crew: Annotated[str | None, typer.Option("--crew", help="Of one crew; the whole workspace if left out.")] = None,
-    profile: Annotated[str | None, typer.Option("--profile", help="seed (the default) or legacy.")] = None,
-    history: Annotated[
-        int | None, typer.Option("--history", min=1, max=366, help="Also the snapshots of so many days.")
-    ] = None,
+    profile: Annotated[str, typer.Option("--profile", help="Which formulas: seed or legacy.")] = "seed",
+    history: Annotated[int, typer.Option("--history", max=366, help="Also the snapshots of so many days.")] = 0,
     workspace: Workspace = None,
     *,
     where: Where,
@@ -35,8 +33,8 @@ def health(
     from crew_journal.services.cli.output import emit, plain
 
     with client(where, embedder="auto") as journal:
-        ask = journal.measure_health if recompute else journal.health
-        answer = plain(ask(crew_id=crew, profile=profile, history=history, workspace_id=workspace))
+        asked: dict[str, Any] = {"crew_id": crew, "profile": profile, "history": history, "workspace_id": workspace}
+        answer = plain(journal.measure_health(**asked) if recompute else journal.health(**asked))
     if json_output:
         emit(answer)
     else:

@@ -22,9 +22,10 @@ from crew_journal.services.cli.evaluate import evaluate
 from crew_journal.services.cli.health import health
 from crew_journal.services.cli.importing.command import import_command
 from crew_journal.services.cli.journal import list_entries, tail
-from crew_journal.services.cli.memory import priority, run_sweep
+from crew_journal.services.cli.memory import run_sweep
 from crew_journal.services.cli.nudges import nudges
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
+from crew_journal.services.cli.operations import add_commands
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
@@ -61,7 +62,6 @@ app.command("recall")(recall)
 app.command("relate")(relate)
 app.command("unrelate")(unrelate)
 app.command("graph")(graph)
-app.command("priority")(priority)
 app.command("sweep")(run_sweep)
 app.command("nudges")(nudges)
 app.command("eval")(evaluate)
@@ -79,6 +79,7 @@ app.add_typer(embeddings, name="embeddings")
 app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
 app.add_typer(workspace, name="workspace")
+add_commands(app, {"dlq": dlq})
 
 
 def _print_version(wanted: bool) -> None:

@@ -113,30 +113,6 @@ def first_difference(result: Mapping[str, Any]) -> str:
     return "none"
 
 
-@dlq.command("list")
-@grouped
-def dlq_list(
-    state: Annotated[str | None, typer.Option("--state", help="parked, folded, retried or discarded.")] = None,
-    workspace: Workspace = None,
-    *,
-    where: Where,
-    json_output: Json = False,
-) -> None:
-    """List dead letters, newest first, with the reason of each."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, print_table, say
-
-    with client(where) as journal:
-        letters = [plain(letter) for letter in journal.dead_letters(state=state, workspace_id=workspace)]
-    if json_output:
-        emit({"dead_letters": letters})
-    elif letters:
-        columns = ("seq", "projection", "state", "workspace_id", "reason")
-        print_table("", columns, [[letter[name] for name in columns] for letter in letters], right=("seq",))
-    else:
-        say("there are no dead letters")
-
-
 @dlq.command("retry")
 @grouped
 def dlq_retry(
@@ -176,7 +152,11 @@ def dlq_discard(
     from crew_journal.services.cli.output import plain
 
     with client(where) as journal:
-        _settle(seqs, lambda seq: plain(journal.discard_dead_letter(seq, reason, workspace_id=workspace)), json_output)
+        _settle(
+            seqs,
+            lambda seq: plain(journal.discard_dead_letter(seq, reason=reason, workspace_id=workspace)),
+            json_output,
+        )
 
 
 def _settle(seqs: Iterable[int], settle: Callable[[int], dict[str, Any]], json_output: bool) -> None:

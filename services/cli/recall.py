@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.fields import RECALL, as_options
 from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.operations import naming_options
 from crew_journal.services.cli.options import Embedder, Json, MinSeq, Where, Workspace
 
 
@@ -54,6 +54,7 @@ def recall(
     """Recall what was written about a question, best first."""
     if max_chars is not None and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
+    from crew_journal.schemas.operations.recall import RENDER
     from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
     from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, say
@@ -64,8 +65,8 @@ def recall(
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
         "walk_depth": walk_depth, "workspace_id": workspace,
     }  # fmt: skip
-    with as_options(RECALL), client(where, embedder=embedder or "auto") as journal:
-        given = {name: value for name, value in asked.items() if value is not None}
+    with naming_options(RENDER), client(where, embedder=embedder or "auto") as journal:
+        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         if render:
             answer = plain(journal.render(query, explain=explain, max_chars=max_chars, **given))
         else:

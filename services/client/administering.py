@@ -11,9 +11,6 @@ from urllib.parse import quote
 
 from crew_journal.schemas.api_admin import (
     BrokerAnswer,
-    DeadLetter,
-    DeadLetterAnswer,
-    DeadLettersAnswer,
     TokenCreatedAnswer,
     TokenRecord,
     TokensAnswer,
@@ -67,33 +64,6 @@ class AdminCalls:
         yield from exchange(Request("DELETE", f"/v1/admin/tokens/{quote(token_id, safe='')}", repeatable=False))
 
     @Call
-    def dead_letters(
-        self, *, state: str | None = None, workspace_id: str | None = None
-    ) -> Steps[tuple[DeadLetter, ...]]:
-        """Events that could not be folded."""
-        params = params_of({"state": state, "workspace_id": workspace_id})
-        answer = yield from ask(Request("GET", "/v1/admin/dlq", params), DeadLettersAnswer)
-        return answer.dead_letters
-
-    @Call
-    def retry_dead_letter(
-        self, seq: int, *, workspace_id: str | None = None, force: bool = False
-    ) -> Steps[DeadLetterAnswer]:
-        """Publish a parked event again as a new one.
-
-        Raises:
-            RefusedByOneView: If all views but one have the event, unless forced.
-        """
-        return _decide(seq, "retry", said({"force": force or None}), workspace_id)
-
-    @Call
-    def discard_dead_letter(
-        self, seq: int, reason: str = "", *, workspace_id: str | None = None
-    ) -> Steps[DeadLetterAnswer]:
-        """Decide that a parked event needs nothing more."""
-        return _decide(seq, "discard", {"reason": reason}, workspace_id)
-
-    @Call
     def embedder_status(self) -> Steps[dict[str, Any]]:
         """The embedder and its last outcome."""
         return ask_json(Request("GET", "/v1/admin/embedder"))
@@ -144,9 +114,3 @@ def rebuild_request(projections: Sequence[str] | None) -> Request:
 def verify_request() -> Request:
     """Streams the verification."""
     return Request("POST", "/v1/admin/verify", repeatable=False)
-
-
-def _decide(seq: int, decision: str, body: Mapping[str, object], workspace_id: str | None) -> Steps[DeadLetterAnswer]:
-    params = params_of({"workspace_id": workspace_id})
-    request = Request("POST", f"/v1/admin/dlq/{seq}/{decision}", params, json=body, repeatable=False)
-    return ask(request, DeadLetterAnswer)

@@ -23,7 +23,7 @@ from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
 from crew_journal.services.client.administering import AdminCalls, compare_request, rebuild_request, verify_request
 from crew_journal.services.client.core import checked
 from crew_journal.services.client.find import find
-from crew_journal.services.client.flavours import Awaiting
+from crew_journal.services.client.generated import AsyncOperations
 from crew_journal.services.client.journalling import JournalCalls
 from crew_journal.services.client.relating import RelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
@@ -33,7 +33,7 @@ from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause,
 _T = TypeVar("_T")
 
 
-class AsyncCrewJournal(Awaiting, JournalCalls, RelationCalls, AdminCalls):
+class AsyncCrewJournal(AsyncOperations, JournalCalls, RelationCalls, AdminCalls):
     """A Crew Journal over HTTP, for asyncio.
 
     Args:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from crew_journal.schemas.api import (
     AppendAnswer,
@@ -16,15 +15,11 @@ from crew_journal.schemas.api import (
     EntriesAnswer,
     EntryAnswer,
     EntryRecord,
-    HealthAnswer,
     Nudge,
     NudgesAnswer,
-    RecallAnswer,
     Receipt,
-    RenderAnswer,
-    UsedAnswer,
 )
-from crew_journal.schemas.api_admin import PriorityAnswer, ReindexAnswer, SweepAnswer, WorkspaceSettingsAnswer
+from crew_journal.schemas.api_admin import ReindexAnswer, SweepAnswer, WorkspaceSettingsAnswer
 from crew_journal.services.client.core import ask, ask_json, entry_path, params_of, said
 from crew_journal.services.client.flavours import Call
 from crew_journal.services.client.submitting import Entry, body_of, encoded, encoded_batch
@@ -93,29 +88,6 @@ class JournalCalls:
         return (yield from ask(Request("GET", f"{entry_path(entry_id)}/entry", params_of(given)), EntryAnswer))
 
     @Call
-    def recall(self, /, query: str, **given: object) -> Steps[RecallAnswer]:
-        """What is remembered of ``query``; ``given`` are the fields of POST /v1/recall (k, scope, recipe …)."""
-        return ask(Request("POST", "/v1/recall", json={"query": query, **said(given)}), RecallAnswer)
-
-    @Call
-    def render(self, /, query: str, **given: object) -> Steps[RenderAnswer]:
-        """What is remembered as a block of text for a prompt; ``given`` as for ``recall``, and ``max_chars``."""
-        body = {"query": query, **said(given)}  # repeated, it may count its hits twice, which importance hardly feels
-        return ask(Request("POST", "/v1/recall/render", json=body), RenderAnswer)
-
-    @Call
-    def set_priority(
-        self, entry_id: str, priority: str, reason: str, *, min_seq: int | None = None, workspace_id: str | None = None
-    ) -> Steps[PriorityAnswer]:
-        """Give an entry another live priority (OWNER, ADMIN); it counts in its importance from the next decay on.
-
-        ``min_seq``: the ``seq`` of an entry that was only just written, else it may not be found yet.
-        """
-        body = said({"priority": priority, "reason": reason, "min_seq": min_seq})  # saying it twice changes it once
-        params = params_of({"workspace_id": workspace_id})
-        return ask(Request("POST", f"{entry_path(entry_id)}/priority", params, json=body), PriorityAnswer)
-
-    @Call
     def sweep(self, sweep: str, *, workspace_id: str | None = None) -> Steps[SweepAnswer]:
         """Run a sweep now (OWNER, ADMIN): decay, health or index; returns when its tick is folded."""
         body = said({"sweep": sweep, "workspace_id": workspace_id})
@@ -143,40 +115,6 @@ class JournalCalls:
         """Change them, whole; ``view_seq`` of the answer is the sequence of the change."""
         body = said({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
         return ask(Request("PUT", "/v1/workspace/settings", json=body), WorkspaceSettingsAnswer)
-
-    @Call
-    def used(self, receipt: str, entry_ids: Sequence[str] | None = None) -> Steps[UsedAnswer]:
-        """Say that a recall's hits, or those named, reached a prompt: what is used stays important longer."""
-        body = (
-            {} if entry_ids is None else {"entry_ids": [*entry_ids]}
-        )  # a receipt counts once, however often it is sent
-        return ask(Request("POST", f"/v1/recall/{quote(receipt, safe='')}/used", json=body), UsedAnswer)
-
-    @Call
-    def health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: str | None = None,
-        history: int | None = None,
-        workspace_id: str | None = None,
-    ) -> Steps[HealthAnswer]:
-        """The latest health snapshot of the workspace or a crew, ``history`` days of them beside it."""
-        given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
-        return ask(Request("GET", "/v1/memory/health", params_of(given)), HealthAnswer)
-
-    @Call
-    def measure_health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: str | None = None,
-        history: int | None = None,
-        workspace_id: str | None = None,
-    ) -> Steps[HealthAnswer]:
-        """Have health measured now, and its snapshot (OWNER, ADMIN)."""
-        given = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
-        return ask(Request("POST", "/v1/memory/health", params_of(given)), HealthAnswer)
 
     @Call
     def sweep_embeddings(self, *, workspace_id: str | None = None) -> Steps[SweepAnswer]:

@@ -11,15 +11,15 @@ from fastapi import FastAPI
 
 from crew_journal.services.http.edge import Edge
 from crew_journal.services.http.metrics import HttpMetrics
+from crew_journal.services.http.openapi import paths_of
+from crew_journal.services.http.operations import operation_routes
 from crew_journal.services.http.ports import AppServices
 from crew_journal.services.http.problems import install_handlers
 from crew_journal.services.http.routes_admin import admin_routes
 from crew_journal.services.http.routes_embeddings import embedding_routes
-from crew_journal.services.http.routes_health import health_routes
 from crew_journal.services.http.routes_index import index_routes
 from crew_journal.services.http.routes_journal import journal_routes
 from crew_journal.services.http.routes_nudges import nudge_routes
-from crew_journal.services.http.routes_recall import recall_routes
 from crew_journal.services.http.routes_relations import agent_routes, relation_routes
 from crew_journal.services.http.routes_status import status_routes
 
@@ -44,9 +44,7 @@ def create_app(services: AppServices) -> FastAPI:
         journal_routes(),
         relation_routes(),
         agent_routes(),
-        recall_routes(),
         nudge_routes(),
-        health_routes(),
         status_routes(),
         admin_routes(),
         embedding_routes(),
@@ -54,6 +52,12 @@ def create_app(services: AppServices) -> FastAPI:
     ):
         app.include_router(router)
         app.state.routes += router.routes
+    described = operation_routes()
+    routes = [route.for_starlette() for route in described]
+    app.router.routes += routes
+    app.state.routes += routes
+    document = app.openapi()
+    document["paths"] |= paths_of(described)
     install_handlers(app)
     app.add_middleware(Edge, hosts=services.limits.hosts, metrics=app.state.metrics)
     return app

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from crew_journal.schemas.body_problems import body_problems
-from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery
+from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, InvalidRequest
 
 _M = TypeVar("_M", bound=BaseModel)
 _DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))
@@ -29,12 +29,6 @@ class Nothing(BaseModel):
     """The body of a route that takes none: what is asked stands in the query string, and a field here would be lost."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class InvalidBody(InvalidEntry):
-    """A body that is no entry breaks its own rules."""
-
-    title = "The request body is not valid"
 
 
 async def read_json(request: Request, limit: int) -> Any:
@@ -112,7 +106,7 @@ async def read_model(request: Request, model: type[_M], limit: int, *, optional:
     Raises:
         EntryTooLarge: If it has more than ``limit`` bytes.
         InvalidQuery: If it is no JSON.
-        InvalidBody: Naming every offending field.
+        InvalidRequest: Naming every offending field.
     """
     empty = (
         optional and request.headers.get("content-length") in (None, "0") and "transfer-encoding" not in request.headers
@@ -120,11 +114,11 @@ async def read_model(request: Request, model: type[_M], limit: int, *, optional:
     try:
         value = {} if empty else await read_json(request, limit)
     except InvalidEntry as error:
-        raise InvalidBody(error.problems) from None
+        raise InvalidRequest(error.problems) from None
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise InvalidBody(body_problems(error, model)) from None
+        raise InvalidRequest(body_problems(error, model)) from None
 
 
 def answer(body: Any, status: int = HTTPStatus.OK) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
@@ -16,6 +16,9 @@ from crew_journal.schemas.api import Problem
 from crew_journal.schemas.export import entry_json_schema
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
+
+if TYPE_CHECKING:
+    from crew_journal.services.http.route import Described
 
 JsonSchema = dict[str, Any]
 
@@ -66,14 +69,19 @@ def parameters(*groups: dict[str, tuple[str, JsonSchema]], filters: bool = False
         for name, description in FILTER_PARAMETERS.items():
             many = name in LIST_PARAMETERS
             schema: JsonSchema = {"type": "array", "items": _TEXT} if many else _TEXT
-            found.append(_parameter(name, description, schema))
+            found.append(parameter(name, description, schema))
     for group in groups:
-        found.extend(_parameter(name, description, schema) for name, (description, schema) in group.items())
+        found.extend(parameter(name, description, schema) for name, (description, schema) in group.items())
     return {"parameters": found}
 
 
-def _parameter(name: str, description: str, schema: JsonSchema) -> JsonSchema:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+def parameter(
+    name: str, description: str, schema: JsonSchema, *, place: str = "query", required: bool = False
+) -> JsonSchema:
+    """One parameter of a route; one of the path is always required."""
+    rest = {key: part for key, part in schema.items() if key not in ("description", "title")}
+    needed = required or place == "path"
+    return {"name": name, "in": place, "required": needed, "description": description, "schema": rest}
 
 
 def body(schema: JsonSchema, *, required: bool = True) -> dict[str, Any]:
@@ -81,9 +89,39 @@ def body(schema: JsonSchema, *, required: bool = True) -> dict[str, Any]:
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
+def json_body(schema: JsonSchema, *, required: bool, example: Any = None) -> dict[str, Any]:
+    """A route's ``requestBody`` of JSON, with an example."""
+    shown = {"schema": schema} if example is None else {"schema": schema, "example": example}
+    return {"requestBody": {"required": required, "content": {"application/json": shown}}}
+
+
+def json_answer(model: type[BaseModel]) -> dict[str, Any]:
+    """The ``content`` of an answer that is a model."""
+    schema = inlined(model.model_json_schema(mode="serialization"))
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def paths_of(routes: Iterable[Described]) -> dict[str, Any]:
+    """OpenAPI's ``paths`` of described routes."""
+    paths: dict[str, Any] = {}
+    for route in routes:
+        found = {
+            "tags": [route.tag],
+            "summary": route.summary,
+            "description": route.description,
+            "operationId": route.name,
+            **route.extra,
+            "responses": {**route.answers, **{str(status): said for status, said in problems(*route.errors).items()}},
+        }
+        if route.open is None:
+            found["security"] = [{"HTTPBearer": []}]
+        paths.setdefault(route.path, {})[route.method.lower()] = found
+    return paths
+
+
 def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """``body`` of a model."""
-    return body(_inlined(model.model_json_schema()), required=required)
+    return body(inlined(model.model_json_schema()), required=required)
 
 
 def submission_schema() -> JsonSchema:
@@ -107,7 +145,7 @@ def _inline(schema: Any, definitions: dict[str, JsonSchema]) -> Any:
     return {name: _inline(value, definitions) for name, value in schema.items()}
 
 
-def _inlined(schema: JsonSchema) -> JsonSchema:
+def inlined(schema: JsonSchema) -> JsonSchema:
     """A model's JSON Schema without ``$defs``."""
     rest = dict(schema)
     definitions = rest.pop("$defs", {})

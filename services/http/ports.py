@@ -9,16 +9,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
+from crew_journal.services.desk import Desk
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.agents import Agents
-from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.nudges import NudgeService
-from crew_journal.services.memory.priorities import Priorities
-from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
@@ -27,8 +25,6 @@ from crew_journal.services.memory.workspace_settings import WorkspaceSettingsSer
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.render import RenderService
 
 
 class Appender(Protocol):
@@ -73,27 +69,6 @@ class AdminOperations(Protocol):
 
     def verify(self) -> AsyncIterator[Mapping[str, Any]]:
         """Compare live views with a fresh rebuild: progress records, the last one with key ``result``."""
-        ...
-
-    async def dead_letters(self, workspace_id: str | None, *, state: str | None) -> Sequence[DeadLetter]:
-        """Parked events of a workspace (of all if None), newest first; only those in ``state`` if given."""
-        ...
-
-    async def retry_dead_letter(self, workspace_id: str | None, seq: int, *, force: bool) -> DeadLetterAnswer:
-        """Publish a parked event again as a new one.
-
-        Raises:
-            NotFound: If the workspace has no such dead letter.
-            RefusedByOneView: If all views but one have the event, unless forced.
-        """
-        ...
-
-    async def discard_dead_letter(self, workspace_id: str | None, seq: int, reason: str) -> DeadLetterAnswer:
-        """Decide that a parked event needs nothing more.
-
-        Raises:
-            NotFound: If the workspace has no such dead letter.
-        """
         ...
 
     async def embedder(self) -> Mapping[str, Any]:
@@ -184,16 +159,12 @@ class AppServices:
     journal: Appender
     queries: JournalQueries
     tail: LiveTail
-    recall: RecallService
+    desk: Desk
     tokens: TokenRegistry
     status: NodeStatus
     admin: AdminOperations
-    references: ReferenceLog
-    priorities: Priorities
     timekeeper: Sweeps
-    render: RenderService
     models: ModelAdministration
-    health: MemoryHealth
     sweeps: SweepNow
     reindexing: Reindexing
     relations: Relations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -16,20 +16,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.api_admin import (
     BrokerAnswer,
-    DeadLetterAnswer,
-    DeadLettersAnswer,
     SweepAnswer,
     SweepRequest,
     TokenCreatedAnswer,
     TokenRequest,
     TokensAnswer,
 )
-from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, answer_model, read_model
 from crew_journal.services.http.lines import LINES, lines
-from crew_journal.services.http.openapi import WORKSPACE, body_of, known_names, parameters, problems
-from crew_journal.services.http.params import Params, named_workspace
+from crew_journal.services.http.openapi import WORKSPACE, body_of, parameters, problems
+from crew_journal.services.http.params import named_workspace
 from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
 from crew_journal.services.query.entries.queries import MAX_SEQ
 
@@ -59,7 +56,6 @@ def admin_routes() -> APIRouter:
     """The routes of administration."""
     router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(administering)])
     _operations(router)
-    _dead_letters(router)
     _tokens(router)
     return router
 
@@ -129,50 +125,6 @@ def _operations(router: APIRouter) -> None:
     async def broker(request: Request, _principal: NodeOwner) -> Response:
         """Holds the service's password."""
         return answer((await services_of(request).admin.broker()).model_dump())
-
-
-def _dead_letters(router: APIRouter) -> None:
-    @router.get(
-        "/dlq",
-        summary="Events that could not be folded",
-        responses={200: {"model": DeadLettersAnswer}, **problems()},
-        openapi_extra=parameters(WORKSPACE, _STATE),
-        response_class=Response,
-    )
-    async def dead_letters(request: Request, principal: Administrator) -> Response:
-        """Of the token's workspace; of all for a token of all that names none."""
-        params = Params(request, known_names(WORKSPACE, _STATE))
-        state = params.text("state")
-        if state is not None and state not in _STATES:
-            raise InvalidQuery("state is unknown", hint=f"use any of {', '.join(_STATES)}", field="state")
-        found = await services_of(request).admin.dead_letters(
-            principal.workspace_or_all(params.text("workspace_id")), state=state
-        )
-        return answer({"dead_letters": [letter.model_dump() for letter in found]})
-
-    @router.post(
-        "/dlq/{seq}/{decision}",
-        summary="Retry or discard a dead letter",
-        responses={200: {"model": DeadLetterAnswer}, **problems(404, 409, 413, 422)},
-        openapi_extra=parameters(WORKSPACE) | body_of(DecisionRequest, required=False),
-        response_class=Response,
-    )
-    async def decide(
-        request: Request, principal: Administrator, seq: Seq, decision: Literal["retry", "discard"]
-    ) -> Response:
-        """Retrying publishes it again as a new event; nothing is applied out of order.
-
-        What only one view could not fold is refused (409), for all others would have it twice: a new version of that view
-        folds it in its place.
-        """
-        services = services_of(request)
-        asked = await read_model(request, DecisionRequest, services.limits.body_bytes, optional=True)
-        workspace = principal.workspace_or_all(named_workspace(request))
-        if decision == "retry":
-            done = await services.admin.retry_dead_letter(workspace, seq, force=asked.force)
-        else:
-            done = await services.admin.discard_dead_letter(workspace, seq, asked.reason)
-        return answer(done.model_dump())
 
 
 def _tokens(router: APIRouter) -> None:

@@ -6,18 +6,16 @@ by the use-cases, from the token.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
 
 from crew_journal.schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
-from crew_journal.schemas.api_admin import PriorityAnswer, PriorityRequest
 from crew_journal.schemas.errors import EntryTooLarge, InvalidQuery
 from crew_journal.schemas.settings import MAX_BATCH
-from crew_journal.services.http.auth import Administrator, Asker, services_of
-from crew_journal.services.http.bodies import answer, read_json, read_model
+from crew_journal.services.http.auth import Asker, services_of
+from crew_journal.services.http.bodies import answer, read_json
 from crew_journal.services.http.metrics import HttpMetrics
 from crew_journal.services.http.openapi import (
     COMMON,
@@ -25,13 +23,12 @@ from crew_journal.services.http.openapi import (
     PAGING,
     WORKSPACE,
     body,
-    body_of,
     known_names,
     parameters,
     problems,
     submission_schema,
 )
-from crew_journal.services.http.params import Params, named_workspace, whole_number
+from crew_journal.services.http.params import Params, whole_number
 from crew_journal.services.http.sse import SSE_TYPE, frames
 from crew_journal.services.http.streaming import BoundedStream
 from crew_journal.services.journal.append import Appended
@@ -177,23 +174,6 @@ def journal_routes() -> APIRouter:
             principal, entry_id, workspace=params.text("workspace_id"), min_seq=params.whole("min_seq")
         )
         return answer({**found.entry.record, "view_seq": found.view_seq})
-
-    @router.post(
-        "/{entry_id}/priority",
-        summary="Set an entry's live priority (OWNER, ADMIN)",
-        responses={200: {"model": PriorityAnswer}, **problems(404, 413, 422)},
-        openapi_extra=parameters(WORKSPACE) | body_of(PriorityRequest),
-        response_class=Response,
-    )
-    async def priority(request: Request, principal: Administrator, entry_id: str) -> Response:
-        """Recorded as ``memory.priority_changed``; the entry itself never changes. Counts from the next decay on."""
-        services = services_of(request)
-        asked = await read_model(request, PriorityRequest, services.limits.body_bytes)
-        named = named_workspace(request)
-        done = await services.priorities.set(
-            principal, entry_id, asked.priority, asked.reason, workspace=named, min_seq=asked.min_seq
-        )
-        return answer(asdict(done))
 
     return router
 

@@ -9,19 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.api import HealthAnswer, HealthSnapshot, ProposedContradiction
+from crew_journal.schemas.errors import NotAllowed
+from crew_journal.schemas.operations.health import (
+    HealthAnswer,
+    HealthRequest,
+    HealthSnapshot,
+    Profile,
+    ProposedContradiction,
+)
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules.health import band_of
 from crew_journal.schemas.timestamps import format_ms
 from crew_journal.schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
+from crew_journal.services.desk import Caller
 from crew_journal.services.memory.sweep_now import SweepNow
 
-Profile = Literal["seed", "legacy"]
-HISTORY_MAX_DAYS: Final = 366
 _METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 _COLUMNS: Final = (
     "snapshot_date, measured_at, band, score, legacy_score, reasons, next_step, counts, model, rules, "
@@ -64,30 +70,22 @@ class MemoryHealth:
         self._embedder = embedder
         self._clock = clock
 
-    async def latest(
-        self,
-        workspace_id: str,
-        *,
-        crew_id: str | None = None,
-        profile: Profile = "seed",
-        history_days: int = 0,
-        administers: bool = False,
-    ) -> HealthAnswer:
-        """The latest snapshot of a workspace or crew.
+    async def latest(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
+        """The latest snapshot of a workspace or crew; for administrators, what waits to be judged as well.
 
-        Args:
-            workspace_id: The workspace.
-            crew_id: The crew; the workspace as a whole if None.
-            profile: Which formulas.
-            history_days: Also the snapshots of so many days, newest first.
-            administers: Whether to name the crews that have snapshots and the contradictions to be judged.
+        Raises:
+            NotAllowed: If the token is bound to another crew.
         """
+        workspace_id, crew_id, profile, history_days = caller.workspace_id, asked.crew_id, asked.profile, asked.history
+        _check_crew(caller, crew_id)
         found = await self._read(workspace_id, crew_id, _EVER, 1)
         history: Sequence[Sequence[Any]] = ()
         if history_days:
             since = (self._clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
             history = await self._read(workspace_id, crew_id, since, history_days)
-        crews, review = await asyncio.to_thread(self._named, workspace_id, crew_id) if administers else (None, None)
+        crews, review = (
+            await asyncio.to_thread(self._named, workspace_id, crew_id) if caller.administers else (None, None)
+        )
         snapshot = _snapshot(found[0], profile) if found else None
         return HealthAnswer(
             **(snapshot.model_dump() if snapshot is not None else {"status": "no snapshot yet"}),
@@ -112,18 +110,26 @@ class MemoryHealth:
             for src, dst, weight, reason in proposed
         )
 
-    async def recompute(self, workspace_id: str) -> None:
-        """Have health measured now; returns when the snapshots can be read.
+    async def measure(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
+        """Have health measured now; answers when the snapshots can be read.
 
         Raises:
             BrokerUnavailable: If the sweep could not be asked for.
             Unavailable: If it did not end in time.
         """
-        await self._sweeps.run(workspace_id, "health", HEALTH_PROJECTION, ENTRIES_PROJECTION)
+        await self._sweeps.run(caller.workspace_id, "health", HEALTH_PROJECTION, ENTRIES_PROJECTION)
+        return await self.latest(caller, asked)
 
     async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:
         params = {"workspace": workspace_id, "crew": crew_id, "since": since, "limit": limit}
         return await asyncio.to_thread(self._views.rows, _SNAPSHOTS, params)
+
+
+def _check_crew(caller: Caller, crew_id: str | None) -> None:
+    if crew_id is not None and not caller.administers and crew_id != caller.principal.crew_id:
+        raise NotAllowed(
+            "the token is bound to another crew_id", hint="leave crew_id out or use that crew's token", field="crew_id"
+        )
 
 
 def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:

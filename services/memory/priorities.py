@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import Final
 
 from crew_journal.schemas.entry import ActorType, Priority
-from crew_journal.schemas.errors import EntryConflict, NotAllowed, NotFound, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import EntryConflict, NotFound, Unavailable, ViewsBehind
 from crew_journal.schemas.events.control import PriorityChanged
 from crew_journal.schemas.ids import derived_id, is_id
+from crew_journal.schemas.operations.priorities import PriorityAnswer, PriorityRequest
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.recorder import Recorder
 
 ATTEMPTS: Final = 5
@@ -32,25 +32,6 @@ _LIVE: Final = f"""SELECT seq, priority FROM {ENTRIES} WHERE workspace_id = $1 A
         AND payload->>'target_entry_id' = $2 AND EXISTS (SELECT 1 FROM {ENTRIES} WHERE workspace_id = $1 AND id = $2)
     ORDER BY seq DESC LIMIT 1"""
 """The latest word on an entry's priority and where it was said; nothing if there is no such entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrioritySet:
-    """What became of a request.
-
-    Attributes:
-        entry_id: The entry.
-        priority: Its live priority now.
-        previous_priority: The one before.
-        changed: Whether anything was recorded.
-        seq: Sequence of the change, None if there was none.
-    """
-
-    entry_id: str
-    priority: Priority
-    previous_priority: Priority
-    changed: bool
-    seq: int | None
 
 
 class Priorities:
@@ -68,41 +49,14 @@ class Priorities:
         self._wait_s = wait_s
         self._one_at_a_time = asyncio.Lock()
 
-    async def set(
-        self,
-        principal: Principal,
-        entry_id: str,
-        priority: Priority,
-        reason: str,
-        *,
-        workspace: str | None = None,
-        min_seq: int | None = None,
-    ) -> PrioritySet:
+    async def set(self, caller: Caller, asked: PriorityRequest) -> PriorityAnswer:
         """Give an entry another live priority; it counts in its importance from the next decay on.
 
-        Args:
-            principal: Who asks.
-            entry_id: The entry.
-            priority: The priority it is to have.
-            reason: Why, for the journal.
-            workspace: The workspace the request names.
-            min_seq: The views are to have passed this sequence: the entry may be only just written.
-
         Raises:
-            NotAllowed: If the role is another than OWNER or ADMIN, or the workspace is not the token's.
             NotFound: If the workspace has no such entry.
-            ViewsBehind: If the views do not pass ``min_seq`` in time.
             BrokerUnavailable: If the change could not be recorded; asking again is safe.
         """
-        if not principal.role.administers:
-            raise NotAllowed(
-                f"a token of role {principal.role.value} sets no priority",
-                hint="ask an OWNER or ADMIN; agents do not mark their own output",
-                field="priority",
-            )
-        workspace_id = principal.workspace(workspace)
-        if min_seq:
-            await self._views.wait_for(min_seq, self._wait_s, ENTRIES_PROJECTION)
+        workspace_id, entry_id, priority = caller.workspace_id, asked.entry_id, asked.priority
         async with self._one_at_a_time:
             looked_at = (0, 0)
             for _ in range(ATTEMPTS):
@@ -110,9 +64,9 @@ class Priorities:
                 # a conflict that is no change of this entry is an id that an agent took: go by the next one
                 looked_at = (said_at, looked_at[1] + 1 if said_at == looked_at[0] else 0)
                 if previous is priority:
-                    return PrioritySet(entry_id, priority, previous, changed=False, seq=None)
+                    return _answer(asked, previous, None)
                 change = PriorityChanged(
-                    target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=reason
+                    target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=asked.reason
                 )
                 with contextlib.suppress(EntryConflict):  # somebody else was first: look again
                     recorded = await self._journal.record(
@@ -123,10 +77,10 @@ class Priorities:
                             _ID_NAME, _ID_VERSION, f"{workspace_id}/{entry_id}/{said_at}", looked_at[1]
                         ),
                         actor_type=ActorType.USER,
-                        actor_id=principal.token_id,
+                        actor_id=caller.actor,
                     )
                     await self._shown(recorded.seq)
-                    return PrioritySet(entry_id, priority, previous, changed=True, seq=recorded.seq)
+                    return _answer(asked, previous, recorded.seq)
                 await self._shown(self._views.view_seq(ENTRIES_PROJECTION) + 1)
         raise Unavailable(
             f"the priority of {entry_id} is being changed elsewhere", hint="look at it and try again in a moment"
@@ -143,3 +97,13 @@ class Priorities:
         """Wait until the views have a change, so that the next one finds it."""
         with contextlib.suppress(ViewsBehind):  # then the next one conflicts and looks again
             await self._views.wait_for(seq, self._wait_s, ENTRIES_PROJECTION)
+
+
+def _answer(asked: PriorityRequest, previous: Priority, seq: int | None) -> PriorityAnswer:
+    return PriorityAnswer(
+        entry_id=asked.entry_id,
+        priority=asked.priority,
+        previous_priority=previous,
+        changed=seq is not None,
+        seq=seq,
+    )

@@ -25,7 +25,9 @@ from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
 from crew_journal.schemas.events.control import MemoryReferenced, ReferencedEntry
 from crew_journal.schemas.ids import mint_entry_id
+from crew_journal.schemas.operations.recall import UsedAnswer, UsedRequest
 from crew_journal.schemas.principal import Principal
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.memory.shares import Asker, Shares
 from crew_journal.services.query.recall import Answered
@@ -214,6 +216,11 @@ class ReferenceLog:
         known.used, known.entry_ids = True, frozenset()
         self._count(known.workspace_id, sorted(chosen))
         return Used(receipt, len(chosen), already=False)
+
+    async def redeem(self, caller: Caller, asked: UsedRequest) -> UsedAnswer:
+        """``used`` as an operation."""
+        done = self.used(caller.principal, asked.receipt, asked.entry_ids)
+        return UsedAnswer(receipt=done.receipt, counted=done.counted, already=done.already)
 
     def _expire(self) -> None:
         now = self._clock()

@@ -16,6 +16,17 @@ from typing import Final
 import structlog
 
 from crew_journal.schemas.ids import uuid7_hex
+from crew_journal.schemas.operations.recall import (
+    LEXICAL_ONLY,
+    NO_VECTORS,
+    ArmShare,
+    Degraded,
+    HitExplanation,
+    RecallAnswer,
+    RecallHit,
+    RecallRequest,
+    Via,
+)
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.relations import SIMILAR
@@ -40,17 +51,6 @@ from crew_journal.services.query.query_embedding import (
     nobody_told,
 )
 from crew_journal.services.query.recipes import Recipe, default_recipe, recipe_named
-from crew_journal.services.query.requests import (
-    LEXICAL_ONLY,
-    NO_VECTORS,
-    ArmShare,
-    Degraded,
-    HitExplanation,
-    RecallHit,
-    RecallRequest,
-    RecallResponse,
-    Via,
-)
 from crew_journal.services.query.search import Explanation, Found, search
 
 FETCH_THREADS: Final = 2
@@ -76,7 +76,7 @@ class Answered:
     workspace_id: str
     request: RecallRequest
     scope: Scope
-    response: RecallResponse
+    response: RecallAnswer
     mean_cosine: float | None
 
 
@@ -150,7 +150,7 @@ class RecallService:
         self._cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def recall(self, principal: Principal, request: RecallRequest) -> RecallResponse:
+    async def recall(self, principal: Principal, request: RecallRequest) -> RecallAnswer:
         """The entries in scope that answer the request's query best.
 
         Raises:
@@ -208,7 +208,7 @@ class RecallService:
             for hit, (seq, ts_ms, record), via, priority in zip(every, shown, ways, live, strict=True)
             if record is not None  # erased between the search and now: it must not be shown
         ]
-        response = RecallResponse(
+        response = RecallAnswer(
             receipt=f"r_{uuid7_hex()}",
             hits=hits,
             recipe=recipe.name,

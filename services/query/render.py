@@ -16,12 +16,19 @@ from typing import Final
 import structlog
 
 from crew_journal.schemas.errors import CrewJournalError
+from crew_journal.schemas.operations.recall import (
+    NO_VECTORS,
+    Hit,
+    RecallHit,
+    Redaction,
+    RenderAnswer,
+    RenderedHit,
+    RenderRequest,
+)
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.render import Line, Memory, render
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import DENSE
-from crew_journal.services.query.render_requests import Redaction, RenderedHit, RenderRequest, RenderResponse
-from crew_journal.services.query.requests import NO_VECTORS, Hit, RecallHit
 
 NONCE_BYTES: Final = 12
 """Random bytes of a block's nonce: nobody who writes an entry can guess it."""
@@ -53,7 +60,7 @@ class RenderService:
         self._mark_used = mark_used
         self._nonce = nonce
 
-    async def render(self, principal: Principal, request: RenderRequest) -> RenderResponse:
+    async def render(self, principal: Principal, request: RenderRequest) -> RenderAnswer:
         """The block for a question; raises as ``RecallService.recall``."""
         recipe = request.recipe or DENSE.name
         found = await self._recall.recall(principal, request.model_copy(update={"recipe": recipe}))
@@ -67,7 +74,7 @@ class RenderService:
             block = await asyncio.to_thread(render, memories, request.max_chars, nonce)
         hits = [_shown(found.hits[line.index], line) for line in block.lines]
         self._count(principal, found.receipt, [hit.entry_id for hit in hits if hit.redaction is None])
-        return RenderResponse(
+        return RenderAnswer(
             text=block.text,
             hits=hits,
             receipt=found.receipt,

@@ -33,6 +33,7 @@ from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, Vie
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
+from crew_journal.services.desk import Desk
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
@@ -52,6 +53,7 @@ from crew_journal.services.memory.compare import ModelComparison
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels, ModelParts
 from crew_journal.services.node_status import Node, NodeParts
+from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operations import OperationParts, Operations
 from crew_journal.services.query.arms.similar import SimilarEntries
 from crew_journal.services.query.entries.graph import GraphQueries
@@ -60,6 +62,7 @@ from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.model_search import ModelSearch
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
+from crew_journal.services.runtime.bindings import Handlers, bind_operations
 from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling
@@ -302,24 +305,32 @@ class Runtime:
         )
         await node.gauges()  # reads most views: damage shows before the node is announced
         operations = Operations(self._operation_parts(views, embedding))
+        desk = Desk(store)
+        bind_operations(
+            desk,
+            Handlers(
+                recall=recall,
+                render=RenderService(recall, memory.references.used),
+                references=memory.references,
+                priorities=memory.priorities,
+                health=health,
+                letters=Letters(store, views.desk),
+            ),
+        )
         app = create_app(
             AppServices(
                 journal=journal,
                 queries=queries,
                 tail=tail,
-                recall=recall,
+                desk=desk,
                 tokens=tokens,
                 status=node,
                 admin=operations,
-                references=memory.references,
-                priorities=memory.priorities,
                 timekeeper=memory.timekeeper,
                 relations=memory.relations,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
-                render=RenderService(recall, memory.references.used),
                 models=models,
-                health=health,
                 sweeps=memory.sweep_now,
                 reindexing=memory.reindexing,
                 nudges=memory.nudges,
@@ -383,10 +394,8 @@ class Runtime:
     def _operation_parts(self, views: NodeViews, embedding: Embedding) -> OperationParts:
         url, user, password = self._nats
         return OperationParts(
-            views=views.store,
             rebuild=views.rebuild,
             verify=views.verify,
-            desk=views.desk,
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )

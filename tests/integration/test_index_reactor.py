@@ -14,13 +14,13 @@ from crew_journal.consumers.reactors.index_rows import entries_at
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.derived import encode_vector
+from crew_journal.schemas.operations.recall import parse_recall
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 from crew_journal.schemas.settings import EMBED_BATCH
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.memory.reindex import Reindexing
-from crew_journal.services.query.requests import parse_recall
 
 VECTORS = "SELECT entry_id, dim FROM journal_embeddings ORDER BY entry_id"
 FACTS = "derived.>"

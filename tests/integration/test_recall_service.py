@@ -19,6 +19,7 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
+from crew_journal.schemas.operations.recall import parse_recall
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.query import query_embedding
 from crew_journal.services.query.hot.cache import HotCache
@@ -27,7 +28,6 @@ from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.query_embedding import QueryEmbedder
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.requests import parse_recall
 from crew_journal.services.query.search import Query, search
 
 

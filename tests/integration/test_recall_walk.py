@@ -12,7 +12,7 @@ from support.events import EPOCH_MS, control, entry, link, vector
 from support.recalling import AGENT, LEAD, MINI, OWNER, Fixture, recalling
 
 from crew_journal.schemas.events.control import AgentRegistered, RelationAsserted, RelationRetracted
-from crew_journal.services.query.requests import RecallRequest
+from crew_journal.schemas.operations.recall import RecallRequest
 
 
 def told(entry_id: str, summary: str, **fields: Any):

@@ -17,12 +17,11 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.operations.recall import RecallRequest, RenderRequest, parse_render
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES
 from crew_journal.services.query.render import RenderService
-from crew_journal.services.query.render_requests import RenderRequest, parse_render
-from crew_journal.services.query.requests import RecallRequest
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id="w1")
 MINI = control(EmbeddingsActivated(model="mini", embedder="minilm", dim=4), "activation")

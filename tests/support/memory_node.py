@@ -25,6 +25,7 @@ from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.control import EmbeddingsActivated, SweepTicked
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
+from crew_journal.schemas.operations.recall import parse_recall
 from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.health import Trouble
@@ -34,7 +35,6 @@ from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.requests import parse_recall
 
 WORKSPACE = "acme"
 ADMIN = Principal(token_id="t_admin", role=Role.ADMIN, workspace_id=WORKSPACE)

@@ -11,9 +11,9 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.requests import RecallRequest
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 AGENT = Principal(token_id="t", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")

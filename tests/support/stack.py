@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 from nats.errors import Error as NatsError
@@ -26,13 +26,22 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.positions import position_of
 from crew_journal.consumers.host.host import Host, Parked
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
+from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound, RefusedByOneView
+from crew_journal.schemas.operations.letters import (
+    DeadLetter,
+    DeadLetterAnswer,
+    DeadLettersAnswer,
+    DeadLettersRequest,
+    DiscardRequest,
+    RetryRequest,
+)
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
@@ -52,11 +61,13 @@ from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
+from crew_journal.services.operating.letters import Letters
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
+from crew_journal.services.runtime.bindings import Handlers, bind_operations
 
 FETCH = 1_000
 FETCH_WAIT_S = 0.02
@@ -101,28 +112,30 @@ class FakeNode:
         yield {"done": 2, "total": 2}
         yield {"result": {"same": True}}
 
-    async def dead_letters(self, workspace_id: str | None, *, state: str | None) -> Sequence[DeadLetter]:
-        return [
-            letter
-            for letter in self.letters
-            if workspace_id in (None, letter.workspace_id) and state in (None, letter.state)
-        ]
+    async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
+        return DeadLettersAnswer(
+            dead_letters=tuple(
+                letter
+                for letter in self.letters
+                if caller.workspace_or_all in (None, letter.workspace_id) and asked.state in (None, letter.state)
+            )
+        )
 
-    async def _letter(self, workspace_id: str | None, seq: int) -> DeadLetter:
-        for letter in await self.dead_letters(workspace_id, state=None):
+    async def _letter(self, caller: Caller, seq: int) -> DeadLetter:
+        for letter in (await self.show(caller, DeadLettersRequest())).dead_letters:
             if letter.seq == seq:
                 return letter
         raise NotFound(f"no dead letter {seq}")
 
-    async def retry_dead_letter(self, workspace_id: str | None, seq: int, *, force: bool) -> DeadLetterAnswer:
-        letter = await self._letter(workspace_id, seq)
-        if letter.projection != "decode" and not force:
-            raise RefusedByOneView(f"only {letter.projection} could not fold {seq}", hint="give it a new version")
+    async def retry(self, caller: Caller, asked: RetryRequest) -> DeadLetterAnswer:
+        letter = await self._letter(caller, asked.seq)
+        if letter.projection != "decode" and not asked.force:
+            raise RefusedByOneView(f"only {letter.projection} could not fold {asked.seq}", hint="give it a new version")
         return DeadLetterAnswer(seq=letter.seq, state="retried", new_seq=letter.seq + 1)
 
-    async def discard_dead_letter(self, workspace_id: str | None, seq: int, reason: str) -> DeadLetterAnswer:
-        letter = await self._letter(workspace_id, seq)
-        self.asked.append(("discard", reason))
+    async def discard(self, caller: Caller, asked: DiscardRequest) -> DeadLetterAnswer:
+        letter = await self._letter(caller, asked.seq)
+        self.asked.append(("discard", asked.reason))
         return DeadLetterAnswer(seq=letter.seq, state="discarded")
 
     async def embedder(self) -> Mapping[str, Any]:
@@ -290,25 +303,33 @@ async def running_stack(
             catch_up=timekeeper.catch_up,
             wait_s=SWEEP_WAIT_S,
         )
+        desk = Desk(store)
+        bind_operations(
+            desk,
+            Handlers(
+                recall=recall,
+                render=RenderService(recall, references.used),
+                references=references,
+                priorities=Priorities(journal, store),
+                health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
+                letters=cast(Letters, node),
+            ),
+        )
         services = AppServices(
             journal=journal,
             queries=queries,
             tail=tail,
-            recall=recall,
+            desk=desk,
             tokens=tokens,
             status=node,
             admin=node,
             models=node,
-            health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
             sweeps=sweeps,
             reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
-            references=references,
             relations=Relations(store, queries, journal),
             graph=GraphQueries(store, queries),
             agents=Agents(store, journal),
-            priorities=Priorities(journal, store),
             timekeeper=timekeeper,
-            render=RenderService(recall, references.used),
             nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
             workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),

@@ -18,9 +18,9 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.control import ControlPayload, EmbeddingsActivated
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.operations.recall import RecallAnswer, RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.requests import RecallRequest, RecallResponse
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 X, Y, Z, W = (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)
@@ -55,7 +55,7 @@ class Switching:
         seq = await self.fold(entry(entry_id, summary="about a colour", entry_type="peer.escalation"))
         await self.fold(*(vector(entry_id, entry_seq=seq, model=m, values=v) for m, v in vectors.items()))
 
-    async def recall(self, query: str = "which colour", recipe: str = "dense", k: int = 3) -> RecallResponse:
+    async def recall(self, query: str = "which colour", recipe: str = "dense", k: int = 3) -> RecallAnswer:
         return await self.service.recall(OWNER, RecallRequest(query=query, recipe=recipe, k=k, workspace_id="w1"))
 
 
@@ -85,7 +85,7 @@ async def switching(path: Path, background: int = 0) -> AsyncIterator[Switching]
             service.close()
 
 
-def check(answer: RecallResponse) -> str:
+def check(answer: RecallAnswer) -> str:
     """The model of an answer, once it is certain that query and vectors were of it."""
     assert answer.model is not None
     assert answer.degraded is None

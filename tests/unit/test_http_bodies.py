@@ -11,7 +11,7 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery
-from crew_journal.services.http.bodies import InvalidBody, read_json, read_model
+from crew_journal.services.http.bodies import InvalidRequest, read_json, read_model
 
 
 class Asked(BaseModel):
@@ -48,7 +48,7 @@ def _request(body: Any) -> Request:
     ],
 )
 async def test_a_refused_body_names_the_field_and_what_to_send(body: Any, field: str, fix: str) -> None:
-    with pytest.raises(InvalidBody) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         await read_model(_request(body), Asked, 1_000)
     assert caught.value.field == field
     assert caught.value.hint == fix
@@ -56,7 +56,7 @@ async def test_a_refused_body_names_the_field_and_what_to_send(body: Any, field:
 
 
 async def test_every_problem_of_a_body_is_named() -> None:
-    with pytest.raises(InvalidBody) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         await read_model(_request({"name": 5, "count": 0, "other": 1}), Asked, 1_000)
     assert [problem.field for problem in caught.value.problems] == ["name", "count", "other"]
 
@@ -83,7 +83,7 @@ async def test_a_whole_number_that_would_lose_digits_is_refused_by_its_field(num
             await read_json(_raw(body), 10**6)
         assert [problem.field for problem in refused.value.problems] == fields
         assert "as text" in refused.value.hint
-    with pytest.raises(InvalidBody, match="beyond 64 bits"):
+    with pytest.raises(InvalidRequest, match="beyond 64 bits"):
         await read_model(_raw(f'{{"name": "a", "count": {text}}}'), Asked, 10**6)
 
 

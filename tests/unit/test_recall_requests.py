@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.services.query.render_requests import parse_render
-from crew_journal.services.query.requests import parse_recall
+from crew_journal.schemas.operations.recall import parse_recall, parse_render
 
 KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, min_seq, explain, asked_at, workspace_id"
 

@@ -3,9 +3,9 @@
 import pytest
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.operations.recall import RecallRequest, parse_recall
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.hot.scope import Scope, ScopeKind, resolve_scope
-from crew_journal.services.query.requests import RecallRequest, parse_recall
 
 OWN, CREW, WHOLE = ScopeKind.OWN, ScopeKind.CREW_SHARED, ScopeKind.WORKSPACE
 

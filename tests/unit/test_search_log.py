@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from support.recorder import FakeRecorder
 
+from crew_journal.schemas.operations.recall import RecallAnswer, RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.memory import search_log
 from crew_journal.services.memory.search_log import SearchLog
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recall import Answered
-from crew_journal.services.query.requests import RecallRequest, RecallResponse
 
 AGENT = Principal(token_id="t1", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def answered(workspace="w1", query="what broke", mean=0.5, hits=("e1", "e2"), asker=AGENT):
-    response = RecallResponse.model_construct(
+    response = RecallAnswer.model_construct(
         receipt="r", hits=[SimpleNamespace(entry_id=hit) for hit in hits], recipe="robust", scope="own", model="mini",
         degraded=None, view_seq=7,
     )  # fmt: skip

@@ -1,0 +1,14 @@
+"""Everything that can be asked of the service: one tuple of operations per family, all of them in ``ALL``."""
+
+from typing import Any, Final
+
+from crew_journal.schemas.operations import health, letters, priorities, recall
+from crew_journal.schemas.operations.operation import Operation
+
+ALL: Final[tuple[Operation[Any, Any], ...]] = (
+    *recall.OPERATIONS,
+    *priorities.OPERATIONS,
+    *health.OPERATIONS,
+    *letters.OPERATIONS,
+)
+"""In the order of the docs."""

@@ -1,0 +1,98 @@
+"""Health of a memory: the snapshot that was measured last, and measuring it now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StrictInt
+
+from crew_journal.schemas.entry import Id
+from crew_journal.schemas.operations.operation import Access, Answer, Effect, Operation, Request, Workspace
+
+HISTORY_MAX_DAYS: Final = 366
+"""Days of snapshots in one answer: a year."""
+Profile = Literal["seed", "legacy"]
+
+
+class HealthRequest(Request):
+    """Show the health of the memory: five metrics, the score, why, and what to do.
+
+    Reads the latest snapshot and computes nothing; ``embedder`` is the state of this moment. AGENT and LEAD name no crew
+    but their own.
+    """
+
+    crew_id: Id | None = Field(default=None, description="Of one crew; the workspace as a whole if absent.")
+    profile: Profile = Field(default="seed", description="Which formulas: seed, or legacy for comparison.")
+    history: Annotated[StrictInt, Field(ge=0, le=HISTORY_MAX_DAYS)] = Field(
+        default=0, description="Also the snapshots of so many days, newest first."
+    )
+    workspace_id: Workspace = None
+
+
+class MeasureHealthRequest(HealthRequest):
+    """Measure the health of the memory now.
+
+    Publishes a tick of the health sweep and answers with its snapshot.
+    """
+
+
+class HealthSnapshot(Answer):
+    """A memory's health on a day; everything but ``status`` is None where nothing was measured."""
+
+    status: str
+    date: str | None = None
+    measured_at: str | None = None
+    score: float | None = None
+    band: str | None = None
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    next_step: str = ""
+    counts: dict[str, int] = Field(default_factory=dict)
+    model: str | None = None
+    rules: int | None = None
+
+
+class ProposedContradiction(Answer):
+    """Two entries of which a rule says that they contradict each other, until somebody judges."""
+
+    src: str
+    dst: str
+    weight: float
+    reason: str = ""
+
+
+class HealthAnswer(HealthSnapshot):
+    """The latest snapshot; ``status`` is ok, "no data" (nothing to measure) or "no snapshot yet".
+
+    ``embedder`` is how it is now. For OWNER and ADMIN: ``crews`` names those that have snapshots, ``review`` holds the
+    contradictions that wait to be judged now, the likeliest first.
+    """
+
+    workspace_id: str
+    crew_id: str | None = None
+    profile: str = "seed"
+    embedder: dict[str, Any] = Field(default_factory=dict)
+    crews: tuple[str, ...] | None = None
+    review: tuple[ProposedContradiction, ...] | None = None
+    history: tuple[HealthSnapshot, ...] = ()
+    hint: str = ""
+    view_seq: int
+
+
+HEALTH: Final = Operation(
+    name="health",
+    request=HealthRequest,
+    answer=HealthAnswer,
+    route="GET /v1/memory/health",
+    effect=Effect.READS,
+)
+MEASURE_HEALTH: Final = Operation(
+    name="measure_health",
+    request=MeasureHealthRequest,
+    answer=HealthAnswer,
+    route="POST /v1/memory/health",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+)
+OPERATIONS: Final = (HEALTH, MEASURE_HEALTH)
+"""In the order of the docs."""

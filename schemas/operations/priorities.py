@@ -1,0 +1,62 @@
+"""The live priority of an entry, which operators set."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field, field_validator
+
+from crew_journal.schemas.entry import Priority
+from crew_journal.schemas.operations.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from crew_journal.schemas.views import ENTRIES_PROJECTION
+
+
+class PriorityRequest(Request):
+    """Set the live priority of an entry.
+
+    Recorded as ``memory.priority_changed``; the entry itself never changes. The priority counts in the entry's importance
+    from the next decay on (`crew-journal sweep decay` runs one now).
+    """
+
+    entry_id: str = Field(description="The entry.")
+    priority: Priority = Field(description="normal, high, pin or permanent.", examples=["pin"])
+    reason: str = Field(
+        min_length=1,
+        max_length=1_000,
+        description="Why; it is recorded.",
+        examples=["the rule that prod deploys follow"],
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+    @field_validator("reason")
+    @classmethod
+    def _says_why(cls, reason: str) -> str:
+        if not reason.strip():
+            raise ValueError("must not be blank")
+        return reason
+
+
+class PriorityAnswer(Answer):
+    """An entry's live priority; ``seq`` of the change, null if it had that priority already."""
+
+    entry_id: str
+    priority: Priority
+    previous_priority: Priority
+    changed: bool
+    seq: int | None
+
+
+SET_PRIORITY: Final = Operation(
+    name="set_priority",
+    request=PriorityRequest,
+    answer=PriorityAnswer,
+    route="POST /v1/journal/{entry_id}/priority",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    views=(ENTRIES_PROJECTION,),
+    errors=(404,),
+    command="priority",
+)
+OPERATIONS: Final = (SET_PRIORITY,)
+"""In the order of the docs."""

@@ -1,0 +1,89 @@
+"""The commands of all operations that have one: a loop over their declarations.
+
+Invariant: an argument or option is a field of the request, with its help text; the service checks it. An error names the
+option, as the person typed it, and not the field.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, Final
+
+import typer
+
+from crew_journal.schemas.operations import ALL
+from crew_journal.schemas.operations.operation import Operation
+from crew_journal.services.cli.groups import grouped
+from crew_journal.services.cli.options import Json, Where
+from crew_journal.services.cli.printers import PRINTERS, print_fields
+from crew_journal.services.cli.words import cli_type, is_argument, option_of
+
+_SHORT: Final = {"--workspace": "-w"}
+
+
+def add_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
+    """Add the command of each operation to ``app``, or to its group (``dlq list``)."""
+    for operation in ALL:
+        if operation.command is None:
+            continue
+        group, _, name = operation.command.rpartition(" ")
+        (groups[group] if group else app).command(name)(command_of(operation))
+
+
+def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
+    """An operation as a command for typer."""
+    fields = operation.request.model_fields
+    arguments = [name for name in fields if is_argument(operation, name)]
+    options = [name for name in fields if not is_argument(operation, name)]
+
+    def run(*, where: Where, json_output: Json = False, **given: Any) -> None:
+        from crew_journal.services.cli.connection import client
+        from crew_journal.services.cli.output import emit, plain
+
+        with naming_options(operation), client(where) as journal:
+            answer = plain(getattr(journal, operation.name)(**given))
+        if json_output:
+            emit(answer)
+        else:
+            PRINTERS.get(operation.name, print_fields)(answer)
+
+    parameters = [_parameter(operation, name) for name in (*arguments, *options)]
+    own = inspect.signature(run, eval_str=True).parameters
+    run.__signature__ = inspect.Signature([*parameters, own["where"], own["json_output"]])  # type: ignore[attr-defined]
+    run.__doc__ = (operation.request.__doc__ or "").strip()
+    run.__name__ = operation.name
+    return grouped(run)
+
+
+def _parameter(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
+    field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
+    if is_argument(operation, name):
+        declared: Any = Annotated[kind, typer.Argument(metavar=word, help=field.description)]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=declared)
+    names = [word, _SHORT[word]] if word in _SHORT else [word]
+    declared = Annotated[kind, typer.Option(*names, help=field.description)]
+    default = inspect.Parameter.empty if field.is_required() else field.default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=declared, default=default)
+
+
+@contextmanager
+def naming_options(*operations: Operation[Any, Any]) -> Iterator[None]:
+    """Let errors about a field of the operations name its option instead."""
+    from crew_journal.schemas.errors import CrewJournalError
+
+    words = {name: option_of(one, name) for one in operations for name in one.request.model_fields}
+    try:
+        yield
+    except CrewJournalError as error:
+        if error.field in words:
+            renamed = {name for name in words if name == error.field or "_" in name}
+            error.message, error.hint = (_renamed(text, renamed, words) for text in (error.message, error.hint))
+        raise
+
+
+def _renamed(text: str, names: set[str], words: Mapping[str, str]) -> str:
+    pattern = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    return re.sub(rf"(?<![\w-])({pattern})(?![\w-])", lambda found: words[found[1]], text)

@@ -1,0 +1,47 @@
+"""An operation as an HTTP request: the one place where the client reads its declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.operations.operation import Operation
+from crew_journal.services.client.core import ask, params_of
+from crew_journal.services.client.wire import Request, Steps
+
+_A = TypeVar("_A", bound=BaseModel)
+_NO_SEGMENT = ("", ".", "..")
+
+
+def ask_operation(operation: Operation[Any, _A], given: Mapping[str, Any]) -> Steps[_A]:
+    """Send an operation and read its answer.
+
+    Args:
+        operation: What is asked.
+        given: Every field; one that has its default is not sent.
+
+    Raises:
+        NotFound: If a field of the path cannot stand in one, so that nothing can have that name.
+        CrewJournalError: What the service answered.
+    """
+    fields = operation.request.model_fields
+    path = operation.path
+    for name in operation.path_fields:
+        value = str(given[name])
+        if value in _NO_SEGMENT:
+            raise NotFound(f"nothing has the {name} {value!r}", hint="check the id", field=name)
+        path = path.replace("{" + name + "}", quote(value, safe=""))
+    rest = {
+        name: value
+        for name, value in given.items()
+        if name not in operation.path_fields and value is not None and value != fields[name].default
+    }
+    if operation.has_body:
+        request = Request(operation.method, path, json=rest, repeatable=operation.repeatable)
+    else:
+        request = Request(operation.method, path, params_of(rest), repeatable=operation.repeatable)
+    return ask(request, operation.answer)

@@ -1,0 +1,134 @@
+"""The desk: one path from a raw request to an answer, the same for every shell.
+
+Invariant: role, fields, workspace and ``min_seq`` are checked here, in this order, before a handler runs. A handler decides
+only what depends on its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from crew_journal.schemas.body_problems import body_problems
+from crew_journal.schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
+from crew_journal.schemas.operations.operation import Access, Effect, Operation, Request
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and in which workspace.
+
+    Attributes:
+        principal: The binding of the token.
+        workspace_id: The workspace of the request; ``default`` if a token of all workspaces names none.
+        workspace_or_all: The same, but None (all workspaces) if a token of all workspaces names none.
+    """
+
+    principal: Principal
+    workspace_id: str
+    workspace_or_all: str | None
+
+    @classmethod
+    def of(cls, principal: Principal, named: str | None = None) -> Caller:
+        """The caller of a request that names the workspace ``named``, or none.
+
+        Raises:
+            NotAllowed: If the token is for another workspace.
+        """
+        return cls(principal, principal.workspace(named), principal.workspace_or_all(named))
+
+    @property
+    def administers(self) -> bool:
+        """Whether the role is OWNER or ADMIN."""
+        return self.principal.role.administers
+
+    @property
+    def actor(self) -> str:
+        """The ``actor_id`` of what the caller decides: the id of the token."""
+        return self.principal.token_id
+
+
+Handler = Callable[[Caller, Q], Awaitable[A]]
+
+
+class Desk:
+    """Answers operations.
+
+    Args:
+        views: Waits until projections have passed a sequence.
+        wait_s: Seconds to wait at most.
+    """
+
+    def __init__(self, views: ViewReader, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
+        self._views = views
+        self._wait_s = wait_s
+        self._handlers: dict[str, Handler[Any, Any]] = {}
+
+    def bind(self, operation: Operation[Q, A], handler: Handler[Q, A]) -> None:
+        """Let ``handler`` answer ``operation``."""
+        self._handlers[operation.name] = handler
+
+    @property
+    def bound(self) -> frozenset[str]:
+        """Names of the operations that have a handler."""
+        return frozenset(self._handlers)
+
+    async def run(self, operation: Operation[Q, A], principal: Principal, raw: Mapping[str, Any]) -> A:
+        """Answer one request.
+
+        Raises:
+            NotAllowed: If the role or the workspace does not allow it.
+            InvalidQuery: If a field of an operation that reads is wrong; ``InvalidRequest`` for the others.
+            ViewsBehind: If the views do not pass ``min_seq`` in time.
+            CrewJournalError: What the handler raises.
+        """
+        check_access(operation.access, principal)
+        asked = parse(operation, raw)
+        caller = Caller.of(principal, getattr(asked, "workspace_id", None))
+        if operation.views and (min_seq := getattr(asked, "min_seq", None)):
+            await self._views.wait_for(min_seq, self._wait_s, *operation.views)
+        answer: A = await self._handlers[operation.name](caller, asked)
+        return answer
+
+
+def check_access(access: Access, principal: Principal) -> None:
+    """Raise if the token may not ask.
+
+    Raises:
+        NotAllowed: If it may not.
+    """
+    if access is not Access.EVERY_TOKEN and not principal.role.administers:
+        raise NotAllowed(
+            f"a token of role {principal.role.value} does not administer", hint="use an OWNER or ADMIN token"
+        )
+    if access is Access.NODE_OWNER and principal.workspace_id is not None:
+        raise NotAllowed(
+            "this concerns every workspace of the node", hint="use an OWNER token for all workspaces (admin.token)"
+        )
+
+
+def parse(operation: Operation[Q, A], raw: Mapping[str, Any]) -> Q:
+    """The request as a model.
+
+    Raises:
+        InvalidQuery: If the operation reads: naming the first field that is wrong.
+        InvalidRequest: If it does not: naming every field that is wrong.
+    """
+    try:
+        return operation.request.model_validate(raw)
+    except ValidationError as error:
+        problems = body_problems(error, operation.request)
+    if operation.effect is not Effect.READS:
+        raise InvalidRequest(problems)
+    first = problems[0]
+    hint = f"{first.field}: {first.fix}" if first.fix else ""
+    raise InvalidQuery(f"{first.field}: {first.problem}", hint=hint, field=first.field)

@@ -1,0 +1,159 @@
+"""The HTTP routes of all operations: one loop over their declarations.
+
+Invariant: a field has one name and one meaning wherever it stands. Fields of the path come from there; the others from the
+body of a POST or PUT, or from the query string, where text is read as the field's type. A field that stands in two places is
+refused, for one of them would be ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from types import NoneType
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, InvalidRequest
+from crew_journal.schemas.operations import ALL
+from crew_journal.schemas.operations.operation import Effect, Operation, plain_types
+from crew_journal.schemas.operations.operation import Request as AskedFor
+from crew_journal.schemas.principal import Principal
+from crew_journal.services.http.bodies import answer_model, read_json
+from crew_journal.services.http.openapi import inlined, json_answer, json_body, parameter
+from crew_journal.services.http.route import Described, services_of
+
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def operation_routes() -> list[Described]:
+    """A route for each operation."""
+    return [_route(operation) for operation in ALL]
+
+
+def _route(operation: Operation[Any, Any]) -> Described:
+    async def serve(request: Request, principal: Principal) -> Response:
+        services = services_of(request)
+        raw = await given(request, operation, services.limits.body_bytes)
+        return answer_model(await services.desk.run(operation, principal, raw), _status(operation))
+
+    status = _status(operation)
+    answers = {str(status.value): {"description": "Done."} | json_answer(operation.answer)}
+    return Described(
+        route=operation.route,
+        name=operation.name,
+        tag=_tag(operation.path),
+        summary=operation.summary,
+        description=_description(operation),
+        serve=serve,
+        answers=answers,
+        errors=operation.errors
+        + ((413, 422) if operation.has_body and operation.effect is not Effect.READS else (413,)),
+        extra=_described_fields(operation),
+    )
+
+
+def _status(operation: Operation[Any, Any]) -> HTTPStatus:
+    return HTTPStatus.CREATED if operation.effect is Effect.CREATES else HTTPStatus.OK
+
+
+def _tag(path: str) -> str:
+    return path.removeprefix("/v1/").partition("/")[0]
+
+
+def _description(operation: Operation[Any, Any]) -> str:
+    rest = (operation.request.__doc__ or "").partition("\n")[2]
+    said = " ".join(rest.split())
+    return f"{said} For: {operation.access.value}.".strip()
+
+
+async def given(request: Request, operation: Operation[Any, Any], limit: int) -> dict[str, Any]:
+    """The fields of a request, from path, query string and body.
+
+    Raises:
+        InvalidQuery: If a parameter is unknown or given twice, or the body is not a JSON object.
+        EntryTooLarge: If the body has more than ``limit`` bytes.
+    """
+    kinds = _kinds(operation.request)
+    raw: dict[str, Any] = await _body(request, operation, limit) if operation.has_body else {}
+    for name, value in request.path_params.items():
+        if name in raw:
+            raise _twice(name)
+        raw[name] = kinds[name](value)
+    for name in dict.fromkeys(request.query_params):
+        if name not in kinds or name in request.path_params:
+            known = ", ".join(sorted(set(kinds) - set(request.path_params)))
+            raise InvalidQuery(f"no parameter {name[:64]!r} here", hint=f"known are {known or 'none'}", field=name[:64])
+        values = [value.strip() for value in request.query_params.getlist(name)]
+        if len(values) > 1 or name in raw:
+            raise _twice(name)
+        if values[0]:
+            raw[name] = kinds[name](values[0])
+    return raw
+
+
+def _twice(name: str) -> InvalidQuery:
+    return InvalidQuery(f"{name} is given more than once", hint="give it once", field=name)
+
+
+async def _body(request: Request, operation: Operation[Any, Any], limit: int) -> dict[str, Any]:
+    if request.headers.get("content-length") in (None, "0") and "transfer-encoding" not in request.headers:
+        return {}
+    reads = operation.effect is Effect.READS
+    try:
+        value = await read_json(request, limit)
+    except InvalidEntry as error:  # a number beyond 64 bits
+        if not reads:
+            raise InvalidRequest(error.problems) from None
+        first = error.problems[0]
+        raise InvalidQuery(f"{first.field}: {first.problem}", hint=first.fix, field=first.field) from None
+    if not isinstance(value, dict):
+        known = ", ".join(operation.request.model_fields)
+        raise InvalidQuery("the body is not a JSON object", hint=f"send an object with {known}", field="body")
+    return value
+
+
+def _kinds(model: type[AskedFor]) -> Mapping[str, Callable[[str], Any]]:
+    """How the text of each field is read; what it is not stays text, and validation says so."""
+    found = _KINDS.get(model)
+    if found is None:
+        found = _KINDS[model] = {name: _reader(field.annotation) for name, field in model.model_fields.items()}
+    return found
+
+
+_KINDS: Final[dict[type[AskedFor], Mapping[str, Callable[[str], Any]]]] = {}
+
+
+def _reader(annotation: Any) -> Callable[[str], Any]:
+    kinds = [kind for kind in plain_types(annotation) if kind is not NoneType]
+    if bool in kinds:
+        return lambda text: _TRUTH.get(text.lower(), text)
+    if int in kinds:
+        return lambda text: int(text) if _WHOLE.match(text) else text
+    return lambda text: text
+
+
+def _described_fields(operation: Operation[Any, Any]) -> dict[str, Any]:
+    schema = inlined(operation.request.model_json_schema())
+    properties: dict[str, Any] = schema["properties"]
+    required = set(schema.get("required", ()))
+    in_path = [
+        parameter(name, properties[name].get("description", ""), properties[name], place="path")
+        for name in operation.path_fields
+    ]
+    rest = {name: part for name, part in properties.items() if name not in operation.path_fields}
+    if not operation.has_body:
+        in_query = [
+            parameter(name, part.get("description", ""), part, required=name in required) for name, part in rest.items()
+        ]
+        return {"parameters": in_path + in_query}
+    body = {**schema, "properties": rest}
+    if missing := required - set(operation.path_fields):
+        body["required"] = sorted(missing)
+    else:
+        body.pop("required", None)
+    examples = {name: part["examples"][0] for name, part in rest.items() if part.get("examples")}
+    return {"parameters": in_path, **json_body(body, required=bool(missing), example=examples or None)}

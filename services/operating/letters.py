@@ -1,0 +1,100 @@
+"""Dead letters, as operators settle them.
+
+Invariant: a workspace's administrator sees and settles the letters of that workspace only; every decision is recorded with
+the token that took it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from crew_journal.schemas.errors import NotFound, RefusedByOneView
+from crew_journal.schemas.operations.letters import (
+    DeadLetter,
+    DeadLetterAnswer,
+    DeadLettersAnswer,
+    DeadLettersRequest,
+    DiscardRequest,
+    RetryRequest,
+)
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.views import BEFORE_VIEWS
+from crew_journal.services.desk import Caller
+from crew_journal.services.journal.deadletters import LIST_LIMIT, DeadLetters
+from crew_journal.services.node_status import LETTERS
+
+_COLUMNS = tuple(DeadLetter.model_fields)
+_DEAD_LETTERS = f"""
+SELECT {", ".join(_COLUMNS)} FROM {LETTERS}
+WHERE ($1 IS NULL OR workspace_id = $1) AND ($2 IS NULL OR state = $2)
+ORDER BY seq DESC, projection LIMIT 1000
+"""
+
+
+class Letters:
+    """Lists and settles dead letters.
+
+    Args:
+        views: Know which events were parked.
+        kept: Keeps, retries and discards them.
+    """
+
+    def __init__(self, views: ViewReader, kept: DeadLetters) -> None:
+        self._views = views
+        self._kept = kept
+
+    async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
+        """Parked events, newest first, at most 1,000."""
+        found = await self._letters(caller.workspace_or_all, asked.state)
+        return DeadLettersAnswer(dead_letters=tuple(found))
+
+    async def retry(self, caller: Caller, asked: RetryRequest) -> DeadLetterAnswer:
+        """Publish a parked event again as a new one.
+
+        Raises:
+            NotFound: If no event is parked at ``seq``.
+            RefusedByOneView: If all other views have it, unless forced.
+        """
+        letter = (await self._parked(caller, asked.seq))[0]
+        if letter.projection not in BEFORE_VIEWS and not asked.force:
+            raise RefusedByOneView(
+                f"only {letter.projection} failed to fold the event at {asked.seq}; all other views would apply it twice",
+                hint=f"fix {letter.projection} and raise its version: it then folds the event in its place, which settles "
+                "this; or discard it; or publish it again with --force",
+            )
+        new_seq = await self._kept.retry(await self._letter_seq(letter), actor_id=caller.actor)
+        return DeadLetterAnswer(seq=asked.seq, state="retried", new_seq=new_seq)
+
+    async def discard(self, caller: Caller, asked: DiscardRequest) -> DeadLetterAnswer:
+        """Settle a parked event without doing anything with it.
+
+        Raises:
+            NotFound: If no event is parked at ``seq``.
+        """
+        for letter in await self._parked(caller, asked.seq):
+            await self._kept.discard(await self._letter_seq(letter), reason=asked.reason, actor_id=caller.actor)
+        return DeadLetterAnswer(seq=asked.seq, state="discarded")
+
+    async def _letters(self, workspace_id: str | None, state: str | None) -> list[DeadLetter]:
+        rows = await asyncio.to_thread(self._views.rows, _DEAD_LETTERS, [workspace_id, state])
+        return [DeadLetter.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+
+    async def _parked(self, caller: Caller, seq: int) -> list[DeadLetter]:
+        letters = [one for one in await self._letters(caller.workspace_or_all, "parked") if one.seq == seq]
+        if not letters:
+            raise NotFound(f"no parked event at sequence {seq}", hint="crew-journal dlq list shows them")
+        return letters
+
+    async def _letter_seq(self, letter: DeadLetter) -> int:
+        """Where DEADLETTER keeps the event."""
+        after = 0
+        while found := await self._kept.list(after=after):
+            for kept in found:
+                if (kept.projection, kept.seq) == (letter.projection, letter.seq):
+                    return kept.letter_seq
+            if len(found) < LIST_LIMIT:
+                break
+            after = found[-1].letter_seq
+        raise NotFound(
+            f"the event at {letter.seq} is no longer kept in DEADLETTER", hint="it was settled or erased meanwhile"
+        )

@@ -1,0 +1,60 @@
+"""Which handler answers which operation.
+
+Invariant: the types of an operation and its handler agree (mypy), and every operation has a handler (a test).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from crew_journal.schemas.operations import health, letters, priorities, recall
+from crew_journal.schemas.operations.operation import Request
+from crew_journal.schemas.principal import Principal
+from crew_journal.services.desk import Caller, Desk, Handler
+from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.operating.letters import Letters
+from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.render import RenderService
+
+_Q = TypeVar("_Q", bound=Request)
+_A = TypeVar("_A", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The use-cases whose methods answer operations."""
+
+    recall: RecallService
+    render: RenderService
+    references: ReferenceLog
+    priorities: Priorities
+    health: MemoryHealth
+    letters: Letters
+
+
+def bind_operations(desk: Desk, use: Handlers) -> None:
+    """Bind every operation to its handler."""
+    desk.bind(recall.RECALL, _for_principal(use.recall.recall))
+    desk.bind(recall.RENDER, _for_principal(use.render.render))
+    desk.bind(recall.USED, use.references.redeem)
+    desk.bind(priorities.SET_PRIORITY, use.priorities.set)
+    desk.bind(health.HEALTH, use.health.latest)
+    desk.bind(health.MEASURE_HEALTH, use.health.measure)
+    desk.bind(letters.DEAD_LETTERS, use.letters.show)
+    desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
+    desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
+
+
+def _for_principal(method: Callable[[Principal, _Q], Awaitable[_A]]) -> Handler[_Q, _A]:
+    """A method that finds the workspace and the scope of a recall itself, from the principal."""
+
+    async def handle(caller: Caller, asked: _Q) -> _A:
+        return await method(caller.principal, asked)
+
+    return handle

@@ -37,10 +37,10 @@ from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.recall import RecallService
-from crew_journal.schemas.operations.recall import RecallRequest
 
 WRITES_PER_S: Final = 1_000
 WRITE_BATCH: Final = 50

@@ -25,6 +25,7 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.envelope import TokenBitsDerived
 from crew_journal.schemas.events.token_bits import encode_token_bits
+from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.ports import TokenBits
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
@@ -32,7 +33,6 @@ from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.hot.token_store import Words
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST
-from crew_journal.schemas.operations.recall import RecallRequest
 
 TALK_P50_MS: Final = 5.0
 EMBEDDED_EACH: Final = 10

@@ -19,7 +19,6 @@ from crew_journal.consumers.projection import SHARED_TURNS, Batch
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.languages import languages
-from crew_journal.schemas.rules.dates import DAY_MS
 from crew_journal.schemas.rules.turns import (
     MAX_WORDS,
     QUESTION,
@@ -30,6 +29,7 @@ from crew_journal.schemas.rules.turns import (
     intervals_of,
 )
 from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES
+from crew_journal.schemas.timestamps import DAY_MS
 
 Ints = npt.NDArray[np.int64]
 

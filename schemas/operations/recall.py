@@ -13,10 +13,14 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from crew_journal.schemas.entry import Id
 from crew_journal.schemas.operations.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
-from crew_journal.schemas.rules.dates import DAY_MS
-from crew_journal.schemas.rules.render import DEFAULT_CHARS, MAX_CHARS
-from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
-from crew_journal.schemas.timestamps import parse_ts, to_ms
+from crew_journal.schemas.settings import (
+    RECALL_K_DEFAULT,
+    RECALL_K_MAX,
+    RECALL_QUERY_MAX_CHARS,
+    RENDER_CHARS_DEFAULT,
+    RENDER_CHARS_MAX,
+)
+from crew_journal.schemas.timestamps import DAY_MS, parse_ts, to_ms
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"
@@ -188,8 +192,8 @@ class RenderRequest(RecallRequest):
 
     max_chars: StrictInt | None = Field(
         default=None,
-        description=f"Characters of the block, wrapper included; {DEFAULT_CHARS} if absent or not positive, "
-        f"at most {MAX_CHARS}.",
+        description=f"Characters of the block, wrapper included; {RENDER_CHARS_DEFAULT} if absent or not positive, "
+        f"at most {RENDER_CHARS_MAX}.",
         json_schema_extra={"x-fix": "send a whole number of characters"},
     )
 

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from crew_journal.schemas.languages import DatePattern, Language
 
-DAY_MS: Final = 86_400_000
 MAX_TEXT: Final = 2_000
 """Characters of a text that are searched for dates: a summary."""
 _ERA_DAYS: Final = 146_097

@@ -69,7 +69,8 @@ def read_question(number: int, raw: bytes) -> tuple[Question, str | None]:
     try:
         RecallRequest(query=query)
     except ValidationError as error:
-        raise ValueError(body_problems(error, RecallRequest)[0].problem) from None
+        first = body_problems(error, RecallRequest)[0]
+        raise ValueError(f"{first.field}: {first.problem}") from None
     asked_at = said.get("asked_at")
     if asked_at is not None and not isinstance(asked_at, str):
         raise ValueError("asked_at is no string")

@@ -44,7 +44,8 @@ def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
         from crew_journal.services.cli.output import emit, plain
 
         with naming_options(operation), client(where) as journal:
-            answer = plain(getattr(journal, operation.name)(**given))
+            method = getattr(journal, operation.name)
+            answer = plain(method(*[given.pop(name) for name in arguments], **given))
         if json_output:
             emit(answer)
         else:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.api_admin import DeadLetter
 from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound, RefusedByOneView
+from crew_journal.schemas.operations.letters import DeadLetter
 from crew_journal.schemas.principal import Role
 from crew_journal.services.data_dir import node_id
 from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token
@@ -158,23 +158,23 @@ async def test_dead_letters_are_bound_to_the_tokens_workspace(stack: Stack) -> N
     ]  # fmt: skip
     admin = await stack.token(Role.ADMIN, "acme")
     async with stack.client(admin.plaintext) as client:
-        assert [letter.seq for letter in await client.dead_letters(state="parked")] == [3]
+        assert [letter.seq for letter in (await client.dead_letters(state="parked")).dead_letters] == [3]
         with pytest.raises(RefusedByOneView, match="only entries could not fold 3"):
             await client.retry_dead_letter(3)
         assert (await client.retry_dead_letter(3, force=True)).new_seq == 4
         with pytest.raises(NotFound):
             await client.retry_dead_letter(5)
         with pytest.raises(NotFound):
-            await client.discard_dead_letter(5, "not mine")
+            await client.discard_dead_letter(5, reason="not mine")
         with pytest.raises(NotAllowed):
             await client.discard_dead_letter(5, workspace_id="globex")
     async with stack.client() as client:
-        assert {letter.seq for letter in await client.dead_letters()} == {3, 5}
-        assert (await client.discard_dead_letter(5, "known", workspace_id="globex")).state == "discarded"
+        assert {letter.seq for letter in (await client.dead_letters()).dead_letters} == {3, 5}
+        assert (await client.discard_dead_letter(5, reason="known", workspace_id="globex")).state == "discarded"
         assert stack.node.asked[-1] == ("discard", "known")
     async with stack.http() as http:
         assert (await http.get("/v1/admin/dlq", params={"state": "lost"})).status_code == 400
-        assert (await http.post("/v1/admin/dlq/0/retry")).status_code == 400
+        assert (await http.post("/v1/admin/dlq/0/retry")).status_code == 422
         assert (await http.post("/v1/admin/dlq/3/forget")).status_code == 400
 
 

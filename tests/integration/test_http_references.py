@@ -39,7 +39,7 @@ async def test_hits_that_only_full_text_found_are_counted_once_they_are_used(sta
         assert counts(stack, "sparse") == {}
         used = await client.used(answer.receipt)
         assert (used.counted, used.already) == (3, False)
-        again = await client.used(answer.receipt, [answer.hits[0].entry_id])
+        again = await client.used(answer.receipt, entry_ids=[answer.hits[0].entry_id])
         assert (again.counted, again.already) == (0, True)
     await until(lambda: bool(counts(stack, "sparse")))
     assert counts(stack, "sparse") == {hit.entry_id: 1 for hit in answer.hits}
@@ -57,8 +57,8 @@ async def test_a_subset_counts_and_a_stranger_is_refused(stack: Stack) -> None:
                 with pytest.raises(NotFound, match="no receipt"):
                     await other.used(answer.receipt)
         with pytest.raises(InvalidQuery, match="does not hold"):
-            await client.used(answer.receipt, ["e-unknown"])
-        assert (await client.used(answer.receipt, [answer.hits[1].entry_id])).counted == 1
+            await client.used(answer.receipt, entry_ids=["e-unknown"])
+        assert (await client.used(answer.receipt, entry_ids=[answer.hits[1].entry_id])).counted == 1
         with pytest.raises(NotFound):
             await client.used("r_unknown")
     await until(lambda: bool(counts(stack, "subset")))

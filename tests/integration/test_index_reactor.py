@@ -14,11 +14,12 @@ from crew_journal.consumers.reactors.index_rows import entries_at
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.derived import encode_vector
-from crew_journal.schemas.operations.recall import parse_recall
+from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 from crew_journal.schemas.settings import EMBED_BATCH
+from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.memory.reindex import Reindexing
 
@@ -264,7 +265,7 @@ async def test_a_policy_that_a_reindex_puts_in_force_embeds_and_shares_what_it_s
     lead = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, crew_id="red", agent_id="liz")
 
     async def seen(min_seq: int) -> list[str]:
-        asked = parse_recall({"query": "nightly queue run", "min_seq": min_seq})
+        asked = parse(RECALL, {"query": "nightly queue run", "min_seq": min_seq})
         answer = await live.recall_service.recall(lead, asked)
         return [hit.entry_id for hit in answer.hits]
 

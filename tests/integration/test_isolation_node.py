@@ -47,13 +47,13 @@ async def test_dead_letters_figures_and_tokens_of_another_workspace_stay_hidden(
     async with AsyncCrewJournal(node.http_url, node.owner_token) as owner:
         await owner.append_batch([ENTRY | {"workspace_id": "acme"}, *[ENTRY | {"workspace_id": "globex"}] * 3])
         seq = await _poison(owner, "globex")
-        letters = await owner.dead_letters(workspace_id="globex")
+        letters = (await owner.dead_letters(workspace_id="globex")).dead_letters
         assert {letter.seq for letter in letters} == {seq}
         admin = await owner.create_token(role="ADMIN", workspace_id="acme")
         agent = await owner.create_token(role="AGENT", workspace_id="acme", agent_id="ada", crew_id="core")
         theirs = await owner.create_token(role="ADMIN", workspace_id="globex")
         async with AsyncCrewJournal(node.http_url, admin.token) as acme:
-            assert await acme.dead_letters() == ()
+            assert (await acme.dead_letters()).dead_letters == ()
             for decide in (acme.retry_dead_letter, acme.discard_dead_letter):
                 with pytest.raises(NotFound):
                     await decide(seq)

@@ -9,7 +9,9 @@ from support.stack import DEADLINE_S, Stack
 
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound, ViewsBehind
+from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityRequest
 from crew_journal.schemas.principal import Role
+from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.memory.priorities import Priorities
 
 _CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id
@@ -32,8 +34,8 @@ async def test_a_change_is_recorded_with_the_priority_it_found_and_who_made_it(s
         second = await client.set_priority("e1", "normal", "over")
         assert second.previous_priority == "pin"
         answer = await client.recall("broke", min_seq=second.seq)
-        assert [(hit.model_extra or {})["live_priority"] for hit in answer.hits if hit.entry_id == "e1"] == ["normal"]
-        assert [(hit.model_extra or {})["priority"] for hit in answer.hits if hit.entry_id == "e1"] == ["high"]
+        assert [hit.live_priority for hit in answer.hits if hit.entry_id == "e1"] == ["normal"]
+        assert [hit.priority for hit in answer.hits if hit.entry_id == "e1"] == ["high"]
         assert (await client.get("e1")).priority == "high"  # the entry itself never changes
     who = token.info.token_id
     assert stack.store.rows(_CHANGES, ["w1"]) == [("high", "pin", "we need it", who), ("pin", "normal", "over", who)]
@@ -85,14 +87,13 @@ async def test_a_reason_is_required_and_the_priority_must_be_one(stack: Stack) -
 async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack: Stack) -> None:
     """On one node and on two: the previous priorities form one chain."""
     await append(stack, "w7")
-    owner = stack.tokens.authenticate(stack.owner)
+    caller = Caller.of(stack.tokens.authenticate(stack.owner), "w7")
+    one_node = Priorities(stack.services.journal, stack.store)
     other_node = Priorities(stack.services.journal, stack.store)
     wanted = [Priority.PIN, Priority.HIGH, Priority.PERMANENT, Priority.NORMAL] * 2
     done = await asyncio.gather(
         *(
-            (stack.services.priorities if number % 2 else other_node).set(
-                owner, "e1", priority, f"r{number}", workspace="w7"
-            )
+            (one_node if number % 2 else other_node).set(caller, _wanted(priority, f"r{number}"))
             for number, priority in enumerate(wanted)
         ),
         return_exceptions=True,
@@ -105,9 +106,10 @@ async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack
 
 async def test_a_lost_answer_asked_again_is_one_change(stack: Stack) -> None:
     await append(stack, "w8")
-    owner = stack.tokens.authenticate(stack.owner)
-    once = await stack.services.priorities.set(owner, "e1", Priority.PIN, "r", workspace="w8")
-    again = await stack.services.priorities.set(owner, "e1", Priority.PIN, "r", workspace="w8")
+    caller = Caller.of(stack.tokens.authenticate(stack.owner), "w8")
+    priorities = Priorities(stack.services.journal, stack.store)
+    once = await priorities.set(caller, _wanted(Priority.PIN, "r"))
+    again = await priorities.set(caller, _wanted(Priority.PIN, "r"))
     assert once.changed
     assert not again.changed
 
@@ -120,6 +122,12 @@ async def test_an_entry_that_was_only_just_written_is_found_with_its_sequence(st
             receipt = await client.append(entry)
             done = await client.set_priority(receipt.id, "pin", "r", min_seq=receipt.seq)
             assert (done.changed, done.previous_priority) == (True, "normal")
-    hasty = Priorities(stack.services.journal, stack.store, wait_s=0.01)
+    hasty = Desk(stack.store, wait_s=0.01)
+    hasty.bind(SET_PRIORITY, Priorities(stack.services.journal, stack.store).set)
+    raw = {"entry_id": "n0", "priority": "high", "reason": "r", "min_seq": 2**40}
     with pytest.raises(ViewsBehind):
-        await hasty.set(stack.tokens.authenticate(token.plaintext), "n0", Priority.HIGH, "r", min_seq=2**40)
+        await hasty.run(SET_PRIORITY, stack.tokens.authenticate(token.plaintext), raw)
+
+
+def _wanted(priority: Priority, reason: str) -> PriorityRequest:
+    return PriorityRequest(entry_id="e1", priority=priority, reason=reason)

@@ -19,8 +19,9 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
-from crew_journal.schemas.operations.recall import parse_recall
+from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.desk import parse
 from crew_journal.services.query import query_embedding
 from crew_journal.services.query.hot.cache import HotCache
 from crew_journal.services.query.hot.load import load
@@ -112,7 +113,7 @@ async def test_relative_dates_of_a_query_count_from_now_or_from_when_it_says_it_
 @pytest.mark.parametrize("asked_at", ["last week", "2026-11-21T10:00:00", "2026-02-30T10:00:00Z"])
 def test_a_time_that_is_none_is_refused_by_name(asked_at):
     with pytest.raises(InvalidQuery, match="asked_at: "):
-        parse_recall({"query": "parser today", "asked_at": asked_at})
+        parse(RECALL, {"query": "parser today", "asked_at": asked_at})
 
 
 async def test_a_query_during_commits_misses_nothing(tmp_path):

@@ -17,8 +17,9 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.events.control import EmbeddingsActivated
-from crew_journal.schemas.operations.recall import RecallRequest, RenderRequest, parse_render
+from crew_journal.schemas.operations.recall import RENDER, RecallRequest, RenderRequest
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.desk import parse
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES
 from crew_journal.services.query.render import RenderService
@@ -140,7 +141,7 @@ async def test_lanes_clamp_and_never_reset_for_any_k(tmp_path: Path, recipe: str
 )
 def test_a_field_that_is_not_valid_is_named(body: dict[str, Any]) -> None:
     with pytest.raises(InvalidQuery) as caught:
-        parse_render(body)
+        parse(RENDER, body)
     assert caught.value.field in ("max_chars", "no")
 
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, RecallAnswer, Receipt
+from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, Receipt
 from crew_journal.schemas.api_admin import (
     BrokerAnswer,
-    DeadLetter,
-    DeadLetterAnswer,
-    PriorityAnswer,
     SweepAnswer,
     TokenCreatedAnswer,
     TokenRecord,
 )
+from crew_journal.schemas.operations.letters import DeadLetter, DeadLetterAnswer, DeadLettersAnswer
+from crew_journal.schemas.operations.priorities import PriorityAnswer
+from crew_journal.schemas.operations.recall import RecallAnswer
 
 URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
 ENTRY = {
@@ -76,6 +76,14 @@ class FakeClient:
             "entry_id": "a1",
             "score": 1.5,
             "age_seconds": 5,
+            **dict.fromkeys(("agent_id", "crew_id", "actor_id", "trace_id", "mission_id")),
+            "actor_type": "agent",
+            "severity": "info",
+            "priority": "normal",
+            "live_priority": "normal",
+            "seq": 7,
+            "payload": {},
+            "refs": {},
         }
         difference = {"table": "postings", "key": {"doc": "7"}, "column": "tf", "kind": "changed"}
         verified = {
@@ -92,13 +100,11 @@ class FakeClient:
             "list": lambda: EntriesAnswer(entries=(entry,), next_cursor=None, view_seq=7),
             "count": lambda: CountAnswer(count=5, view_seq=7),
             "tail": lambda: iter([entry, entry]),
-            "recall": lambda: RecallAnswer.model_validate(
-                {"hits": [hit], "recipe": "robust", "model": None, "degraded": "lexical-only", "view_seq": 7}
-            ),
+            "recall": lambda: RecallAnswer.model_validate({**RECALLED, "hits": [hit]}),
             "status": lambda: {"view_seq": 7, "embedder": {"mode": "sparse-only"}, "reactors": [{"name": "embed"}]},
             "rebuild": lambda: iter([{"done": 1, "total": 2}, {"result": {"projections": ["entries"], "seq": 7}}]),
             "verify": lambda: iter([{"result": {"equal": self.equal, "projections": [verified]}}]),
-            "dead_letters": lambda: (DeadLetter.model_validate(LETTER),),
+            "dead_letters": lambda: DeadLettersAnswer(dead_letters=(DeadLetter.model_validate(LETTER),)),
             "retry_dead_letter": lambda: DeadLetterAnswer(seq=args[0], state="retried", new_seq=9),
             "discard_dead_letter": lambda: DeadLetterAnswer(seq=args[0], state="discarded"),
             "tokens": lambda: (TokenRecord.model_validate(TOKEN),),
@@ -119,6 +125,9 @@ class FakeClient:
         return answers[name]()
 
 
+RECALLED = {
+    "receipt": "r_1", "scope": "workspace", "recipe": "robust", "model": None, "degraded": "lexical-only", "view_seq": 7
+}  # fmt: skip
 MODEL = {
     "model": "all-MiniLM-L6-v2", "embedder": "minilm", "state": "added", "active": True, "active_in": ["_system"],
     "filled": True, "dim": 384, "vectors": 5, "refused": 0, "missing": 0, "embeddable": 5, "filling": None,

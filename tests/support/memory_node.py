@@ -25,12 +25,13 @@ from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.control import EmbeddingsActivated, SweepTicked
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
-from crew_journal.schemas.operations.recall import parse_recall
+from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.desk import parse
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.writer import Writer
@@ -178,7 +179,7 @@ class MemoryNode:
 
     async def recall(self, query: str) -> Any:
         """Hybrid recall over the workspace."""
-        return await self.recall_service.recall(ADMIN, parse_recall({"query": query}))
+        return await self.recall_service.recall(ADMIN, parse(RECALL, {"query": query}))
 
     async def caught_up(self, seq: int) -> None:
         await self.store.wait_for(seq, DEADLINE_S)

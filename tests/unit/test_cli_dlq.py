@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from crew_journal.schemas.api_admin import DeadLetterAnswer
 from crew_journal.schemas.errors import InvalidQuery, NotFound, RefusedByOneView
+from crew_journal.schemas.operations.letters import DeadLetterAnswer
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.main import main
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.operations.recall import parse_recall, parse_render
+from crew_journal.schemas.operations.recall import RECALL, RENDER
+from crew_journal.services.desk import parse
 
-KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, min_seq, explain, asked_at, workspace_id"
+KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, explain, asked_at, min_seq, workspace_id"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_a_recall_that_cannot_be_asked_names_the_field_and_what_to_send(
     given: dict[str, Any], field: str, hint: str
 ) -> None:
     with pytest.raises(InvalidQuery) as caught:
-        parse_recall({"query": "the disk", **given})
+        parse(RECALL, {"query": "the disk", **given})
     error = caught.value
     assert error.field == field
     assert error.message.startswith(f"{field}: ")
@@ -47,11 +48,11 @@ def test_a_recall_that_cannot_be_asked_names_the_field_and_what_to_send(
 
 def test_a_query_that_is_missing_is_asked_for() -> None:
     with pytest.raises(InvalidQuery) as caught:
-        parse_recall({})
+        parse(RECALL, {})
     assert (caught.value.field, caught.value.hint) == ("query", "query: add query")
 
 
 def test_a_render_says_what_its_own_field_takes() -> None:
     with pytest.raises(InvalidQuery) as caught:
-        parse_render({"query": "the disk", "max_chars": "many"})
+        parse(RENDER, {"query": "the disk", "max_chars": "many"})
     assert (caught.value.field, caught.value.hint) == ("max_chars", "max_chars: send a whole number of characters")

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.render import (
-    DEFAULT_CHARS,
-    MAX_CHARS,
     PREAMBLE,
     Memory,
     age_text,
@@ -21,6 +19,7 @@ from crew_journal.schemas.rules.render import (
     one_line,
     render,
 )
+from crew_journal.schemas.settings import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
 NONCE = "0123456789abcdef01234567"
 LINE = re.compile(r"- \[([^\s\]]+) • (just now|[0-9]+(?:m|h|d|mo) ago) • score=(-?[0-9]+\.[0-9]{2})\] (.+)\Z")
@@ -84,7 +83,9 @@ def test_just_now_has_no_ago_behind_it() -> None:
     assert "• just now •" in render([memory(age_s=3)], None, NONCE).text
 
 
-@pytest.mark.parametrize(("asked", "given_"), [(None, 2_000), (0, 2_000), (-1, 2_000), (1, 1), (10**9, MAX_CHARS)])
+@pytest.mark.parametrize(
+    ("asked", "given_"), [(None, 2_000), (0, 2_000), (-1, 2_000), (1, 1), (10**9, RENDER_CHARS_MAX)]
+)
 def test_a_budget_that_is_not_positive_is_two_thousand_characters(asked: int | None, given_: int) -> None:
     """Contract §8."""
     assert budget_of(asked) == given_
@@ -101,7 +102,7 @@ def test_the_budget_counts_characters_and_not_bytes() -> None:
     """Contract §8 measured bytes; the seed says characters."""
     block = render([memory("ä" * 500), memory("日" * 500, age_s=500)], None, NONCE)
     assert len(block.lines) == 2
-    assert len(block.text) <= DEFAULT_CHARS < len(block.text.encode())
+    assert len(block.text) <= RENDER_CHARS_DEFAULT < len(block.text.encode())
 
 
 def test_a_line_fits_to_the_last_character_or_not_at_all() -> None:
@@ -215,7 +216,7 @@ def test_a_thousand_hostile_texts_neither_close_the_wrapper_nor_add_a_line_nor_e
             )
             for text in texts[first : first + 4]
         ]
-        budget = chance.choice([None, 500, 800, 1_200, 5_000, MAX_CHARS])
+        budget = chance.choice([None, 500, 800, 1_200, 5_000, RENDER_CHARS_MAX])
         block = render(hits, budget, NONCE)
         assert len(block.text) <= budget_of(budget)
         assert len(block.lines) + block.omitted == len(hits)
@@ -234,7 +235,7 @@ def test_a_thousand_hostile_texts_neither_close_the_wrapper_nor_add_a_line_nor_e
 
 def test_a_block_reads_back_as_exactly_its_hits() -> None:
     for text in hostile_texts():
-        block = render([memory(text, kind="peer.escalation")], MAX_CHARS, NONCE)
+        block = render([memory(text, kind="peer.escalation")], RENDER_CHARS_MAX, NONCE)
         [(kind, age, score, summary)] = parsed(block.text)
         assert (kind, age, score) == ("peer.escalation", "1m ago", "0.50")
         assert summary == block.lines[0].summary.translate(str.maketrans("＜＞﹤﹥", "<><>"))

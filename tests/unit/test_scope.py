@@ -3,8 +3,9 @@
 import pytest
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.operations.recall import RecallRequest, parse_recall
+from crew_journal.schemas.operations.recall import RECALL, RecallRequest
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.desk import parse
 from crew_journal.services.query.hot.scope import Scope, ScopeKind, resolve_scope
 
 OWN, CREW, WHOLE = ScopeKind.OWN, ScopeKind.CREW_SHARED, ScopeKind.WORKSPACE
@@ -78,21 +79,21 @@ def test_k_outside_its_range_counts_as_five(k, expected):
 )
 def test_a_wrong_field_is_named_and_its_value_is_not_repeated(body, field):
     with pytest.raises(InvalidQuery) as refused:
-        parse_recall(body)
+        parse(RECALL, body)
     assert refused.value.field == field
     assert "no spaces" not in str(refused.value)
 
 
 def test_empty_ids_are_absent():
-    asked = parse_recall({"query": "q", "agent_id": "", "crew_id": "", "scope": "", "recipe": ""})
+    asked = parse(RECALL, {"query": "q", "agent_id": "", "crew_id": "", "scope": "", "recipe": ""})
     assert (asked.agent_id, asked.crew_id, asked.scope, asked.recipe) == (None, None, None, None)
 
 
 def test_null_in_an_optional_field_of_a_request_counts_as_absent_and_in_a_required_one_it_does_not():
-    asked = parse_recall({"query": "q", "k": None, "explain": None, "walk_depth": None, "min_seq": None})
+    asked = parse(RECALL, {"query": "q", "k": None, "explain": None, "walk_depth": None, "min_seq": None})
     assert asked == RecallRequest(query="q")
     with pytest.raises(InvalidQuery, match="query"):
-        parse_recall({"query": None})
+        parse(RECALL, {"query": None})
     with pytest.raises(InvalidQuery, match="unknown"):
-        parse_recall({"query": "q", "unknown": None})
+        parse(RECALL, {"query": "q", "unknown": None})
     assert RecallRequest.model_json_schema()["properties"]["k"]["type"] == ["integer", "null"]

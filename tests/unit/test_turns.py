@@ -17,7 +17,7 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.languages import language_of, languages
-from crew_journal.schemas.rules.dates import DAY_MS, days_from_civil
+from crew_journal.schemas.rules.dates import days_from_civil
 from crew_journal.schemas.rules.text import STEMMER, STOP_WORDS, Analyzer, strings_in, tokens_of
 from crew_journal.schemas.rules.turns import (
     FIRST_PERSON,
@@ -34,6 +34,7 @@ from crew_journal.schemas.rules.turns import (
     question_of,
 )
 from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES, pieces_of
+from crew_journal.schemas.timestamps import DAY_MS
 from crew_journal.schemas.vocabulary import SIZE, vocabulary
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.rules.dates import DAY_MS, Days
+from crew_journal.schemas.rules.dates import Days
 from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
+from crew_journal.schemas.timestamps import DAY_MS
 from crew_journal.services.query.arms.late import Around, LateQuery, late_values
 from crew_journal.services.query.hot.documents import ABSENT, SPOKEN_BY_USER, USERS
 from crew_journal.services.query.hot.index import HotIndex

@@ -7,7 +7,7 @@ DATA_DIR ?= .crew-journal
 HTTP ?= 127.0.0.1:9119
 NATS := .cache/nats
 
-.PHONY: help setup run test nightly bench lint format clean
+.PHONY: help setup run test nightly bench lint generate format clean
 
 help:
 	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it)"
@@ -15,6 +15,7 @@ help:
 	@echo "make nightly  the full-size fault and property runs"
 	@echo "make bench    the benchmarks; figures as JSON, see bench/README.md"
 	@echo "make lint     ruff, mypy (strict), import rules"
+	@echo "make generate the client's methods and docs/operations.md, from schemas/operations"
 	@echo "make setup    only set up: $(VENV), nats-server, MiniLM weights"
 
 $(VENV)/.installed: pyproject.toml
@@ -45,6 +46,10 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+generate: $(VENV)/.installed
+	$(BIN)/python -m crew_journal.services.generate .
+	$(BIN)/ruff format --quiet services/client/generated.py
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix --quiet .

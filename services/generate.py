@@ -59,7 +59,7 @@ def _method(operation: Operation[Any, Any], *, is_async: bool) -> str:
     parts = ["self", *(f"{name}: {type_text(fields[name].annotation)}" for name in required)]
     if optional:
         parts.append("*")
-        parts += [f"{name}: {type_text(fields[name].annotation)} = {_default(fields[name])}" for name in optional]
+        parts += [f"{name}: {_optional_type(fields[name])} = {_default(fields[name])}" for name in optional]
     begin, wait = ("async def", "await ") if is_async else ("def", "")
     given = ", ".join(f'"{name}": {name}' for name in (*required, *optional))
     lines = [
@@ -95,8 +95,13 @@ def _docstring(operation: Operation[Any, Any]) -> Iterator[str]:
     yield '    """'
 
 
+def _optional_type(field: FieldInfo) -> str:
+    kind = type_text(field.annotation)
+    return kind if field.default_factory is None else f"{kind} | None"
+
+
 def _default(field: FieldInfo) -> str:
-    value = field.default
+    value = None if field.default_factory is not None else field.default
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

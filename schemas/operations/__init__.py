@@ -2,13 +2,14 @@
 
 from typing import Any, Final
 
-from crew_journal.schemas.operations import health, letters, priorities, recall
+from crew_journal.schemas.operations import health, letters, priorities, recall, relations
 from crew_journal.schemas.operations.operation import Operation
 
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *priorities.OPERATIONS,
     *health.OPERATIONS,
+    *relations.OPERATIONS,
     *letters.OPERATIONS,
 )
 """In the order of the docs."""

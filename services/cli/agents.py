@@ -5,7 +5,6 @@ Invariant: a registration is whole, so an update reads what there is, changes wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Json, Where, Workspace, json_object
+from crew_journal.services.cli.printers import print_agent
 
 app = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
 
@@ -86,27 +86,10 @@ def update(
         _report(plain(made), json_output)
 
 
-@app.command("get")
-@grouped
-def get(
-    agent_id: AgentId,
-    workspace: Workspace = None,
-    *,
-    where: Where,
-    json_output: Json = False,
-) -> None:
-    """Show what is registered of an agent."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import plain
-
-    with client(where) as journal:
-        _report(plain(journal.agent(agent_id, workspace_id=workspace)), json_output)
-
-
 def _report(agent: Mapping[str, Any], json_output: bool) -> None:
-    from crew_journal.services.cli.output import emit, print_pairs
+    from crew_journal.services.cli.output import emit
 
     if json_output:
         emit(agent)
     else:
-        print_pairs({**agent, "settings": json.dumps(agent["settings"], ensure_ascii=False)}.items())
+        print_agent(agent)

@@ -30,7 +30,6 @@ from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
 from crew_journal.services.cli.reindex import reindex, sweep
-from crew_journal.services.cli.relations import graph, relate, unrelate
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
@@ -59,9 +58,6 @@ app.command("import")(import_command)
 app.command("list")(list_entries)
 app.command("tail")(tail)
 app.command("recall")(recall)
-app.command("relate")(relate)
-app.command("unrelate")(unrelate)
-app.command("graph")(graph)
 app.command("sweep")(run_sweep)
 app.command("nudges")(nudges)
 app.command("eval")(evaluate)
@@ -79,7 +75,7 @@ app.add_typer(embeddings, name="embeddings")
 app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
 app.add_typer(workspace, name="workspace")
-add_commands(app, {"dlq": dlq})
+add_commands(app, {"dlq": dlq, "agent": agents})
 
 
 def _print_version(wanted: bool) -> None:

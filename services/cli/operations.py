@@ -21,7 +21,7 @@ from crew_journal.services.cli.options import Json, Where
 from crew_journal.services.cli.printers import PRINTERS, print_fields
 from crew_journal.services.cli.words import cli_type, is_argument, option_of
 
-_SHORT: Final = {"--workspace": "-w"}
+_SHORT: Final = {"--workspace": "-w", "--limit": "-n"}
 
 
 def add_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:

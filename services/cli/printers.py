@@ -5,6 +5,7 @@ Invariant: text of agents is printed through ``safe``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -38,4 +39,45 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
         say("there are no dead letters")
 
 
-PRINTERS: Final[Mapping[str, Printer]] = {"set_priority": _priority, "dead_letters": _dead_letters}
+def _relation(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import safe
+
+    src, relation, dst, state = (safe(answer[name]) for name in ("src_entry_id", "relation", "dst_entry_id", "state"))
+    print(f"{src} {relation} {dst}: {state}")
+
+
+def _graph(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import print_table, say
+
+    nodes = [
+        (node["depth"], node["id"], node["entry_type"], node["ts"][:10], node["summary"]) for node in answer["nodes"]
+    ]
+    print_table("", ("hops", "entry", "type", "day", "summary"), nodes, right=("hops",))
+    if answer["edges"]:
+        edges = [
+            (edge["src"], edge["relation"], edge["dst"], f"{edge['weight']:.2f}", edge["state"], edge["reason"] or "-")
+            for edge in answer["edges"]
+        ]
+        print_table("", ("from", "relation", "to", "weight", "state", "reason"), edges, right=("weight",))
+    else:
+        say("nothing relates to it")
+    if answer["truncated"]:
+        say("there is more: --limit")
+
+
+def print_agent(answer: Mapping[str, Any]) -> None:
+    """What is registered of an agent."""
+    from crew_journal.services.cli.output import print_pairs
+
+    print_pairs({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)}.items())
+
+
+PRINTERS: Final[Mapping[str, Printer]] = {
+    "set_priority": _priority,
+    "dead_letters": _dead_letters,
+    "relate": _relation,
+    "unrelate": _relation,
+    "graph": _graph,
+    "agent": print_agent,
+}
+"""By the name of the operation."""

@@ -10,21 +10,24 @@ from typing import Any, Final, get_origin
 
 from crew_journal.schemas.operations.operation import Operation, plain_types
 
-_ALWAYS_OPTIONS: Final = ("reason",)
-"""Required, but a sentence: an option reads better than a third argument."""
-_NAMED: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
+_REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as"}
+"""Required, but the last of three: an option reads better than another argument."""
+_OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
+_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID"}
 
 
 def is_argument(operation: Operation[Any, Any], name: str) -> bool:
-    """Whether a field is an argument of the command: a required one is, but for the reason of a decision."""
-    return operation.request.model_fields[name].is_required() and name not in _ALWAYS_OPTIONS
+    """Whether a field is an argument of the command: a required one is, with few exceptions."""
+    return operation.request.model_fields[name].is_required() and name not in _REQUIRED_OPTIONS
 
 
 def option_of(operation: Operation[Any, Any], name: str) -> str:
     """How a field is called on the command line: ``PRIORITY`` or ``--min-seq``."""
     if is_argument(operation, name):
-        return name.removeprefix("entry_").upper()
-    return _NAMED.get(name, "--" + name.replace("_", "-"))
+        return _ARGUMENTS.get(name, name.removesuffix("_id").upper())
+    if operation.request.model_fields[name].is_required():
+        return _REQUIRED_OPTIONS[name]
+    return _OPTIONS.get(name, "--" + name.replace("_", "-"))
 
 
 def cli_type(operation: Operation[Any, Any], name: str) -> Any:

@@ -25,7 +25,6 @@ from crew_journal.services.client.core import checked
 from crew_journal.services.client.find import find
 from crew_journal.services.client.generated import AsyncOperations
 from crew_journal.services.client.journalling import JournalCalls
-from crew_journal.services.client.relating import RelationCalls
 from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
 from crew_journal.services.client.submitting import Entry, checked_size, in_batches, places_from
 from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
@@ -33,7 +32,7 @@ from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause,
 _T = TypeVar("_T")
 
 
-class AsyncCrewJournal(AsyncOperations, JournalCalls, RelationCalls, AdminCalls):
+class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
     """A Crew Journal over HTTP, for asyncio.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from crew_journal.schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
@@ -15,6 +15,16 @@ from crew_journal.schemas.operations.letters import (
 )
 from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from crew_journal.schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
+from crew_journal.schemas.operations.relations import (
+    AGENT,
+    GRAPH,
+    REGISTER_AGENT,
+    RELATE,
+    UNRELATE,
+    AgentAnswer,
+    GraphAnswer,
+    RelationAnswer,
+)
 from crew_journal.services.client.asking import ask_operation
 from crew_journal.services.client.flavours import Awaiting, Blocking
 
@@ -228,6 +238,151 @@ class Operations(Blocking):
             "workspace_id": workspace_id,
         }
         return self._run(ask_operation(MEASURE_HEALTH, given))
+
+    def relate(
+        self,
+        entry_id: str,
+        dst_entry_id: str,
+        relation: Literal["similar", "supports", "contradicts"],
+        *,
+        weight: float = 1.0,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RelationAnswer:
+        """Say how two entries relate; it outweighs what reactors found.
+
+        AGENT may assert contradicts and supports, among entries it may read.
+
+        Args:
+            entry_id: Id of the entry.
+            dst_entry_id: Id of the other one.
+            relation: similar, supports or contradicts (also: refutes).
+            weight: How strongly, above 0 and at most 1.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "weight": weight,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._run(ask_operation(RELATE, given))
+
+    def unrelate(
+        self,
+        entry_id: str,
+        dst_entry_id: str,
+        relation: Literal["similar", "supports", "contradicts"],
+        *,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RelationAnswer:
+        """Say that a relation does not hold any more; no reactor brings it back.
+
+        For OWNER, ADMIN and the agent that alone asserted it.
+
+        Args:
+            entry_id: Id of the entry.
+            dst_entry_id: Id of the other one.
+            relation: similar, supports or contradicts (also: refutes).
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._run(ask_operation(UNRELATE, given))
+
+    def graph(
+        self,
+        entry_id: str,
+        *,
+        depth: int = 1,
+        relation: Literal["similar", "supports", "contradicts"] | None = None,
+        limit: int = 50,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> GraphAnswer:
+        """Show the entries around one, and how they relate.
+
+        Entries within some hops that the token may read, and the edges between them.
+
+        Args:
+            entry_id: Id of the entry.
+            depth: Hops.
+            relation: Only edges of this relation.
+            limit: Most entries.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "depth": depth,
+            "relation": relation,
+            "limit": limit,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._run(ask_operation(GRAPH, given))
+
+    def register_agent(
+        self,
+        agent_id: str,
+        *,
+        crew_id: str | None = None,
+        memory_walk_depth: int = 0,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Register the settings of an agent, whole: what is left out has its default.
+
+        Args:
+            agent_id: Id of the agent.
+            crew_id: Its crew.
+            memory_walk_depth: Hops along similar edges that its recalls add by default.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
+        return self._run(ask_operation(REGISTER_AGENT, given))
+
+    def agent(
+        self,
+        agent_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Show what is registered of an agent.
+
+        OWNER and ADMIN see any agent's settings, others their own.
+
+        Args:
+            agent_id: Id of the agent.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._run(ask_operation(AGENT, given))
 
     def dead_letters(
         self,
@@ -496,6 +651,151 @@ class AsyncOperations(Awaiting):
             "workspace_id": workspace_id,
         }
         return await self._run(ask_operation(MEASURE_HEALTH, given))
+
+    async def relate(
+        self,
+        entry_id: str,
+        dst_entry_id: str,
+        relation: Literal["similar", "supports", "contradicts"],
+        *,
+        weight: float = 1.0,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RelationAnswer:
+        """Say how two entries relate; it outweighs what reactors found.
+
+        AGENT may assert contradicts and supports, among entries it may read.
+
+        Args:
+            entry_id: Id of the entry.
+            dst_entry_id: Id of the other one.
+            relation: similar, supports or contradicts (also: refutes).
+            weight: How strongly, above 0 and at most 1.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "weight": weight,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._run(ask_operation(RELATE, given))
+
+    async def unrelate(
+        self,
+        entry_id: str,
+        dst_entry_id: str,
+        relation: Literal["similar", "supports", "contradicts"],
+        *,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RelationAnswer:
+        """Say that a relation does not hold any more; no reactor brings it back.
+
+        For OWNER, ADMIN and the agent that alone asserted it.
+
+        Args:
+            entry_id: Id of the entry.
+            dst_entry_id: Id of the other one.
+            relation: similar, supports or contradicts (also: refutes).
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._run(ask_operation(UNRELATE, given))
+
+    async def graph(
+        self,
+        entry_id: str,
+        *,
+        depth: int = 1,
+        relation: Literal["similar", "supports", "contradicts"] | None = None,
+        limit: int = 50,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> GraphAnswer:
+        """Show the entries around one, and how they relate.
+
+        Entries within some hops that the token may read, and the edges between them.
+
+        Args:
+            entry_id: Id of the entry.
+            depth: Hops.
+            relation: Only edges of this relation.
+            limit: Most entries.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "depth": depth,
+            "relation": relation,
+            "limit": limit,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._run(ask_operation(GRAPH, given))
+
+    async def register_agent(
+        self,
+        agent_id: str,
+        *,
+        crew_id: str | None = None,
+        memory_walk_depth: int = 0,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Register the settings of an agent, whole: what is left out has its default.
+
+        Args:
+            agent_id: Id of the agent.
+            crew_id: Its crew.
+            memory_walk_depth: Hops along similar edges that its recalls add by default.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
+        return await self._run(ask_operation(REGISTER_AGENT, given))
+
+    async def agent(
+        self,
+        agent_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Show what is registered of an agent.
+
+        OWNER and ADMIN see any agent's settings, others their own.
+
+        Args:
+            agent_id: Id of the agent.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._run(ask_operation(AGENT, given))
 
     async def dead_letters(
         self,

@@ -15,14 +15,11 @@ from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
 from crew_journal.services.desk import Desk
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
-from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.reindex import Reindexing
-from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
-from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
 
@@ -167,9 +164,6 @@ class AppServices:
     models: ModelAdministration
     sweeps: SweepNow
     reindexing: Reindexing
-    relations: Relations
-    graph: GraphQueries
-    agents: Agents
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
     limits: HttpLimits = field(default_factory=HttpLimits)

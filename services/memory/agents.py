@@ -9,15 +9,13 @@ import asyncio
 import json
 from typing import Final
 
-from crew_journal.schemas.api_relations import AgentAnswer, AgentRequest
 from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
+from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.events.control import AgentRegistered
-from crew_journal.schemas.ids import is_id
+from crew_journal.schemas.operations.relations import AgentAnswer, AgentRequest, RegisterAgentRequest
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.views import AGENTS, AGENTS_PROJECTION
+from crew_journal.schemas.views import AGENTS
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.recorder import Recorder
 
 _AGENT: Final = (
@@ -37,20 +35,9 @@ class Agents:
         self._views = views
         self._journal = journal
 
-    async def register(self, principal: Principal, agent_id: str, asked: AgentRequest) -> AgentAnswer:
-        """Record an agent's settings; returns after the ack.
-
-        Raises:
-            NotAllowed: If the role does not administer, or the workspace is another.
-            InvalidQuery: If ``agent_id`` is no id.
-        """
-        workspace_id = principal.workspace(asked.workspace_id)
-        if not principal.role.administers:
-            raise NotAllowed(
-                f"a token of role {principal.role.value} registers no agents", hint="use an OWNER or ADMIN token"
-            )
-        if not is_id(agent_id):
-            raise InvalidQuery("agent_id is no id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field="agent_id")
+    async def register(self, caller: Caller, asked: RegisterAgentRequest) -> AgentAnswer:
+        """Record an agent's settings; returns after the ack."""
+        agent_id = asked.agent_id
         registered = AgentRegistered(
             agent_id=agent_id,
             crew_id=asked.crew_id,
@@ -58,11 +45,11 @@ class Agents:
             settings=asked.settings,
         )
         recorded = await self._journal.record(
-            workspace_id,
+            caller.workspace_id,
             registered,
             summary=f"agent {agent_id} is registered, walk depth {asked.memory_walk_depth}",
             actor_type=ActorType.USER,
-            actor_id=principal.token_id,
+            actor_id=caller.actor,
             crew_id=asked.crew_id,
             agent_id=agent_id,
         )
@@ -74,21 +61,15 @@ class Agents:
             seq=recorded.seq,
         )
 
-    async def get(
-        self, principal: Principal, agent_id: str, *, workspace: str | None = None, min_seq: int | None = None
-    ) -> AgentAnswer:
+    async def get(self, caller: Caller, asked: AgentRequest) -> AgentAnswer:
         """An agent's settings.
 
         Raises:
             NotFound: If none is registered, or it is another's than the token's.
-            NotAllowed: If the workspace is another.
-            ViewsBehind: If the views do not pass ``min_seq`` in time.
         """
-        workspace_id = principal.workspace(workspace)
-        if min_seq:
-            await self._views.wait_for(min_seq, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
-        own = principal.role.administers or agent_id == principal.agent_id
-        rows = await asyncio.to_thread(self._views.rows, _AGENT, [workspace_id, agent_id]) if own else []
+        agent_id = asked.agent_id
+        own = caller.administers or agent_id == caller.principal.agent_id
+        rows = await asyncio.to_thread(self._views.rows, _AGENT, [caller.workspace_id, agent_id]) if own else []
         if not rows:
             raise NotFound(
                 f"no agent {agent_id[:64]} is registered", hint="register it with `crew-journal agent create`"

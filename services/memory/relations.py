@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from crew_journal.schemas.api_relations import RelationAnswer, RelationRequest, RetractRequest
 from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.events.control import ControlPayload, RelationAsserted, RelationRetracted
+from crew_journal.schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.views import ENTRIES, RELATIONS, RELATIONS_PROJECTION
+from crew_journal.schemas.views import ENTRIES, RELATIONS
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -66,7 +66,7 @@ class Relations:
         self._queries = queries
         self._journal = journal
 
-    async def relate(self, principal: Principal, entry_id: str, asked: RelationRequest) -> RelationAnswer:
+    async def relate(self, caller: Caller, asked: RelateRequest) -> RelationAnswer:
         """Record how an entry relates to another one; returns after the ack.
 
         Raises:
@@ -75,15 +75,16 @@ class Relations:
                 another.
             InvalidQuery: If both entries are one.
         """
+        principal = caller.principal
         if asked.relation == SIMILAR and principal.role is Role.AGENT:
             raise NotAllowed(
                 "a token of role AGENT may assert contradicts and supports",
                 hint="similar follows from the vectors; ask a LEAD, ADMIN or OWNER",
                 field="relation",
             )
-        ends = await self._ends(principal, entry_id, asked)
+        ends = await self._ends(caller, asked)
         if not principal.role.administers:
-            known = await self._known(ends.edge(asked.relation), asked.min_seq)
+            known = await self._known(ends.edge(asked.relation))
             if known and known[0][3] == Authority.OPERATOR:
                 raise NotAllowed(
                     "an OWNER or ADMIN has said how these two relate; that outweighs it",
@@ -101,7 +102,7 @@ class Relations:
         recorded = await self._record(principal, ends, said, f"{asked.relation} is asserted")
         return _answer(ends, asked.relation, RelationState.ASSERTED, asked.weight, asked.reason, recorded.seq)
 
-    async def retract(self, principal: Principal, entry_id: str, asked: RetractRequest) -> RelationAnswer:
+    async def retract(self, caller: Caller, asked: UnrelateRequest) -> RelationAnswer:
         """Record that a relation is not believed any more; returns after the ack.
 
         Raises:
@@ -109,9 +110,10 @@ class Relations:
             NotAllowed: If the asker does not administer the workspace and it does not rest on his word alone.
             InvalidQuery: If both entries are one.
         """
-        ends = await self._ends(principal, entry_id, asked)
+        principal = caller.principal
+        ends = await self._ends(caller, asked)
         edge = ends.edge(asked.relation)
-        rows = await self._known(edge, asked.min_seq)
+        rows = await self._known(edge)
         if not rows or rows[0][0] == RelationState.RETRACTED:
             raise NotFound(
                 f"no relation {asked.relation} between these two entries",
@@ -135,11 +137,11 @@ class Relations:
         recorded = await self._record(principal, ends, said, f"{asked.relation} is retracted")
         return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
 
-    async def _ends(self, principal: Principal, entry_id: str, asked: RelationRequest | RetractRequest) -> _Ends:
-        workspace_id = principal.workspace(asked.workspace_id)
+    async def _ends(self, caller: Caller, asked: RelateRequest | UnrelateRequest) -> _Ends:
+        workspace_id = caller.workspace_id
         one, other = [
-            (await self._queries.get(principal, name, workspace=workspace_id, min_seq=asked.min_seq)).entry
-            for name in (entry_id, asked.dst_entry_id)
+            (await self._queries.get(caller.principal, name, workspace=workspace_id)).entry
+            for name in (asked.entry_id, asked.dst_entry_id)
         ]
         if one.id == other.id:
             raise InvalidQuery(
@@ -151,10 +153,8 @@ class Relations:
         crew_id = crews[0]["crew_id"] if crews[0]["crew_id"] == crews[1]["crew_id"] else None
         return _Ends(workspace_id, one.id, one.seq, other.id, other.seq, crew_id)
 
-    async def _known(self, edge: list[str], min_seq: int | None) -> Sequence[tuple[Any, ...]]:
-        """The edge's row, if there is one, in views that have passed ``min_seq``."""
-        if min_seq:
-            await self._views.wait_for(min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
+    async def _known(self, edge: list[str]) -> Sequence[tuple[Any, ...]]:
+        """The edge's row, if there is one."""
         return await asyncio.to_thread(self._views.rows, _EDGE, edge)
 
     async def _is_its_word(self, principal: Principal, edge: list[str], created_ms: int) -> bool:

@@ -11,14 +11,17 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.operations import health, letters, priorities, recall
+from crew_journal.schemas.operations import health, letters, priorities, recall, relations
 from crew_journal.schemas.operations.operation import Request
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.desk import Caller, Desk, Handler
+from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.relations import Relations
 from crew_journal.services.operating.letters import Letters
+from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 
@@ -36,6 +39,9 @@ class Handlers:
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
+    relations: Relations
+    graph: GraphQueries
+    agents: Agents
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -46,6 +52,11 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)
+    desk.bind(relations.RELATE, use.relations.relate)
+    desk.bind(relations.UNRELATE, use.relations.retract)
+    desk.bind(relations.GRAPH, use.graph.graph)
+    desk.bind(relations.REGISTER_AGENT, use.agents.register)
+    desk.bind(relations.AGENT, use.agents.get)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)

@@ -315,6 +315,9 @@ class Runtime:
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),
+                relations=memory.relations,
+                graph=GraphQueries(store, queries),
+                agents=memory.agents,
             ),
         )
         app = create_app(
@@ -327,9 +330,6 @@ class Runtime:
                 status=node,
                 admin=operations,
                 timekeeper=memory.timekeeper,
-                relations=memory.relations,
-                graph=GraphQueries(store, queries),
-                agents=memory.agents,
                 models=models,
                 sweeps=memory.sweep_now,
                 reindexing=memory.reindexing,

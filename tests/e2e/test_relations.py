@@ -12,7 +12,7 @@ from support.embedding import until
 from support.minilm import minilm_cache
 from support.running import running_node
 
-from crew_journal.schemas.api_relations import GraphAnswer
+from crew_journal.schemas.operations.relations import GraphAnswer
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime import Runtime
 

@@ -78,7 +78,7 @@ class Linking:
         return await self.embed(entry_id, seq, turned(degrees), workspace=workspace, model=model, crew=crew)
 
     def finder(self) -> LinkFinder:
-        similar = SimilarEntries(self.stack.store, self.stack.services.recall.indexes)
+        similar = SimilarEntries(self.stack.store, self.stack.recall.indexes)
         return LinkFinder(self.stack.store, similar, threshold=0.8)
 
     async def reactor(self, *, finder: Any = None, publisher: Any = None, limits: LinkLimits = QUICK) -> LinkReactor:
@@ -330,7 +330,7 @@ async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
 @pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999999"])
 async def test_a_judge_whose_address_is_none_is_left_out_and_status_says_so(linking: Linking, host: str) -> None:
     stack = linking.stack
-    similar = SimilarEntries(stack.store, stack.services.recall.indexes)
+    similar = SimilarEntries(stack.store, stack.recall.indexes)
     settings = Settings(ollama_host=host, judge_model="llama3.2")
     context = ReactorContext(
         stack.client_of_broker, stack.writer, None, None, lambda: datetime.now(UTC), settings, stack.store, similar
@@ -350,7 +350,7 @@ async def test_similar_waits_for_the_views_to_pass_the_fact(linking: Linking) ->
     fact = VectorDerived(
         at, "w1", "e2", seq, MODEL, 2, turned(0), "ab", "peer.escalation", "info", "normal", None, None, 0, 0, "embed@1"
     )
-    similar = SimilarEntries(linking.stack.store, linking.stack.services.recall.indexes)
+    similar = SimilarEntries(linking.stack.store, linking.stack.recall.indexes)
     found = await asyncio.wait_for(similar.similar(fact, 3, 0.8), DEADLINE_S)
     assert found == [SimilarEntry("e1", found[0].seq, 1.0)]
 
@@ -380,7 +380,7 @@ async def test_what_is_asked_at_once_is_answered_as_if_asked_one_by_one(linking:
                 "e",
             )
         )
-    similar = SimilarEntries(linking.stack.store, linking.stack.services.recall.indexes)
+    similar = SimilarEntries(linking.stack.store, linking.stack.recall.indexes)
     one_by_one = [await similar.similar(fact, 3, 0.8) for fact in facts]
     given_up = asyncio.ensure_future(similar.similar(facts[0], 3, 0.8))
     asking = [asyncio.ensure_future(similar.similar(fact, k, 0.8)) for fact in facts for k in (3, 1)]

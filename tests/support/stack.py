@@ -182,6 +182,7 @@ class Stack:
     server: HttpServer
     client_of_broker: Connection
     writer: Writer
+    recall: RecallService
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -313,6 +314,9 @@ async def running_stack(
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
+                relations=Relations(store, queries, journal),
+                graph=GraphQueries(store, queries),
+                agents=Agents(store, journal),
             ),
         )
         services = AppServices(
@@ -326,9 +330,6 @@ async def running_stack(
             models=node,
             sweeps=sweeps,
             reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
-            relations=Relations(store, queries, journal),
-            graph=GraphQueries(store, queries),
-            agents=Agents(store, journal),
             timekeeper=timekeeper,
             nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
             workspace_settings=WorkspaceSettingsService(store, journal),
@@ -337,4 +338,6 @@ async def running_stack(
         server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
         await server.start()
         ends.push_async_callback(server.stop)
-        yield Stack(server.url, owner, services, tokens, store, base.host, node, server, base.client, base.writer)
+        yield Stack(
+            server.url, owner, services, tokens, store, base.host, node, server, base.client, base.writer, recall
+        )

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from crew_journal.schemas.api_relations import GraphAnswer, GraphEdge, GraphNode
-from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.operations.relations import GraphAnswer, GraphEdge, GraphNode, GraphRequest
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.relations import RelationState
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms
 from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION, RELATIONS, RELATIONS_PROJECTION
+from crew_journal.services.desk import Caller
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.entries.visibility import Visible
 
-DEPTH_MAX: Final = 3
-LIMIT_DEFAULT: Final = 50
-LIMIT_MAX: Final = 200
-"""Nodes of one neighbourhood; more are no longer read but by a machine."""
 _LIVE: Final = f"workspace_id = ? AND state <> '{RelationState.RETRACTED.value}' AND (? IS NULL OR relation = ?)"
 _AROUND: Final = f"""SELECT src_entry_id, dst_entry_id, weight FROM {RELATIONS}
     WHERE {_LIVE} AND (src_entry_id IN (SELECT unnest(?)) OR dst_entry_id IN (SELECT unnest(?)))"""
@@ -33,36 +26,6 @@ _BETWEEN: Final = f"""SELECT src_entry_id, dst_entry_id, relation, weight, state
     WHERE {_LIVE} AND src_entry_id IN (SELECT unnest(?)) AND dst_entry_id IN (SELECT unnest(?))
     ORDER BY src_seq DESC, weight DESC, dst_entry_id, relation"""
 _NODES: Final = f"SELECT id, seq, ts_ms, entry_type, summary, agent_id, crew_id FROM {ENTRIES}"
-
-
-@dataclass(frozen=True, slots=True)
-class GraphRequest:
-    """What is asked of a neighbourhood.
-
-    Attributes:
-        depth: Hops, 1 to 3.
-        relation: Only edges of this relation; None for all.
-        limit: Most nodes, the first one included.
-    """
-
-    depth: int = 1
-    relation: str | None = None
-    limit: int = LIMIT_DEFAULT
-
-    def checked(self) -> GraphRequest:
-        """The request.
-
-        Raises:
-            InvalidQuery: If a number is out of its range.
-        """
-        for name, value, most in (("depth", self.depth, DEPTH_MAX), ("limit", self.limit, LIMIT_MAX)):
-            if not 1 <= value <= most:
-                raise InvalidQuery(
-                    f"{name} is {value}, it must be 1 to {most}",
-                    hint=f"{name}: send a whole number, 1 to {most}",
-                    field=name,
-                )
-        return self
 
 
 class GraphQueries:
@@ -77,36 +40,21 @@ class GraphQueries:
         self._views = views
         self._queries = queries
 
-    async def graph(
-        self,
-        principal: Principal,
-        entry_id: str,
-        asked: GraphRequest,
-        *,
-        workspace: str | None = None,
-        min_seq: int | None = None,
-    ) -> GraphAnswer:
+    async def graph(self, caller: Caller, asked: GraphRequest) -> GraphAnswer:
         """The entries within ``depth`` hops of one, nearest and heaviest first, and the edges between them.
 
         Raises:
-            InvalidQuery: If the request is out of its ranges.
             NotFound: If there is no such entry, or none that the token may see.
-            NotAllowed: If the workspace is another.
-            ViewsBehind: If the views do not pass ``min_seq`` in time.
         """
-        asked.checked()
-        visible = Visible.to(principal, workspace)
-        await self._queries.get(principal, entry_id, workspace=workspace, min_seq=min_seq)
-        if min_seq:
-            await self._views.wait_for(min_seq, MIN_SEQ_WAIT_S, RELATIONS_PROJECTION)
+        visible = Visible.to(caller.principal, caller.workspace_id)
+        await self._queries.get(caller.principal, asked.entry_id, workspace=caller.workspace_id)
         view_seq = self._views.view_seq(ENTRIES_PROJECTION, RELATIONS_PROJECTION)
-        nodes, edges, truncated = await asyncio.to_thread(self._walk, visible, entry_id, asked)
+        nodes, edges, truncated = await asyncio.to_thread(self._walk, visible, asked)
         return GraphAnswer(nodes=tuple(nodes), edges=tuple(edges), truncated=truncated, view_seq=view_seq)
 
-    def _walk(
-        self, visible: Visible, entry_id: str, asked: GraphRequest
-    ) -> tuple[list[GraphNode], list[GraphEdge], bool]:
+    def _walk(self, visible: Visible, asked: GraphRequest) -> tuple[list[GraphNode], list[GraphEdge], bool]:
         live: list[Any] = [visible.workspace_id, asked.relation, asked.relation]
+        entry_id = asked.entry_id
         nodes = self._nodes(visible, {entry_id: 1.0}, 0)
         seen = {entry_id}
         frontier = [entry_id]

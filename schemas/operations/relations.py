@@ -1,0 +1,217 @@
+"""Relations between entries, their neighbourhood, and what is registered of agents.
+
+Invariant: ``refutes`` means ``contradicts``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, StrictInt
+
+from crew_journal.schemas.entry import Id
+from crew_journal.schemas.events.control import Relation
+from crew_journal.schemas.operations.operation import (
+    Access,
+    Answer,
+    Effect,
+    MinSeq,
+    Operation,
+    Request,
+    Workspace,
+)
+from crew_journal.schemas.views import AGENTS_PROJECTION, ENTRIES_PROJECTION, RELATIONS_PROJECTION
+
+GRAPH_DEPTH_MAX: Final = 3
+GRAPH_LIMIT_DEFAULT: Final = 50
+GRAPH_LIMIT_MAX: Final = 200
+"""Nodes of one neighbourhood; a person cannot read more."""
+REFUTES = "refutes"
+"""What another project calls ``contradicts`` (contract §0 row 2)."""
+
+
+def _named(relation: Any) -> Any:
+    return "contradicts" if relation == REFUTES else relation
+
+
+RelationName = Annotated[Relation, BeforeValidator(_named, json_schema_input_type=Literal[Relation, "refutes"])]
+
+
+class RelateRequest(Request):
+    """Say how two entries relate; it outweighs what reactors found.
+
+    AGENT may assert contradicts and supports, among entries it may read.
+    """
+
+    entry_id: Id = Field(description="Id of the entry.")
+    dst_entry_id: Id = Field(description="Id of the other one.")
+    relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
+    weight: float = Field(
+        default=1.0, gt=0.0, le=1.0, allow_inf_nan=False, description="How strongly, above 0 and at most 1."
+    )
+    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class UnrelateRequest(Request):
+    """Say that a relation does not hold any more; no reactor brings it back.
+
+    For OWNER, ADMIN and the agent that alone asserted it.
+    """
+
+    entry_id: Id = Field(description="Id of the entry.")
+    dst_entry_id: Id = Field(description="Id of the other one.")
+    relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
+    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class GraphRequest(Request):
+    """Show the entries around one, and how they relate.
+
+    Entries within some hops that the token may read, and the edges between them.
+    """
+
+    entry_id: str = Field(description="Id of the entry.")
+    depth: Annotated[StrictInt, Field(ge=1, le=GRAPH_DEPTH_MAX)] = Field(default=1, description="Hops.")
+    relation: RelationName | None = Field(default=None, description="Only edges of this relation.")
+    limit: Annotated[StrictInt, Field(ge=1, le=GRAPH_LIMIT_MAX)] = Field(
+        default=GRAPH_LIMIT_DEFAULT, description="Most entries."
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class RelationAnswer(Answer):
+    """A relation that was asserted or retracted; ``src`` is the newer entry where the relation is symmetric."""
+
+    src_entry_id: str
+    dst_entry_id: str
+    relation: str
+    state: str
+    weight: float
+    reason: str
+    seq: int
+
+
+class GraphNode(Answer):
+    """An entry of a neighbourhood, ``depth`` hops from the one it is the neighbourhood of."""
+
+    id: str
+    seq: int
+    ts: str
+    entry_type: str
+    summary: str
+    agent_id: str | None
+    crew_id: str | None
+    depth: int
+
+
+class GraphEdge(Answer):
+    """An edge between two entries of a neighbourhood: ids, relation, weight, state, why and since when."""
+
+    src: str
+    dst: str
+    relation: str
+    weight: float
+    state: str
+    reason: str
+    created_at: str
+
+
+class GraphAnswer(Answer):
+    """The neighbourhood of an entry; ``truncated`` if there is more than was asked for."""
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    truncated: bool
+    view_seq: int
+
+
+class RegisterAgentRequest(Request):
+    """Register the settings of an agent, whole: what is left out has its default."""
+
+    agent_id: Id = Field(description="Id of the agent.")
+    crew_id: Id | None = Field(default=None, description="Its crew.")
+    memory_walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] = Field(
+        default=0, description="Hops along similar edges that its recalls add by default."
+    )
+    settings: dict[str, Any] = Field(default_factory=dict, description="Further settings, a JSON object.")
+    workspace_id: Workspace = None
+
+
+class AgentRequest(Request):
+    """Show what is registered of an agent.
+
+    OWNER and ADMIN see any agent's settings, others their own.
+    """
+
+    agent_id: str = Field(description="Id of the agent.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class AgentAnswer(Answer):
+    """An agent as it is registered; ``seq`` is that of the registration."""
+
+    agent_id: str
+    crew_id: str | None
+    memory_walk_depth: int
+    settings: dict[str, Any]
+    seq: int
+
+
+RELATE: Final = Operation(
+    name="relate",
+    request=RelateRequest,
+    answer=RelationAnswer,
+    route="POST /v1/journal/{entry_id}/relations",
+    effect=Effect.CREATES,
+    views=(ENTRIES_PROJECTION, RELATIONS_PROJECTION),
+    errors=(404,),
+    command="relate",
+    repeatable=False,
+)
+UNRELATE: Final = Operation(
+    name="unrelate",
+    request=UnrelateRequest,
+    answer=RelationAnswer,
+    route="POST /v1/journal/{entry_id}/relations/retract",
+    effect=Effect.CHANGES,
+    views=(ENTRIES_PROJECTION, RELATIONS_PROJECTION),
+    errors=(404,),
+    command="unrelate",
+    repeatable=False,
+)
+GRAPH: Final = Operation(
+    name="graph",
+    request=GraphRequest,
+    answer=GraphAnswer,
+    route="GET /v1/journal/{entry_id}/graph",
+    effect=Effect.READS,
+    views=(ENTRIES_PROJECTION, RELATIONS_PROJECTION),
+    errors=(404,),
+    command="graph",
+)
+REGISTER_AGENT: Final = Operation(
+    name="register_agent",
+    request=RegisterAgentRequest,
+    answer=AgentAnswer,
+    route="PUT /v1/agents/{agent_id}",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+)
+AGENT: Final = Operation(
+    name="agent",
+    request=AgentRequest,
+    answer=AgentAnswer,
+    route="GET /v1/agents/{agent_id}",
+    effect=Effect.READS,
+    views=(AGENTS_PROJECTION,),
+    errors=(404,),
+    command="agent get",
+)
+OPERATIONS: Final = (RELATE, UNRELATE, GRAPH, REGISTER_AGENT, AGENT)
+"""In the order of the docs."""

@@ -43,13 +43,18 @@ def client_text() -> str:
     for operation in ALL:
         names.setdefault(operation.request.__module__, set()).add(operation.name.upper())
         names.setdefault(operation.answer.__module__, set()).add(operation.answer.__name__)
-    imports = [f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(names)]
+    imports = [f"from {module} import {', '.join(_sorted(names[module]))}" for module in sorted(names)]
     blocks = [_HEAD.format(imports="\n".join(imports))]
     for name, base, is_async in (("Operations", "Blocking", False), ("AsyncOperations", "Awaiting", True)):
         flavour = "for asyncio" if is_async else "blocking"
         methods = "\n".join(_method(operation, is_async=is_async) for operation in ALL)
         blocks.append(f'class {name}({base}):\n    """Every operation of the service, {flavour}."""\n\n{methods}')
     return "\n\n".join(blocks)
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    """Constants before classes, as isort has them."""
+    return sorted(names, key=lambda name: (not name.isupper(), name))
 
 
 def _method(operation: Operation[Any, Any], *, is_async: bool) -> str:

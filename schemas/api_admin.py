@@ -5,21 +5,11 @@ Invariant: as of ``api``.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.operations.operation import Answer
 from crew_journal.schemas.principal import Role
-
-
-class SweepRequest(BaseModel):
-    """Which sweep is to run now, in which workspace (``default`` for a token of all that names none)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    sweep: Literal["decay", "health", "index"]
-    workspace_id: WorkspaceId | None = None
 
 
 class WorkspaceSettingsAnswer(Answer):
@@ -87,29 +77,3 @@ class BrokerAnswer(Answer):
     url: str
     user: str | None
     password: str | None = Field(default=None, repr=False)
-
-
-class SweepAnswer(Answer):
-    """How a sweep on request ended."""
-
-    workspace_id: str
-    sweep: str
-    due: str
-    seq: int
-    counts: dict[str, int] = Field(default_factory=dict)
-    error: str | None = None
-
-
-class ReindexAnswer(Answer):
-    """A reindex was recorded at ``seq`` and the index sweep is due.
-
-    ``refused`` texts, given up by the model before, are tried again; ``missing`` entries had no vector when it was asked.
-    """
-
-    workspace_id: str
-    policy: int
-    model: str | None
-    seq: int
-    refused: int
-    missing: int
-    due: str

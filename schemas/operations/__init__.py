@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from crew_journal.schemas.operations import health, letters, priorities, recall, relations
+from crew_journal.schemas.operations import health, letters, priorities, recall, relations, sweeps
 from crew_journal.schemas.operations.operation import Operation
 
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
@@ -10,6 +10,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *priorities.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
+    *sweeps.OPERATIONS,
     *letters.OPERATIONS,
 )
 """In the order of the docs."""

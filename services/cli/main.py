@@ -22,14 +22,12 @@ from crew_journal.services.cli.evaluate import evaluate
 from crew_journal.services.cli.health import health
 from crew_journal.services.cli.importing.command import import_command
 from crew_journal.services.cli.journal import list_entries, tail
-from crew_journal.services.cli.memory import run_sweep
 from crew_journal.services.cli.nudges import nudges
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
 from crew_journal.services.cli.operations import add_commands
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
-from crew_journal.services.cli.reindex import reindex, sweep
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
@@ -58,24 +56,21 @@ app.command("import")(import_command)
 app.command("list")(list_entries)
 app.command("tail")(tail)
 app.command("recall")(recall)
-app.command("sweep")(run_sweep)
 app.command("nudges")(nudges)
 app.command("eval")(evaluate)
 app.command("schema")(schema)
 app.command("status")(status)
 app.command("health")(health)
 app.command("doctor")(doctor)
-app.command("reindex")(reindex)
 app.command("rebuild")(rebuild)
 app.command("verify")(verify)
-embeddings.command("sweep")(sweep)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")
 app.add_typer(embeddings, name="embeddings")
 app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
 app.add_typer(workspace, name="workspace")
-add_commands(app, {"dlq": dlq, "agent": agents})
+add_commands(app, {"dlq": dlq, "agent": agents, "embeddings": embeddings})
 
 
 def _print_version(wanted: bool) -> None:

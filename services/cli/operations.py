@@ -23,6 +23,9 @@ from crew_journal.services.cli.words import cli_type, is_argument, option_of
 
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n"}
 
+_WITH_EMBEDDER: Final = frozenset({"sweep", "sweep_embeddings", "reindex"})
+"""What needs vectors: if no ``up`` runs, the one that is started for the command embeds."""
+
 
 def add_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
     """Add the command of each operation to ``app``, or to its group (``dlq list``)."""
@@ -36,6 +39,7 @@ def add_commands(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
 def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
     """An operation as a command for typer."""
     fields = operation.request.model_fields
+    embedder = "auto" if operation.name in _WITH_EMBEDDER else None
     arguments = [name for name in fields if is_argument(operation, name)]
     options = [name for name in fields if not is_argument(operation, name)]
 
@@ -43,7 +47,7 @@ def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
         from crew_journal.services.cli.connection import client
         from crew_journal.services.cli.output import emit, plain
 
-        with naming_options(operation), client(where) as journal:
+        with naming_options(operation), client(where, embedder=embedder) as journal:
             method = getattr(journal, operation.name)
             answer = plain(method(*[given.pop(name) for name in arguments], **given))
         if json_output:

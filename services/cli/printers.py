@@ -72,6 +72,30 @@ def print_agent(answer: Mapping[str, Any]) -> None:
     print_pairs({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)}.items())
 
 
+def _sweep(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import safe
+
+    print(
+        f"{safe(answer['sweep'])} of {safe(answer['workspace_id'])}, due {answer['due']}, at sequence {answer['seq']}"
+    )
+
+
+def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
+    from crew_journal.schemas.errors import Unavailable
+    from crew_journal.services.cli.output import safe
+
+    print(", ".join(f"{safe(name)} {count}" for name, count in answer["counts"].items()))
+    if answer["error"]:
+        raise Unavailable(f"the sweep broke off: {answer['error']}", hint="`crew-journal embedder status` says more")
+
+
+def _reindex(answer: Mapping[str, Any]) -> None:
+    print(
+        f"reindex by policy {answer['policy']} recorded at {answer['seq']}: {answer['refused']} refused texts are tried "
+        f"again, {answer['missing']} entries had no vector (crew-journal status shows how far it is)"
+    )
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "set_priority": _priority,
     "dead_letters": _dead_letters,
@@ -79,5 +103,8 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "unrelate": _relation,
     "graph": _graph,
     "agent": print_agent,
+    "sweep": _sweep,
+    "sweep_embeddings": _sweep_embeddings,
+    "reindex": _reindex,
 }
 """By the name of the operation."""

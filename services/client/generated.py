@@ -25,6 +25,7 @@ from crew_journal.schemas.operations.relations import (
     GraphAnswer,
     RelationAnswer,
 )
+from crew_journal.schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
 from crew_journal.services.client.asking import ask_operation
 from crew_journal.services.client.flavours import Awaiting, Blocking
 
@@ -383,6 +384,57 @@ class Operations(Blocking):
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return self._run(ask_operation(AGENT, given))
+
+    def sweep(
+        self,
+        sweep: Literal["decay", "health", "index"],
+        *,
+        workspace_id: str | None = None,
+    ) -> SweepAnswer:
+        """Run a sweep now, after those that were missed.
+
+        Returns when its tick is folded.
+
+        Args:
+            sweep: decay, health or index.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
+        return self._run(ask_operation(SWEEP, given))
+
+    def sweep_embeddings(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> SweepAnswer:
+        """Embed what was missed, and say how many entries that were.
+
+        Publishes a tick of the index sweep and answers with the counts of what it did.
+
+        Args:
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"workspace_id": workspace_id}
+        return self._run(ask_operation(SWEEP_EMBEDDINGS, given))
+
+    def reindex(
+        self,
+        *,
+        model: str | None = None,
+        reason: str = "",
+        workspace_id: str | None = None,
+    ) -> ReindexAnswer:
+        """Judge entries by the current embed policy and have texts that the model refused tried again.
+
+        Recorded as an event; the index sweep follows at once.
+
+        Args:
+            model: Only texts this model refused; every model's if absent.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
+        return self._run(ask_operation(REINDEX, given))
 
     def dead_letters(
         self,
@@ -796,6 +848,57 @@ class AsyncOperations(Awaiting):
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return await self._run(ask_operation(AGENT, given))
+
+    async def sweep(
+        self,
+        sweep: Literal["decay", "health", "index"],
+        *,
+        workspace_id: str | None = None,
+    ) -> SweepAnswer:
+        """Run a sweep now, after those that were missed.
+
+        Returns when its tick is folded.
+
+        Args:
+            sweep: decay, health or index.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
+        return await self._run(ask_operation(SWEEP, given))
+
+    async def sweep_embeddings(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> SweepAnswer:
+        """Embed what was missed, and say how many entries that were.
+
+        Publishes a tick of the index sweep and answers with the counts of what it did.
+
+        Args:
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"workspace_id": workspace_id}
+        return await self._run(ask_operation(SWEEP_EMBEDDINGS, given))
+
+    async def reindex(
+        self,
+        *,
+        model: str | None = None,
+        reason: str = "",
+        workspace_id: str | None = None,
+    ) -> ReindexAnswer:
+        """Judge entries by the current embed policy and have texts that the model refused tried again.
+
+        Recorded as an event; the index sweep follows at once.
+
+        Args:
+            model: Only texts this model refused; every model's if absent.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
+        return await self._run(ask_operation(REINDEX, given))
 
     async def dead_letters(
         self,

@@ -19,7 +19,7 @@ from crew_journal.schemas.api import (
     NudgesAnswer,
     Receipt,
 )
-from crew_journal.schemas.api_admin import ReindexAnswer, SweepAnswer, WorkspaceSettingsAnswer
+from crew_journal.schemas.api_admin import WorkspaceSettingsAnswer
 from crew_journal.services.client.core import ask, ask_json, entry_path, params_of, said
 from crew_journal.services.client.flavours import Call
 from crew_journal.services.client.submitting import Entry, body_of, encoded, encoded_batch
@@ -88,12 +88,6 @@ class JournalCalls:
         return (yield from ask(Request("GET", f"{entry_path(entry_id)}/entry", params_of(given)), EntryAnswer))
 
     @Call
-    def sweep(self, sweep: str, *, workspace_id: str | None = None) -> Steps[SweepAnswer]:
-        """Run a sweep now (OWNER, ADMIN): decay, health or index; returns when its tick is folded."""
-        body = said({"sweep": sweep, "workspace_id": workspace_id})
-        return ask(Request("POST", "/v1/admin/sweeps", json=body, repeatable=False), SweepAnswer)
-
-    @Call
     def nudges(self, /, session_id: str, **given: object) -> Steps[tuple[Nudge, ...]]:
         """Nudges for the user turn of a session, each kind once; ``given`` are the fields of POST /v1/nudges."""
         body = {"session_id": session_id, **said(given)}  # repeated after a lost answer it gives none, as it should
@@ -115,20 +109,6 @@ class JournalCalls:
         """Change them, whole; ``view_seq`` of the answer is the sequence of the change."""
         body = said({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
         return ask(Request("PUT", "/v1/workspace/settings", json=body), WorkspaceSettingsAnswer)
-
-    @Call
-    def sweep_embeddings(self, *, workspace_id: str | None = None) -> Steps[SweepAnswer]:
-        """Embed what was missed, and how many that were (OWNER, ADMIN)."""
-        params = params_of({"workspace_id": workspace_id})
-        return ask(Request("POST", "/v1/admin/embeddings/sweep", params), SweepAnswer)
-
-    @Call
-    def reindex(
-        self, *, model: str | None = None, reason: str | None = None, workspace_id: str | None = None
-    ) -> Steps[ReindexAnswer]:
-        """Judge entries by the current embed policy and try refused texts again (OWNER, ADMIN)."""
-        body = said({"model": model, "reason": reason, "workspace_id": workspace_id})
-        return ask(Request("POST", "/v1/admin/reindex", json=body, repeatable=False), ReindexAnswer)
 
     @Call
     def status(self, *, workspace_id: str | None = None) -> Steps[dict[str, Any]]:

@@ -17,7 +17,6 @@ from crew_journal.services.http.ports import AppServices
 from crew_journal.services.http.problems import install_handlers
 from crew_journal.services.http.routes_admin import admin_routes
 from crew_journal.services.http.routes_embeddings import embedding_routes
-from crew_journal.services.http.routes_index import index_routes
 from crew_journal.services.http.routes_journal import journal_routes
 from crew_journal.services.http.routes_nudges import nudge_routes
 from crew_journal.services.http.routes_status import status_routes
@@ -45,7 +44,6 @@ def create_app(services: AppServices) -> FastAPI:
         status_routes(),
         admin_routes(),
         embedding_routes(),
-        index_routes(),
     ):
         app.include_router(router)
         app.state.routes += router.routes

@@ -16,9 +16,6 @@ from crew_journal.services.desk import Desk
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.nudges import NudgeService
-from crew_journal.services.memory.reindex import Reindexing
-from crew_journal.services.memory.sweep_now import SweepNow
-from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -160,10 +157,7 @@ class AppServices:
     tokens: TokenRegistry
     status: NodeStatus
     admin: AdminOperations
-    timekeeper: Sweeps
     models: ModelAdministration
-    sweeps: SweepNow
-    reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
     limits: HttpLimits = field(default_factory=HttpLimits)

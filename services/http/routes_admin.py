@@ -6,7 +6,6 @@ everything else is bound to the token's workspace.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -16,8 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crew_journal.schemas.api_admin import (
     BrokerAnswer,
-    SweepAnswer,
-    SweepRequest,
     TokenCreatedAnswer,
     TokenRequest,
     TokensAnswer,
@@ -101,20 +98,6 @@ def _operations(router: APIRouter) -> None:
     async def activate(request: Request, principal: Administrator) -> Response:
         """The same as POST /v1/admin/embeddings/activate."""
         return await activated(request, principal)
-
-    @router.post(
-        "/sweeps",
-        summary="Run a sweep now",
-        responses={200: {"model": SweepAnswer}, **problems(413, 422)},
-        openapi_extra=body_of(SweepRequest),
-        response_class=Response,
-    )
-    async def sweep(request: Request, principal: Administrator) -> Response:
-        """A tick due now, after those that were missed; answered when it is folded."""
-        services = services_of(request)
-        asked = await read_model(request, SweepRequest, services.limits.body_bytes)
-        done = await services.timekeeper.run_now(principal, asked.sweep, workspace=asked.workspace_id)
-        return answer(asdict(done))
 
     @router.get(
         "/broker",

@@ -14,15 +14,16 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from crew_journal.schemas.api_admin import ReindexAnswer
 from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.operations.sweeps import ReindexAnswer, ReindexRequest
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.schemas.views import EMBEDDINGS, ENTRIES
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.memory.sweep_now import publish_tick
 
@@ -49,27 +50,22 @@ class Reindexing:
         self._views = views
         self._clock = clock
 
-    async def request(self, workspace_id: str, *, model: str | None, reason: str, asker: str) -> ReindexAnswer:
+    async def request(self, caller: Caller, asked: ReindexRequest) -> ReindexAnswer:
         """Record the request, and that the index sweep is due.
-
-        Args:
-            workspace_id: The workspace.
-            model: Whose refused texts are tried again; every model's if None.
-            reason: Why; it is recorded.
-            asker: Id of the token that asks.
 
         Raises:
             NotFound: If the workspace knows no such model.
             BrokerUnavailable: If it was not acked; asking again is safe.
         """
+        workspace_id, model = caller.workspace_id, asked.model
         refused, missing = await asyncio.to_thread(self._count, workspace_id, model)
-        payload = ReindexRequested(policy=embed_policy.VERSION, model=model, reason=reason)
+        payload = ReindexRequested(policy=embed_policy.VERSION, model=model, reason=asked.reason)
         requested = await self._journal.record(
             workspace_id,
             payload,
             summary=f"reindex by embed policy {payload.policy}, {refused} refused texts are tried again",
             actor_type=ActorType.USER,
-            actor_id=asker,
+            actor_id=caller.actor,
         )
         due = self._clock()
         await publish_tick(self._journal, workspace_id, "index", due)

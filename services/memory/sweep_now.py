@@ -19,10 +19,12 @@ from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.events.control import SweepFinished, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ts
-from crew_journal.schemas.views import ENTRIES
+from crew_journal.schemas.views import ENTRIES, VECTORS_PROJECTION
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.recorder import Recorder
 
@@ -78,6 +80,18 @@ class SweepNow:
         self._clock = clock
         self._catch_up = catch_up
         self._wait_s = wait_s
+
+    async def index(self, caller: Caller, asked: SweepEmbeddingsRequest) -> SweepAnswer:
+        """Run the index sweep and say what it did."""
+        report = await self.run(caller.workspace_id, "index", VECTORS_PROJECTION)
+        return SweepAnswer(
+            workspace_id=caller.workspace_id,
+            sweep="index",
+            due=report.due,
+            seq=report.seq,
+            counts=dict(report.counts),
+            error=report.error,
+        )
 
     async def run(self, workspace_id: str, sweep: str, *needs: str) -> SweepReport:
         """Tick after what was missed, and wait until the sweep has finished and the named projections (all if none) show it.

@@ -22,11 +22,11 @@ import orjson
 import structlog
 
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict, InvalidQuery, NotAllowed
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict
 from crew_journal.schemas.events.control import ControlPayload, SweepFinished, SweepTicked
 from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.operations.sweeps import SweepAnswer, SweepRequest
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.sweeps import SCHEDULES, due_times
 from crew_journal.schemas.timestamps import format_ms, to_ms
 from crew_journal.schemas.views import (
@@ -37,6 +37,7 @@ from crew_journal.schemas.views import (
     SWEEPS,
     SWEEPS_PROJECTION,
 )
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.recorder import Recorder
 
@@ -68,17 +69,6 @@ class Tick:
     due_ms: int
     workspace_id: str
     sweep: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """A tick that was asked for: when it was due, its sequence in the journal, and what its fold did, if a fold acts."""
-
-    workspace_id: str
-    sweep: str
-    due: str
-    seq: int
-    counts: dict[str, int]
 
 
 class _Workspaces:
@@ -162,24 +152,14 @@ class Sweeps:
             ],
         }
 
-    async def run_now(self, principal: Principal, sweep: str, *, workspace: str | None = None) -> Ticked:
+    async def run_now(self, caller: Caller, asked: SweepRequest) -> SweepAnswer:
         """Tick now, after what was missed, and wait until the tick is folded.
 
         Raises:
-            NotAllowed: If the role is another than OWNER or ADMIN, or the workspace is not the token's.
-            InvalidQuery: If there is no such sweep.
             BrokerUnavailable: If the tick could not be recorded.
             ViewsBehind: If it was recorded and is not folded in time.
         """
-        if not principal.role.administers:
-            raise NotAllowed(
-                f"a token of role {principal.role.value} starts no sweep", hint="use an OWNER or ADMIN token"
-            )
-        if sweep not in SCHEDULES:
-            raise InvalidQuery(
-                f"there is no sweep {sweep[:64]}", hint=f"one of {', '.join(sorted(SCHEDULES))}", field="sweep"
-            )
-        workspace_id = principal.workspace(workspace)
+        workspace_id, sweep = caller.workspace_id, asked.sweep
         async with self._turn:
             due_ms = to_ms(self._clock())
             await self._publish_missed(workspace_id, due_ms)
@@ -188,7 +168,9 @@ class Sweeps:
             finished = await self._finish_decays()
         decayed = finished.get(workspace_id) if sweep == DECAY else None
         counts = {} if decayed is None else {"decayed": decayed}
-        return Ticked(workspace_id, sweep, format_ms(due_ms), recorded.seq, counts)
+        return SweepAnswer(
+            workspace_id=workspace_id, sweep=sweep, due=format_ms(due_ms), seq=recorded.seq, counts=counts
+        )
 
     async def catch_up(self, workspace_id: str) -> None:
         """Tick what a workspace has missed by now, so that a tick on request does not pass over it.

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.operations import health, letters, priorities, recall, relations
+from crew_journal.schemas.operations import health, letters, priorities, recall, relations, sweeps
 from crew_journal.schemas.operations.operation import Request
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.desk import Caller, Desk, Handler
@@ -19,7 +19,10 @@ from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
+from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.recall import RecallService
@@ -42,6 +45,9 @@ class Handlers:
     relations: Relations
     graph: GraphQueries
     agents: Agents
+    timekeeper: Sweeps
+    sweeps: SweepNow
+    reindexing: Reindexing
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -57,6 +63,9 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(relations.GRAPH, use.graph.graph)
     desk.bind(relations.REGISTER_AGENT, use.agents.register)
     desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
+    desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
+    desk.bind(sweeps.REINDEX, use.reindexing.request)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)

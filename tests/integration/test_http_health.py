@@ -106,15 +106,6 @@ async def test_what_cannot_be_asked_is_refused_with_a_hint(stack: Stack, bad: di
         assert answer.json()["hint"]
 
 
-@pytest.mark.parametrize("path", ["/v1/admin/embeddings/sweep"])
-async def test_a_body_where_none_is_read_is_refused_instead_of_ignored(stack: Stack, path: str) -> None:
-    """Who sends a crew in the body would get the figures of the whole workspace without a word."""
-    async with stack.http() as http:
-        answer = await http.post(path, json={"crew_id": "core"})
-        assert (answer.status_code, answer.json()["field"]) == (422, "crew_id")
-        assert "query string" in answer.json()["hint"]
-
-
 async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators(
     stack: Stack, reactor: HealthReactor
 ) -> None:
@@ -146,9 +137,9 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
 
 
 async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:
-    recorder = stack.services.reindexing._journal
+    recorder = stack.services.journal
     alone = SweepNow(
-        recorder, stack.store, clock=lambda: datetime.now(UTC), catch_up=stack.services.timekeeper.catch_up, wait_s=0.2
+        recorder, stack.store, clock=lambda: datetime.now(UTC), catch_up=stack.timekeeper.catch_up, wait_s=0.2
     )
     with pytest.raises(Unavailable, match="has not finished"):
         await alone.run("alone", "health")

@@ -183,6 +183,7 @@ class Stack:
     client_of_broker: Connection
     writer: Writer
     recall: RecallService
+    timekeeper: Sweeps
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -314,6 +315,9 @@ async def running_stack(
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
+                timekeeper=timekeeper,
+                sweeps=sweeps,
+                reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 graph=GraphQueries(store, queries),
                 agents=Agents(store, journal),
@@ -328,9 +332,6 @@ async def running_stack(
             status=node,
             admin=node,
             models=node,
-            sweeps=sweeps,
-            reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
-            timekeeper=timekeeper,
             nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
             workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),

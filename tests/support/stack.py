@@ -340,5 +340,16 @@ async def running_stack(
         await server.start()
         ends.push_async_callback(server.stop)
         yield Stack(
-            server.url, owner, services, tokens, store, base.host, node, server, base.client, base.writer, recall
+            server.url,
+            owner,
+            services,
+            tokens,
+            store,
+            base.host,
+            node,
+            server,
+            base.client,
+            base.writer,
+            recall,
+            timekeeper,
         )

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from crew_journal.schemas.operations import health, letters, priorities, recall, relations, sweeps
+from crew_journal.schemas.operations import embeddings, health, letters, priorities, recall, relations, sweeps
 from crew_journal.schemas.operations.operation import Operation
 
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
@@ -11,6 +11,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *health.OPERATIONS,
     *relations.OPERATIONS,
     *sweeps.OPERATIONS,
+    *embeddings.OPERATIONS,
     *letters.OPERATIONS,
 )
 """In the order of the docs."""

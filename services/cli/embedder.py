@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.embeddings import activate
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Json, Where
 
@@ -42,9 +41,6 @@ def embedder_status(
         emit(report)
     else:
         print_pairs(flat(report))
-
-
-app.command("activate")(activate)  # as it was called before there was `embeddings`
 
 
 @app.command("install")

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from crew_journal.schemas.operations.embeddings import ACTIVATE_MODEL
 from crew_journal.services.cli.agents import app as agents
 from crew_journal.services.cli.demo import demo
 from crew_journal.services.cli.doctor import doctor
@@ -24,7 +25,7 @@ from crew_journal.services.cli.importing.command import import_command
 from crew_journal.services.cli.journal import list_entries, tail
 from crew_journal.services.cli.nudges import nudges
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
-from crew_journal.services.cli.operations import add_commands
+from crew_journal.services.cli.operations import add_commands, command_of
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
@@ -71,6 +72,7 @@ app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
 app.add_typer(workspace, name="workspace")
 add_commands(app, {"dlq": dlq, "agent": agents, "embeddings": embeddings})
+embedder.command("activate")(command_of(ACTIVATE_MODEL))  # its name before there was `embeddings`
 
 
 def _print_version(wanted: bool) -> None:

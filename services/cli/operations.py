@@ -23,7 +23,9 @@ from crew_journal.services.cli.words import cli_type, is_argument, option_of
 
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n"}
 
-_WITH_EMBEDDER: Final = frozenset({"sweep", "sweep_embeddings", "reindex"})
+_WITH_EMBEDDER: Final = frozenset(
+    {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}
+)
 """What needs vectors: if no ``up`` runs, the one that is started for the command embeds."""
 
 

@@ -96,6 +96,42 @@ def _reindex(answer: Mapping[str, Any]) -> None:
     )
 
 
+def _models(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import print_table, say
+
+    if not answer["models"]:
+        say("there are no models: start `up` with an embedder, or `embeddings add MODEL`")
+        return
+    columns = ("model", "state", "active", "vectors", "missing", "refused", "dim", "last call")
+    print_table("", columns, [_model_row(model) for model in answer["models"]], right=columns[3:7])
+
+
+def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
+    where = model.get("active_in")
+    if where is None:
+        active = "yes" if model["active"] else ""
+    else:
+        active = ", ".join("default" if name == "_system" else name for name in where)
+    outcome = model["outcome"] or {}
+    ended = outcome.get("message") or ("ok" if outcome.get("last_success") else "-")
+    counted = [model["vectors"], "-" if model["missing"] is None else model["missing"], model["refused"]]
+    return (model["model"], model["state"], active, *counted, model["dim"] or "-", ended)
+
+
+def _activated(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import safe, say
+
+    say(f"recall uses {safe(answer['model'])} from here on" if answer["changed"] else "it was active already")
+    if answer["missing"]:
+        say(f"warning: {answer['missing']} of {answer['embeddable']} entries have no vector of it yet")
+
+
+def _dropped(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import safe, say
+
+    say(f"{safe(answer['model'])} {'is dropped' if answer['changed'] else 'was dropped before'}")
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "set_priority": _priority,
     "dead_letters": _dead_letters,
@@ -106,5 +142,8 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "sweep": _sweep,
     "sweep_embeddings": _sweep_embeddings,
     "reindex": _reindex,
+    "embedding_models": _models,
+    "activate_model": _activated,
+    "drop_model": _dropped,
 }
 """By the name of the operation."""

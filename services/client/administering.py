@@ -69,31 +69,6 @@ class AdminCalls:
         return ask_json(Request("GET", "/v1/admin/embedder"))
 
     @Call
-    def activate_model(
-        self, model: str, *, workspace_id: str | None = None, reason: str = "", force: bool = False
-    ) -> Steps[dict[str, Any]]:
-        """Make a model the active one, of a workspace or (absent, for an OWNER of all) by default; it must be filled."""
-        body = said({"model": model, "workspace_id": workspace_id, "reason": reason, "force": force or None})
-        return ask_json(Request("POST", "/v1/admin/embeddings/activate", json=body, repeatable=False))
-
-    @Call
-    def embedding_models(self, *, workspace_id: str | None = None) -> Steps[dict[str, Any]]:
-        """The embedding models, and how far each is filled."""
-        return ask_json(Request("GET", "/v1/admin/embeddings", params_of({"workspace_id": workspace_id})))
-
-    @Call
-    def add_model(self, model: str) -> Steps[dict[str, Any]]:
-        """Fill a further model in the background."""
-        body = {"model": model}  # not repeated: the service has tried the model for a while before it refuses
-        return ask_json(Request("POST", "/v1/admin/embeddings", json=body, repeatable=False))
-
-    @Call
-    def drop_model(self, model: str, reason: str = "") -> Steps[dict[str, Any]]:
-        """Forget a model's vectors; the active one cannot be dropped."""
-        body = {"model": model, "reason": reason}
-        return ask_json(Request("POST", "/v1/admin/embeddings/drop", json=body, repeatable=False))
-
-    @Call
     def broker(self) -> Steps[BrokerAnswer]:
         """How a reactor in another process reaches the broker."""
         return ask(Request("GET", "/v1/admin/broker"), BrokerAnswer)

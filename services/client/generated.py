@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from crew_journal.schemas.operations.embeddings import (
+    ACTIVATE_MODEL,
+    ADD_MODEL,
+    DROP_MODEL,
+    EMBEDDING_MODELS,
+    ModelActivated,
+    ModelChange,
+    ModelsAnswer,
+)
 from crew_journal.schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
 from crew_journal.schemas.operations.letters import (
     DEAD_LETTERS,
@@ -435,6 +444,74 @@ class Operations(Blocking):
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
         return self._run(ask_operation(REINDEX, given))
+
+    def embedding_models(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> ModelsAnswer:
+        """List the models: where recall uses them, how far they are filled, and how the last call ended.
+
+        Figures of the token's workspace; of all for a token of all workspaces that names none.
+
+        Args:
+            workspace_id: Figures of this workspace; of all if absent, for a token of all workspaces.
+        """
+        given: dict[str, Any] = {"workspace_id": workspace_id}
+        return self._run(ask_operation(EMBEDDING_MODELS, given))
+
+    def add_model(
+        self,
+        model: str,
+    ) -> ModelChange:
+        """Fill a further model in the background.
+
+        It is tried out first; recall goes on with the active one.
+
+        Args:
+            model: minilm, or a model's name as `ollama list` shows it.
+        """
+        given: dict[str, Any] = {"model": model}
+        return self._run(ask_operation(ADD_MODEL, given))
+
+    def activate_model(
+        self,
+        model: str,
+        *,
+        reason: str = "",
+        force: bool = False,
+        workspace_id: str | None = None,
+    ) -> ModelActivated:
+        """Let recall use another model, at once.
+
+        The former one stays filled: activate it again to switch back. It is refused (409) while entries have no
+        vector of the model, which recall would not find by meaning, unless it is forced.
+
+        Args:
+            model: minilm, or a model's name as `ollama list` shows it.
+            reason: Why; it is recorded.
+            force: Also if entries have no vector of it yet.
+            workspace_id: Only in this workspace; wherever none was activated by name if absent.
+        """
+        given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
+        return self._run(ask_operation(ACTIVATE_MODEL, given))
+
+    def drop_model(
+        self,
+        model: str,
+        *,
+        reason: str = "",
+    ) -> ModelChange:
+        """Forget a model's vectors and fill it no longer.
+
+        The active model cannot be dropped. One that is added again is filled from the beginning.
+
+        Args:
+            model: minilm, or a model's name as `ollama list` shows it.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {"model": model, "reason": reason}
+        return self._run(ask_operation(DROP_MODEL, given))
 
     def dead_letters(
         self,
@@ -899,6 +976,74 @@ class AsyncOperations(Awaiting):
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
         return await self._run(ask_operation(REINDEX, given))
+
+    async def embedding_models(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> ModelsAnswer:
+        """List the models: where recall uses them, how far they are filled, and how the last call ended.
+
+        Figures of the token's workspace; of all for a token of all workspaces that names none.
+
+        Args:
+            workspace_id: Figures of this workspace; of all if absent, for a token of all workspaces.
+        """
+        given: dict[str, Any] = {"workspace_id": workspace_id}
+        return await self._run(ask_operation(EMBEDDING_MODELS, given))
+
+    async def add_model(
+        self,
+        model: str,
+    ) -> ModelChange:
+        """Fill a further model in the background.
+
+        It is tried out first; recall goes on with the active one.
+
+        Args:
+            model: minilm, or a model's name as `ollama list` shows it.
+        """
+        given: dict[str, Any] = {"model": model}
+        return await self._run(ask_operation(ADD_MODEL, given))
+
+    async def activate_model(
+        self,
+        model: str,
+        *,
+        reason: str = "",
+        force: bool = False,
+        workspace_id: str | None = None,
+    ) -> ModelActivated:
+        """Let recall use another model, at once.
+
+        The former one stays filled: activate it again to switch back. It is refused (409) while entries have no
+        vector of the model, which recall would not find by meaning, unless it is forced.
+
+        Args:
+            model: minilm, or a model's name as `ollama list` shows it.
+            reason: Why; it is recorded.
+            force: Also if entries have no vector of it yet.
+            workspace_id: Only in this workspace; wherever none was activated by name if absent.
+        """
+        given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
+        return await self._run(ask_operation(ACTIVATE_MODEL, given))
+
+    async def drop_model(
+        self,
+        model: str,
+        *,
+        reason: str = "",
+    ) -> ModelChange:
+        """Forget a model's vectors and fill it no longer.
+
+        The active model cannot be dropped. One that is added again is filled from the beginning.
+
+        Args:
+            model: minilm, or a model's name as `ollama list` shows it.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {"model": model, "reason": reason}
+        return await self._run(ask_operation(DROP_MODEL, given))
 
     async def dead_letters(
         self,

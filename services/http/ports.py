@@ -77,30 +77,6 @@ class AdminOperations(Protocol):
 class ModelAdministration(Protocol):
     """``services.memory.models.EmbeddingModels``; the shell has checked role and workspace."""
 
-    async def list(self, workspace_id: str | None) -> Mapping[str, Any]:
-        """The models there are, with figures of one workspace, or (None) of the node."""
-        ...
-
-    async def add(self, model: str) -> Mapping[str, Any]:
-        """Fill a further model in the background.
-
-        Raises:
-            NotFound: If the server has no such model.
-            EmbedderError: If it does not work.
-        """
-        ...
-
-    async def activate(
-        self, workspace_id: str | None, model: str, reason: str, *, force: bool = False
-    ) -> Mapping[str, Any]:
-        """Let recall use a model in a workspace, or (None) by default.
-
-        Raises:
-            NotFound: If nothing can make vectors of it.
-            ModelNotFilled: If entries have no vector of it, unless forced.
-        """
-        ...
-
     async def compare(
         self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
     ) -> AsyncIterator[Mapping[str, Any]]:
@@ -109,15 +85,6 @@ class ModelAdministration(Protocol):
         Raises:
             NotFound: If a model has no vectors, or no query was logged.
             EmbedderError: If a model does not work.
-        """
-        ...
-
-    async def drop(self, model: str, reason: str) -> Mapping[str, Any]:
-        """Forget a model's vectors and fill it no longer.
-
-        Raises:
-            NotFound: If there is no such model.
-            ModelInUse: If recall uses it.
         """
         ...
 

@@ -24,7 +24,6 @@ from crew_journal.services.http.bodies import answer, answer_model, read_model
 from crew_journal.services.http.lines import LINES, lines
 from crew_journal.services.http.openapi import WORKSPACE, body_of, parameters, problems
 from crew_journal.services.http.params import named_workspace
-from crew_journal.services.http.routes_embeddings import ActivateRequest, activated
 from crew_journal.services.query.entries.queries import MAX_SEQ
 
 _STATES: Final = ("parked", "folded", "retried", "discarded")
@@ -87,17 +86,6 @@ def _operations(router: APIRouter) -> None:
     async def embedder(request: Request) -> Response:
         """Health is the last outcome, not the configuration."""
         return answer(dict(await services_of(request).admin.embedder()))
-
-    @router.post(
-        "/embedder",
-        summary="Make a model the active one",
-        responses=problems(413, 422),
-        openapi_extra=body_of(ActivateRequest),
-        response_class=Response,
-    )
-    async def activate(request: Request, principal: Administrator) -> Response:
-        """The same as POST /v1/admin/embeddings/activate."""
-        return await activated(request, principal)
 
     @router.get(
         "/broker",

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
+from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
@@ -52,8 +53,9 @@ async def activate_embeddings(
     dim: int | None = None,
     reason: str = "",
     workspace_id: str | None = None,
+    actor_id: str | None = None,
 ) -> dict[str, Any]:
-    """Make ``model`` the active one, of one workspace or (None) by default.
+    """Make ``model`` the active one, of one workspace or (None) by default; by the system if there is no ``actor_id``.
 
     Returns:
         ``workspace_id``, ``model``, ``changed`` and, if changed, ``seq``.
@@ -69,5 +71,7 @@ async def activate_embeddings(
         where,
         EmbeddingsActivated.model_validate({"model": model, "embedder": embedder, "dim": dim, "reason": reason[:500]}),
         summary=f"Recall uses vectors of {model} from here on",
+        actor_type=ActorType.SYSTEM if actor_id is None else ActorType.USER,
+        actor_id=actor_id,
     )
     return {"workspace_id": workspace_id, "model": model, "changed": True, "seq": recorded.seq}

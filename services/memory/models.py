@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import (
     EmbedderBadAnswer,
     EmbedderModelMissing,
@@ -29,6 +30,16 @@ from crew_journal.schemas.errors import (
 )
 from crew_journal.schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.operations.embeddings import (
+    ActivateModelRequest,
+    AddModelRequest,
+    DropModelRequest,
+    ModelActivated,
+    ModelChange,
+    ModelsAnswer,
+    ModelShown,
+    ModelsRequest,
+)
 from crew_journal.schemas.ports import Embedder, ViewReader
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.views import (
@@ -36,6 +47,7 @@ from crew_journal.schemas.views import (
     VECTORS_PROJECTION,
     ModelState,
 )
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.activation import activate_embeddings, check_model
 from crew_journal.services.journal.append import Journal
 from crew_journal.services.memory.compare import ModelComparison
@@ -79,7 +91,7 @@ class ModelParts:
 
 
 class EmbeddingModels:
-    """Implements ``services.http.ports.ModelAdministration``."""
+    """Fills, switches, compares and drops models."""
 
     def __init__(self, journal: Journal, views: ViewReader, parts: ModelParts) -> None:
         self._journal = journal
@@ -101,12 +113,12 @@ class EmbeddingModels:
             )
         return name
 
-    async def list(self, workspace_id: str | None) -> dict[str, Any]:
+    async def show(self, caller: Caller, _asked: ModelsRequest) -> ModelsAnswer:
         """Every model that has vectors or is wanted: its state, where it is active, and how far it is filled.
 
-        Args:
-            workspace_id: Figures of this workspace alone; None for all, with the reactors that fill them.
+        With figures of all workspaces, the reactors that fill the models are shown as well.
         """
+        workspace_id = caller.workspace_or_all
         known = await self._figures.read(workspace_id)
         filling = await self._parts.filling() if workspace_id is None else {}
         outcomes = self._parts.outcomes()
@@ -132,13 +144,10 @@ class EmbeddingModels:
                 shown["active_in"] = sorted(name for name, used in known.active.items() if used == model)
                 shown["filling"] = filling.get(model)
             models.append(shown)
-        return {"workspace_id": workspace_id, "models": models}
+        return ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ModelShown.model_validate, models)))
 
-    async def add(self, model: str) -> dict[str, Any]:
+    async def add(self, caller: Caller, asked: AddModelRequest) -> ModelChange:
         """Fill a further model in the background; it is called once first, so that what is recorded works.
-
-        Returns:
-            ``model``, ``changed``, ``dim`` and, if changed, ``seq``.
 
         Raises:
             InvalidQuery: If that is no name of a model.
@@ -146,37 +155,26 @@ class EmbeddingModels:
             EmbedderError: If it cannot be reached, or answers with other dimensions than the journal has of it.
             Unavailable: If the node is not to embed.
         """
-        name = self.name_of(model)
+        name = self.name_of(asked.model)
         async with self._one_at_a_time:
             if await self._figures.state(name) == ModelState.ADDED:
-                return {"model": name, "changed": False, "dim": await self._figures.dim(name)}
+                return ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
             dim = await self._try_out(name)
             added = EmbeddingsAdded(model=name, embedder=self._parts.kind_of(name))
-            seq = await self._record(added, f"Vectors of {name} are filled beside the others")
-            return {"model": name, "changed": True, "dim": dim, "seq": seq}
+            seq = await self._record(caller, added, f"Vectors of {name} are filled beside the others")
+            return ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
-    async def activate(
-        self, workspace_id: str | None, model: str, reason: str, *, force: bool = False
-    ) -> dict[str, Any]:
-        """Let recall use a model in one workspace, or (None) wherever none was activated by name; at once.
+    async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
+        """Let recall use a model in one workspace, or wherever none was activated by name; at once.
 
         The model used before stays filled. Returns when recalls meet the new vectors, after SETTLE_TIMEOUT_S at the latest.
-
-        Args:
-            workspace_id: Where.
-            model: What recall is to use.
-            reason: Recorded.
-            force: Also if entries have no vector of it yet.
-
-        Returns:
-            ``workspace_id``, ``model``, ``changed``, how far it is filled (``vectors``, ``missing``, ``embeddable``)
-            and, if changed, ``seq`` and ``former``.
 
         Raises:
             NotFound: If nothing can make vectors of it and there are none, or it was dropped.
             ModelNotFilled: If it is another than before and entries have no vector of it, unless forced.
         """
-        name = self.name_of(model)
+        name = self.name_of(asked.model)
+        workspace_id = caller.workspace_or_all
         where = workspace_id or SYSTEM_WORKSPACE
         async with self._one_at_a_time:
             wanted = await asyncio.to_thread(self._parts.wanted)
@@ -185,26 +183,27 @@ class EmbeddingModels:
             runnable = {*wanted, *(self._parts.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
-            if former != name and not force:
+            if former != name and not asked.force:
                 await self._check_filled(name, workspace_id)
             if former is not None and former != name and await self._figures.state(former) == ModelState.ACTIVATED:
                 kept = EmbeddingsAdded(model=former, embedder=self._parts.kind_of(former))
-                await self._record(kept, f"Vectors of {former} go on being filled, to switch back to")
+                await self._record(caller, kept, f"Vectors of {former} go on being filled, to switch back to")
             result = await activate_embeddings(
                 self._journal,
                 self._views,
                 model=name,
                 embedder=self._parts.kind_of(name),
                 dim=await self._figures.dim(name),
-                reason=reason,
+                reason=asked.reason,
                 workspace_id=workspace_id,
+                actor_id=caller.actor,
             )
             if result["changed"]:
                 result["former"] = former
                 await self._shown(int(result["seq"]))
                 await self._settled()
         filled = (await self._figures.read(workspace_id)).coverage(name)
-        return {**result, "vectors": filled.vectors, "missing": filled.missing, "embeddable": filled.embeddable}
+        return ModelActivated(**result, vectors=filled.vectors, missing=filled.missing, embeddable=filled.embeddable)
 
     async def _check_filled(self, name: str, workspace_id: str | None) -> None:
         filled = (await self._figures.read(workspace_id)).coverage(name)
@@ -216,17 +215,14 @@ class EmbeddingModels:
                 field="model",
             )
 
-    async def drop(self, model: str, reason: str) -> dict[str, Any]:
+    async def drop(self, caller: Caller, asked: DropModelRequest) -> ModelChange:
         """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.
-
-        Returns:
-            ``model``, ``changed`` and, if changed, ``seq``.
 
         Raises:
             NotFound: If there is no such model.
             ModelInUse: If recall uses it somewhere.
         """
-        name = self.name_of(model)
+        name = self.name_of(asked.model)
         async with self._one_at_a_time:
             known = await self._figures.read(None)
             if name not in known.models:
@@ -238,13 +234,10 @@ class EmbeddingModels:
                     f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
                 )
             if known.states.get(name) == ModelState.DROPPED:
-                return {"model": name, "changed": False}
-            dropped = EmbeddingsDropped(model=name, reason=reason[:500])
-            return {
-                "model": name,
-                "changed": True,
-                "seq": await self._record(dropped, f"Vectors of {name} are dropped"),
-            }
+                return ModelChange(model=name, changed=False)
+            dropped = EmbeddingsDropped(model=name, reason=asked.reason)
+            seq = await self._record(caller, dropped, f"Vectors of {name} are dropped")
+            return ModelChange(model=name, changed=True, seq=seq)
 
     async def compare(
         self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
@@ -303,8 +296,10 @@ class EmbeddingModels:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 await self._parts.settled()
 
-    async def _record(self, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
-        recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary)
+    async def _record(self, caller: Caller, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
+        recorded = await self._journal.record(
+            SYSTEM_WORKSPACE, payload, summary=summary, actor_type=ActorType.USER, actor_id=caller.actor
+        )
         await self._shown(recorded.seq)
         return recorded.seq
 

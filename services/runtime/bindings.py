@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.operations import health, letters, priorities, recall, relations, sweeps
+from crew_journal.schemas.operations import embeddings, health, letters, priorities, recall, relations, sweeps
 from crew_journal.schemas.operations.operation import Request
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.desk import Caller, Desk, Handler
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
@@ -45,6 +46,7 @@ class Handlers:
     relations: Relations
     graph: GraphQueries
     agents: Agents
+    models: EmbeddingModels
     timekeeper: Sweeps
     sweeps: SweepNow
     reindexing: Reindexing
@@ -66,6 +68,10 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)
+    desk.bind(embeddings.EMBEDDING_MODELS, use.models.show)
+    desk.bind(embeddings.ADD_MODEL, use.models.add)
+    desk.bind(embeddings.ACTIVATE_MODEL, use.models.activate)
+    desk.bind(embeddings.DROP_MODEL, use.models.drop)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)

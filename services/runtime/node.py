@@ -315,6 +315,7 @@ class Runtime:
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),
+                models=models,
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
                 reindexing=memory.reindexing,

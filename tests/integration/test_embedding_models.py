@@ -21,24 +21,24 @@ async def test_a_model_is_added_filled_switched_to_and_back_dropped_and_filled_a
         await journal.escalate(0, 12)
         await journal.until_vectors(RED, 12)
         added = await journal.client.add_model(BLUE)
-        assert (added["model"], added["changed"], added["dim"]) == (BLUE, True, 32)
-        assert (await journal.client.add_model(BLUE))["changed"] is False
+        assert (added.model, added.changed, added.dim) == (BLUE, True, 32)
+        assert (await journal.client.add_model(BLUE)).changed is False
         await journal.until_vectors(BLUE, 12)
         assert await journal.top() == (RED, None)
 
         switched = await journal.client.activate_model(BLUE, reason="it is better")
-        assert (switched["changed"], switched["former"], switched["missing"]) == (True, RED, 0)
+        assert (switched.changed, switched.former, switched.missing) == (True, RED, 0)
         assert await journal.top() == (BLUE, None)
         await journal.escalate(12, 3)  # both go on being filled
         await journal.until_vectors(RED, 15)
         await journal.until_vectors(BLUE, 15)
 
-        assert (await journal.client.activate_model(RED))["former"] == BLUE
+        assert (await journal.client.activate_model(RED)).former == BLUE
         assert await journal.top() == (RED, None)
         with pytest.raises(ModelInUse, match="the default"):
             await journal.client.drop_model(RED)
         assert len(await journal.durables()) == 2
-        assert (await journal.client.drop_model(BLUE, "it is not"))["changed"] is True
+        assert (await journal.client.drop_model(BLUE, reason="it is not")).changed is True
         gone = await journal.model(BLUE)
         assert (gone["state"], gone["vectors"], gone["filled"], gone["missing"]) == ("dropped", 0, False, None)
 
@@ -66,10 +66,10 @@ async def test_a_model_that_lacks_vectors_is_refused_unless_it_is_forced(
         with pytest.raises(ModelNotFilled, match=f"2 of 5 entries have no vector of {BLUE}") as refused:
             await journal.client.activate_model(BLUE)
         assert "--force" in refused.value.hint
-        assert (await journal.client.activate_model(RED))["changed"] is False, "it is in use already"
+        assert (await journal.client.activate_model(RED)).changed is False, "it is in use already"
         assert (await journal.model(RED))["active"] is True
         forced = await journal.client.activate_model(BLUE, force=True)
-        assert (forced["changed"], forced["former"], forced["missing"]) == (True, RED, 2)
+        assert (forced.changed, forced.former, forced.missing) == (True, RED, 2)
 
 
 async def test_a_restart_in_the_middle_of_filling_goes_on_where_it_was(
@@ -110,7 +110,7 @@ async def test_the_embedded_model_is_filled_beside_one_of_ollamas(tmp_path: Path
     async with running(tmp_path, two_models) as journal:
         await journal.escalate(0, 5)
         added = await journal.client.add_model("minilm")
-        assert (added["model"], added["dim"]) == (MODEL_ID, 384)
+        assert (added.model, added.dim) == (MODEL_ID, 384)
         await journal.until_vectors(MODEL_ID, 5)
         two_models.stop()  # what is active needs no server
         await journal.client.activate_model("minilm")
@@ -142,8 +142,8 @@ async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, two
 
         admin = await journal.client.create_token(role="ADMIN", workspace_id="acme")
         async with AsyncCrewJournal(journal.runtime.http_url, admin.token) as acme:
-            shown = {one["model"]: one for one in (await acme.embedding_models())["models"]}
-            assert (shown[RED]["vectors"], shown[BLUE]["vectors"]) == (1, 1)
+            shown = {one.model: one for one in (await acme.embedding_models()).models}
+            assert (shown[RED].vectors, shown[BLUE].vectors) == (1, 1)
             assert "active_in" not in shown[RED]
             with pytest.raises(NotAllowed):
                 await acme.add_model("another")
@@ -153,5 +153,5 @@ async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, two
                 await acme.activate_model(RED, workspace_id="default")
             with pytest.raises(NotFound):
                 await acme.activate_model("nobody-fills-this")
-            assert (await acme.activate_model(RED))["former"] == BLUE
+            assert (await acme.activate_model(RED)).former == BLUE
         assert (await journal.client.recall("the valve", workspace_id="acme")).model == RED

@@ -72,7 +72,7 @@ async def test_an_activation_that_is_recorded_is_answered_however_long_its_vecto
         monkeypatch.setattr(models, "SETTLE_TIMEOUT_S", 0.01)
         monkeypatch.setattr(HotCache, "settled", lambda _self: asyncio.Event().wait())
         switched = await journal.client.activate_model(BLUE)
-        assert (switched["changed"], switched["former"]) == (True, RED)
+        assert (switched.changed, switched.former) == (True, RED)
 
 
 async def test_queries_during_switches_over_http_never_fail(tmp_path: Path, two_models: OllamaServer) -> None:

@@ -73,7 +73,7 @@ async def test_a_model_that_changed_its_width_is_not_added_again(tmp_path: Path,
         assert "48 dimensions, the journal has 32" in told["filling"]["last_error"]
         await journal.client.drop_model(BLUE)
         added = await journal.client.add_model(BLUE)
-        assert added["dim"] == 48
+        assert added.dim == 48
         await journal.until_vectors(BLUE, 4)
 
 
@@ -81,4 +81,4 @@ async def test_a_node_that_is_not_to_embed_says_so(tmp_path: Path, two_models: O
     async with running(tmp_path, two_models, "none") as journal:
         with pytest.raises(CrewJournalError, match="embeds nothing"):
             await journal.client.add_model(BLUE)
-        assert (await journal.client.embedding_models())["models"] == []
+        assert (await journal.client.embedding_models()).models == ()

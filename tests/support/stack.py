@@ -29,6 +29,15 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound, RefusedByOneView
+from crew_journal.schemas.operations.embeddings import (
+    ActivateModelRequest,
+    AddModelRequest,
+    DropModelRequest,
+    ModelActivated,
+    ModelChange,
+    ModelsAnswer,
+    ModelsRequest,
+)
 from crew_journal.schemas.operations.letters import (
     DeadLetter,
     DeadLetterAnswer,
@@ -53,6 +62,7 @@ from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
@@ -141,31 +151,41 @@ class FakeNode:
     async def embedder(self) -> Mapping[str, Any]:
         return {"mode": "sparse-only"}
 
-    async def list(self, workspace_id: str | None) -> Mapping[str, Any]:
-        return {"workspace_id": workspace_id, "models": []}
+    async def broker(self) -> BrokerAnswer:
+        return BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret")
 
-    async def add(self, model: str) -> Mapping[str, Any]:
-        self.asked.append(("add", model))
-        return {"model": model, "changed": True}
 
-    async def activate(
-        self, workspace_id: str | None, model: str, reason: str, *, force: bool = False
-    ) -> Mapping[str, Any]:
-        self.asked.append(("activate", (workspace_id, model, reason, force)))
-        return {"model": model, "workspace_id": workspace_id}
+@dataclass
+class FakeModels:
+    """Administration of models that remembers what it was asked."""
+
+    asked: list[tuple[str, Any]]
+
+    async def show(self, caller: Caller, _asked: ModelsRequest) -> ModelsAnswer:
+        return ModelsAnswer(workspace_id=caller.workspace_or_all, models=())
+
+    async def add(self, _caller: Caller, asked: AddModelRequest) -> ModelChange:
+        self.asked.append(("add", asked.model))
+        return ModelChange(model=asked.model, changed=True)
+
+    async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
+        where = caller.workspace_or_all
+        self.asked.append(("activate", (where, asked.model, asked.reason, asked.force)))
+        return ModelActivated(model=asked.model, changed=True, workspace_id=where)
 
     async def compare(
         self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
     ) -> AsyncIterator[Mapping[str, Any]]:
         self.asked.append(("compare", (workspace_id, models, queries, k, recipe)))
-        return self.verify()
+        return _compared()
 
-    async def drop(self, model: str, reason: str) -> Mapping[str, Any]:
-        self.asked.append(("drop", (model, reason)))
-        return {"model": model}
+    async def drop(self, _caller: Caller, asked: DropModelRequest) -> ModelChange:
+        self.asked.append(("drop", (asked.model, asked.reason)))
+        return ModelChange(model=asked.model, changed=True)
 
-    async def broker(self) -> BrokerAnswer:
-        return BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret")
+
+async def _compared() -> AsyncIterator[Mapping[str, Any]]:
+    yield {"result": {"same": True}}
 
 
 @dataclass
@@ -305,6 +325,7 @@ async def running_stack(
             catch_up=timekeeper.catch_up,
             wait_s=SWEEP_WAIT_S,
         )
+        models = cast(EmbeddingModels, FakeModels(node.asked))
         desk = Desk(store)
         bind_operations(
             desk,
@@ -315,6 +336,7 @@ async def running_stack(
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
+                models=models,
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
@@ -331,7 +353,7 @@ async def running_stack(
             tokens=tokens,
             status=node,
             admin=node,
-            models=node,
+            models=models,
             nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
             workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),

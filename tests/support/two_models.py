@@ -44,7 +44,7 @@ class Journal:
         )
 
     async def model(self, name: str) -> Mapping[str, Any]:
-        found = (await self.client.embedding_models())["models"]
+        found = (await self.client.embedding_models()).model_dump(mode="json")["models"]
         return next((one for one in found if one["model"] == name), {})
 
     async def until_model(self, name: str, holds: Callable[[Mapping[str, Any]], bool], what: str) -> Mapping[str, Any]:

@@ -175,7 +175,7 @@ async def test_dead_letters_are_bound_to_the_tokens_workspace(stack: Stack) -> N
     async with stack.http() as http:
         assert (await http.get("/v1/admin/dlq", params={"state": "lost"})).status_code == 400
         assert (await http.post("/v1/admin/dlq/0/retry")).status_code == 422
-        assert (await http.post("/v1/admin/dlq/3/forget")).status_code == 400
+        assert (await http.post("/v1/admin/dlq/3/forget")).status_code == 404
 
 
 async def test_activating_a_model_is_bound_to_the_tokens_workspace(stack: Stack) -> None:

@@ -156,6 +156,19 @@ class TooManyTails(Unavailable):
     status = 429
 
 
+class TooManyBodies(Unavailable):
+    """The token's requests under way hold as many bytes of bodies as they may; one that is answered makes room."""
+
+    title = "Too many request bodies"
+    status = 429
+
+
+class BodiesFull(Unavailable):
+    """All requests under way hold as many bytes of bodies as the node has room for."""
+
+    title = "No room for the request body"
+
+
 class ViewsDamaged(Unavailable):
     """The file of the views is broken; the journal, from which they are folded anew, is not."""
 

@@ -1,8 +1,8 @@
 """Request bodies in, answers out: bounded, through orjson.
 
-Invariant: a body is refused as soon as it is known to be too large, before it is in memory; malformed JSON is a 400 that
-names the place and quotes nothing. A whole number beyond 64 bits is refused: orjson makes it a
-float of 17 digits, and the journal would keep that for ever.
+Invariant: a body is refused as soon as it is known to be too large, or one too many, before it is in memory; malformed
+JSON is a 400 that names the place and quotes nothing. A whole number beyond 64 bits is refused: orjson makes it a float
+of 17 digits, and the journal would keep that for ever.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic_core import from_json
 
 from crew_journal.schemas.body_problems import body_problems
 from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery
+from crew_journal.services.http.budget import Share
 
 _M = TypeVar("_M", bound=BaseModel)
 _DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))
@@ -42,6 +43,8 @@ async def read_json(request: Request, limit: int) -> Any:
 
     Raises:
         EntryTooLarge: If it has more than ``limit`` bytes.
+        TooManyBodies: If the token's requests hold as many bytes as they may.
+        BodiesFull: If all requests do.
         InvalidQuery: If it is no JSON.
         InvalidEntry: Naming each field that holds a whole number beyond 64 bits.
     """
@@ -49,10 +52,13 @@ async def read_json(request: Request, limit: int) -> Any:
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     body = bytearray()
+    share: Share | None = getattr(request.state, "share", None)
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
             raise _too_large(limit)
+        if share is not None:
+            share.hold(len(body))
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
 from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
+from crew_journal.schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.agents import Agents
@@ -159,12 +159,14 @@ class HttpLimits:
 
     Attributes:
         body_bytes: Largest request body.
+        bodies_bytes: Bytes of request bodies in memory at once; half of it for one token.
         heartbeat_s: Seconds of silence on a live tail until a heartbeat.
         send_timeout_s: Seconds a client may leave a piece of a stream unread until it is cut off.
         hosts: Names accepted in the Host header beside addresses, in lower case, without port; None for any.
     """
 
     body_bytes: int = MAX_BATCH_BYTES
+    bodies_bytes: int = BODIES_MB << 20
     heartbeat_s: float = 15.0
     send_timeout_s: float = 30.0
     hosts: frozenset[str] | None = frozenset({"localhost"})
@@ -174,7 +176,8 @@ class HttpLimits:
         """Those of a node: loopback, the host it listens on, and the names its settings add."""
         listens_on = settings.http.rpartition(":")[0].lower()
         added = (name.strip().lower() for name in settings.http_hosts.split(","))
-        return cls(hosts=frozenset({"localhost", listens_on, *added} - {""}))
+        hosts = frozenset({"localhost", listens_on, *added} - {""})
+        return cls(bodies_bytes=settings.bodies_mb << 20, hosts=hosts)
 
 
 @dataclass(frozen=True, slots=True)

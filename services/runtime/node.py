@@ -34,6 +34,7 @@ from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
 from crew_journal.services.http.app import create_app
+from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -327,7 +328,8 @@ class Runtime:
                 limits=HttpLimits.of(settings),
             )
         )
-        server = HttpServer(app, settings.http, before_stop=tail.close)
+        bounds = ConnectionBounds(connections=settings.http_connections)
+        server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
         await server.start()
         stack.push_async_callback(server.stop)
         await memory.timekeeper.start()

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
 import structlog
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from crew_journal.schemas.ids import uuid7_hex
@@ -105,8 +106,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Parse; refuse what the parser has swallowed too much of."""
         if self.transport.is_closing():
             return
+        self._unset_keepalive_if_required()
         self._unparsed += len(data)
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass  # another protocol was offered; the request is answered in this one
+        except HttpParserError:
+            self._refuse(*(self._refusal or _NO_HTTP))
+            return
         if not self._unparsed:
             return
         if self._awaits is _Awaits.NOTHING:
@@ -185,12 +193,6 @@ class BoundedProtocol(HttpToolsProtocol):
             if now - self.since > self.bounds.body_s + earned:
                 self._refuse(*_BODY_LATE)
 
-    def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls when the parser gives up, be it for a refusal of ours."""
-        self._refuse(
-            *(self._refusal or (HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1", "speak HTTP/1.1, without TLS"))
-        )
-
     def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
         """Answer with a problem, if the client can take it for an answer to this request, and close."""
         if self.transport.is_closing():
@@ -217,6 +219,7 @@ _TOO_LARGE: Final = (
     f"the head of the request has more than {HEAD_BYTES} bytes or {HEADERS} headers",
     "send less in headers and query; entries and questions belong into the body",
 )
+_NO_HTTP: Final = (HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1", "speak HTTP/1.1, without TLS")
 _HEAD_LATE: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
     "the headers of the request did not arrive in time",

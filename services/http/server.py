@@ -66,6 +66,16 @@ class HttpServer:
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return len(self._server.server_state.connections)
+
+    @property
+    def tasks(self) -> int:
+        """Requests that are being answered now."""
+        return len(self._server.server_state.tasks)
+
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
         for connection in list(self._server.server_state.connections):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from Stemmer import Stemmer
@@ -169,6 +170,7 @@ class Stack:
     server: HttpServer
     client_of_broker: Connection
     writer: Writer
+    app: FastAPI
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -313,7 +315,8 @@ async def running_stack(
             workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),
         )
-        server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
+        app = create_app(services)
+        server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close)
         await server.start()
         ends.push_async_callback(server.stop)
-        yield Stack(server.url, owner, services, tokens, store, base.host, node, server, base.client, base.writer)
+        yield Stack(server.url, owner, services, tokens, store, base.host, node, server, base.client, base.writer, app)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -63,3 +64,63 @@ def test_what_one_test_makes_of_the_log_is_over_in_the_next(monkeypatch: pytest.
 def test_nothing_that_is_logged_can_act_on_the_terminal() -> None:
     line = plain_line(None, "", {"event": "x.y", "level": "error", "timestamp": "t", "why": "\x1b[2J\nowned"})
     assert line == "error: x y (why \\x1b[2J\\nowned)"
+
+
+SERVICE = """
+import asyncio, gc, logging, sys, threading, warnings
+from crew_journal.services.cli.logs import configure_logging
+from crew_journal.services.cli.output import report_error, say
+from crew_journal.schemas.errors import NotFound
+configure_logging("info", service=True)
+say("broker: at nats://127.0.0.1")
+say("warning: two\\nlines")
+report_error(NotFound("gone", hint="look elsewhere"), as_json=False)
+report_error(NotFound("gone", hint="look elsewhere"), as_json=True)
+print("{no JSON", "\\ud800", file=sys.stderr)
+warnings.warn("old", DeprecationWarning, stacklevel=1)
+warnings.warn("odd", stacklevel=1)
+for name in ("uvicorn.error", "nats.aio.client", "faststream", "httpx"):
+    try:
+        {}[name]
+    except KeyError:
+        logging.getLogger(name).exception("a library's\\n%s", name)
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+class Odd:
+    def __del__(self):
+        raise ValueError("unraisable")
+Odd()
+async def fails():
+    raise LookupError("in a task")
+async def main():
+    task = asyncio.create_task(fails())
+    await asyncio.wait({task})
+    asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+asyncio.run(main())
+gc.collect()
+raise RuntimeError("the end")
+"""
+
+
+def test_every_line_of_a_service_is_json_whoever_writes_it() -> None:
+    ran = subprocess.run([sys.executable, "-c", SERVICE], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 1
+    lines = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert all({"event", "level", "timestamp"} <= line.keys() for line in lines if "error" not in line)
+    said = [(line["level"], line["message"]) for line in lines if line.get("event") == "said"]
+    assert said[:4] == [
+        ("info", "broker: at nats://127.0.0.1"),
+        ("warning", "warning: two"),
+        ("info", "lines"),
+        ("error", "error: gone"),
+    ]
+    assert [line["error"]["message"] for line in lines if "error" in line] == ["gone"]
+    assert {"uvicorn.error", "nats.aio.client", "faststream", "httpx", "py.warnings", "asyncio", "python"} <= {
+        line.get("logger") for line in lines
+    }
+    traces = " ".join(line.get("exception", "") for line in lines)
+    for died in ("ZeroDivisionError", "unraisable", "in a task", "the end"):
+        assert died in traces

@@ -71,7 +71,7 @@ def _journal(report: Report) -> str:
 def _views(report: Report) -> str:
     views = report.get("projections") or {}
     behind = {name: view["lag"] for name, view in views.items() if view.get("lag")}
-    said = f"all {len(views)} at {report.get('view_seq') or 0:,}"
+    said = f"{f'all {len(views)} ' if views else ''}at {report.get('view_seq') or 0:,}"
     if behind:
         slowest = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
         said = "behind: " + ", ".join(f"{name} by {lag:,}" for name, lag in slowest)

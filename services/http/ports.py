@@ -51,7 +51,7 @@ class NodeStatus(Protocol):
 
         Args:
             workspace_id: Show figures of this workspace alone; None for all.
-            node: Whether broker, disk and consumers may be shown in detail (OWNER, ADMIN).
+            node: Whether the figures of broker, disk and consumers may be shown: to an OWNER of all workspaces.
         """
         ...
 

@@ -20,7 +20,7 @@ from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from crew_journal.schemas.ids import uuid7_hex
-from crew_journal.schemas.settings import HTTP_CONNECTIONS, MAX_BATCH_BYTES
+from crew_journal.schemas.settings import HTTP_CONNECTIONS, REQUEST_BYTES
 from crew_journal.services.http.problems import problem_response
 
 HEAD_BYTES: Final = 32 * 1024
@@ -30,8 +30,9 @@ HEADERS: Final = 100
 """Headers of a request; a client of ours sends 7. 6,500 short ones fit into ``HEAD_BYTES`` and take 1.3 MB."""
 PIPELINED: Final = 32
 """Requests of a connection that may wait for the answer to an earlier one, 3 KB each; 14,000 fit into one read."""
-DISCARDED_BYTES: Final = 2 * MAX_BATCH_BYTES
-"""Bytes of a body read and dropped after its answer, so that a client which sends before it reads learns of a 401 or 413."""
+DISCARDED_BYTES: Final = REQUEST_BYTES
+"""Bytes of a body read and dropped after its answer, so that a client which sends before it reads learns of a 401: as
+many as ours send at once. Dropping 64 MiB for each connection kept the event loop busy."""
 
 
 @dataclass(frozen=True, slots=True)

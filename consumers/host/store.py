@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import duckdb
 import structlog
 
+from crew_journal.consumers.host.confinement import WAL_SUFFIX, beside, confine, make_private
 from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
 from crew_journal.consumers.host.gate import ReadGate
 from crew_journal.consumers.host.giving_back import give_back
@@ -71,6 +72,7 @@ class ViewStore:
             Unavailable: If it cannot be opened for another reason.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         config = {
             "threads": threads,
             "memory_limit": f"{memory_mb}MB",
@@ -83,6 +85,7 @@ class ViewStore:
     def _connect(self) -> None:
         try:
             self._root = duckdb.connect(str(self._path), config=self._config)
+            confine(self._root, self._path)
         except duckdb.Error as error:
             if (damage := as_damage(error)) is not None:
                 raise damage from error
@@ -109,7 +112,7 @@ class ViewStore:
 
     @property
     def _wal(self) -> Path:
-        return self._path.with_name(self._path.name + ".wal")
+        return beside(self._path, WAL_SUFFIX)
 
     @property
     def damage(self) -> str | None:

@@ -24,6 +24,7 @@ from crew_journal.consumers.host.confinement import WAL_SUFFIX, beside, confine,
 from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
 from crew_journal.consumers.host.gate import ReadGate
 from crew_journal.consumers.host.giving_back import give_back
+from crew_journal.consumers.host.reopening import Reopening
 from crew_journal.consumers.host.transaction import arrow_table, existing_tables
 from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.ports import CommittedBatch
@@ -55,6 +56,7 @@ class ViewStore:
         self._checkpoints: dict[str, int] = {}
         self._listeners: list[Callable[[CommittedBatch], None]] = []
         self._waiters: set[asyncio.Event] = set()
+        self._reopening = Reopening(self._reopen, self._executor.submit)
         self._connect()
 
     @classmethod
@@ -119,6 +121,16 @@ class ViewStore:
         """What was found to be broken in the file since it was opened or replaced, None if nothing was."""
         return None if self._damage is None else self._damage.message
 
+    @property
+    def trouble(self) -> str | None:
+        """Why DuckDB cannot use the file at the moment, None if it can."""
+        return self._reopening.trouble
+
+    @property
+    def reopened(self) -> int:
+        """Counts how often the file was opened again after DuckDB had given it up; checkpoints are then to be read anew."""
+        return self._reopening.count
+
     def refuse_damage(self) -> None:
         """Go on only if nothing was found to be broken, whoever met it.
 
@@ -139,7 +151,7 @@ class ViewStore:
     def _watched(self) -> Iterator[None]:
         """Remembers damage that is met, for readiness."""
         try:
-            with telling_damage():
+            with self._reopening.watching(), telling_damage():
                 yield
         except ViewsDamaged as damage:
             if self._damage is None:
@@ -306,9 +318,10 @@ class ViewStore:
             raise Unavailable("the new views are not checkpointed", hint="close them first")
         with self._gate.closed():
             try:
-                with telling_damage():
-                    self._writer.execute("CHECKPOINT")
-            except ViewsDamaged as damage:  # what is replaced for its damage needs none
+                if self._damage is None:  # what is replaced for its damage needs none, and may not even be open
+                    with telling_damage():
+                        self._writer.execute("CHECKPOINT")
+            except ViewsDamaged as damage:
                 self._damage = _bare(damage)
             self._disconnect()
             try:
@@ -321,6 +334,11 @@ class ViewStore:
                 self._damage = None
             finally:
                 self._connect()
+
+    def _reopen(self) -> None:
+        with self._gate.closed(), self._watched():
+            self._disconnect()
+            self._connect()
 
     def _disconnect(self) -> None:
         with self._cursors_lock:
@@ -336,7 +354,7 @@ class ViewStore:
             return
         try:
             self.write_blocking(lambda con: con.execute("CHECKPOINT"))
-        except (duckdb.Error, ViewsDamaged) as error:  # the log is replayed at the next start
+        except (duckdb.Error, Unavailable) as error:  # the log is replayed at the next start
             _log.warning("checkpoint_at_close_failed", error=type(error).__name__)
         self._executor.shutdown(wait=True)
         self._gate.shut()

@@ -299,6 +299,7 @@ class Runtime:
                 cache=recall.figures,
                 memory=memory.figures,
                 damage=lambda: store.damage,
+                views_trouble=lambda: store.trouble,
                 views_aside=None if aside is None else mapping(aside),
             ),
             clock=utc_now,

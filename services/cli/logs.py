@@ -13,6 +13,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
+from crew_journal.services.cli.log_stream import make_stderr_unfailing
 from crew_journal.services.cli.output import safe
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def configure_logging(level: str) -> None:
     """
     import structlog
 
+    make_stderr_unfailing()
     plain = sys.stderr.isatty() and not os.environ.get(LEVEL_VARIABLE)
     threshold = max(LEVELS[level], logging.WARNING) if plain else LEVELS[level]
     rendered: list[structlog.typing.Processor] = [plain_line] if plain else [structlog.processors.JSONRenderer()]

@@ -75,6 +75,7 @@ class NodeParts:
         cache: The hot indexes: workspaces, bytes.
         memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
         damage: What is broken in the file of the views, None if nothing was found to be.
+        views_trouble: Why DuckDB cannot use that file at the moment, None if it can.
         views_aside: The file that was put aside when the node started: name, reason, at; None if none was.
     """
 
@@ -96,6 +97,7 @@ class NodeParts:
     cache: Callable[[], Mapping[str, Any]]
     memory: Callable[[str | None, bool], Mapping[str, Any]]
     damage: Callable[[], str | None]
+    views_trouble: Callable[[], str | None]
     views_aside: Mapping[str, Any] | None
 
 
@@ -128,6 +130,7 @@ class _Look:
     connection: Mapping[str, Any]
     stream_trouble: str | None
     damage: str | None
+    views_trouble: str | None
     free_bytes: int
     total_bytes: int
 
@@ -136,6 +139,8 @@ class _Look:
         reasons = []
         if self.damage is not None:
             reasons.append(f"{self.damage} (crew-journal rebuild)")
+        if self.views_trouble is not None:
+            reasons.append(f"the views cannot be used and are opened again by themselves: {self.views_trouble}")
         if self.folding.get("stopped"):
             reasons.append(f"folding has stopped: {self.folding['stopped']}")
         if not self.connection.get("connected", True):
@@ -227,6 +232,7 @@ class Node:
             parts.connection(),
             parts.stream_trouble(),
             parts.damage(),
+            parts.views_trouble(),
             disk.free,
             disk.total,
         )

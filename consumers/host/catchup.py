@@ -36,6 +36,7 @@ async def catch_up(host: Host, source: ReplaySource, progress: Progress | None =
     Raises:
         FoldingStopped: For the environment's fault.
     """
+    await host.heed_reopening()
     names = host.laggards
     if not names:
         host.lagging.clear()

@@ -187,9 +187,11 @@ class Host:
 
     async def reload(self) -> None:
         """Take checkpoints and identities from the file anew, after opening or a swap."""
+        reopened = self.store.reopened
         checkpoints = await self.store.write(read_checkpoints)
         await self.store.write(self.identities.load)
         await self.store.write(lambda con: self.folder.leniency.load(con, self.projections))
+        self.folder.reopened = reopened
         self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
         names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
         self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
@@ -338,7 +340,7 @@ class Host:
             self._stop(error, prepared)
             raise
         self._owed.difference_update(range(batch.first_seq, batch.last_seq + 1))
-        self._failures, self._stopped, self._since = 0, None, None
+        self._works()
         if self.folder.suspended:
             self.lagging.set()
         if self._tidying is not None:
@@ -357,6 +359,24 @@ class Host:
     async def _back_off(self) -> None:
         if self._stopped is not None:
             await asyncio.sleep(max(0.0, self._retry_at - asyncio.get_running_loop().time()))
+        await self._heed_reopening()
+
+    async def heed_reopening(self) -> None:
+        """Read the checkpoints anew if the file was opened again: a commit that failed may be in it after all."""
+        async with self._lock:
+            await self._heed_reopening()
+
+    async def _heed_reopening(self) -> None:
+        if self.store.reopened == self.folder.reopened:
+            return
+        self.store.invalidate()
+        await self.reload()
+        self._owed = {seq for seq in self._owed if seq > self.checkpoint}
+        if not self._owed:
+            self._works()
+
+    def _works(self) -> None:
+        self._failures, self._stopped, self._since = 0, None, None
 
 
 def _lost(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:

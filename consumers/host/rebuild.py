@@ -20,6 +20,7 @@ import structlog
 
 from crew_journal.consumers.host.admission import AdmissionView
 from crew_journal.consumers.host.bulk import Progress, ReplaySource, fold_range
+from crew_journal.consumers.host.confinement import REBUILD_SUFFIX
 from crew_journal.consumers.host.digest import Difference, DigestedView, ViewDigest, digest, first_difference
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.leniency import PARKINGS_TABLE, forget_strikes
@@ -32,7 +33,7 @@ from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 
-_SUFFIX: Final = {"rebuild": ".rebuild", "verify": ".verify"}
+_SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify"}
 _log = structlog.get_logger(__name__)
 
 

@@ -31,7 +31,14 @@ COMFORTABLE_DISK_FACTOR: Final = 8
 PROBE_TIMEOUT_S: Final = 20.0
 """Seconds for a first embedding by Ollama, the loading of its model included."""
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-SECRET_FILES: Final = ("admin.token", "nats/broker.json", "nats/nats.conf", "nats/agents.json")
+SECRET_FILES: Final = (
+    "admin.token",
+    "nats/broker.json",
+    "nats/nats.conf",
+    "nats/agents.json",
+    "views.duckdb",
+    "views.duckdb.wal",
+)
 
 
 class Verdict(StrEnum):

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from crew_journal.services.cli.log_stream import make_stderr_unfailing
 from crew_journal.services.cli.output import safe
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def configure_logging(level: str, *, service: bool = False) -> None:
     """
     import structlog
 
+    make_stderr_unfailing()
     stderr = sys.stderr
     plain = sys.stderr.isatty() and not os.environ.get(LEVEL_VARIABLE)
     threshold = max(LEVELS[level], logging.WARNING) if plain else LEVELS[level]

@@ -8,6 +8,7 @@ order: lock, broker, streams, views (caught up from the stream), writer, tokens,
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -70,6 +71,7 @@ from crew_journal.services.runtime.static_table import StaticTable
 from crew_journal.services.runtime.views import VIEWS_FILE, NodeViews, aside_text
 
 _PRIVATE: Final = 0o700
+_OTHERS: Final = 0o077
 
 log = structlog.get_logger(__name__)
 
@@ -171,6 +173,7 @@ class Runtime:
         data_dir = settings.data_dir.resolve()
         data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         stack.callback(lock(data_dir))
+        stack.callback(os.umask, os.umask(_OTHERS))  # DuckDB and nats-server make files with the rights that are left
         share_one_heap()
         self._owner_token = ensure_owner_token(data_dir)
 
@@ -297,6 +300,7 @@ class Runtime:
                 cache=recall.figures,
                 memory=memory.figures,
                 damage=lambda: store.damage,
+                views_trouble=lambda: store.trouble,
                 views_aside=None if aside is None else mapping(aside),
             ),
             clock=utc_now,

@@ -3,12 +3,15 @@
 import io
 import json
 import subprocess
+import logging
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
 
 from crew_journal.services.cli.logs import LEVEL_VARIABLE, configure_logging, plain_line
+from crew_journal.services.cli.output import say
 
 _module_log = structlog.get_logger(__name__)
 
@@ -49,6 +52,21 @@ def test_who_names_a_level_gets_json_of_that_level_on_a_terminal_too(monkeypatch
 def test_a_quieter_level_stays_quieter_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LEVEL_VARIABLE, raising=False)
     assert logged(monkeypatch, Screen(), "error") == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_a_log_on_a_full_disk_loses_lines_and_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115  # closing it fails, too
+    monkeypatch.setattr(sys, "stderr", full)
+    with pytest.raises(OSError, match="No space left"):
+        print("a line", file=sys.stderr, flush=True)
+    configure_logging("info")
+    structlog.get_logger("test").error("folding_stopped")
+    logging.getLogger("test").error("a library's line")
+    say("stopping")
+    sys.stderr.flush()
+    with pytest.raises(OSError, match="No space left"):
+        full.close()
 
 
 @pytest.mark.parametrize("level", ["error", "info"])

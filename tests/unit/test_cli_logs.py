@@ -2,8 +2,8 @@
 
 import io
 import json
-import subprocess
 import logging
+import subprocess
 import sys
 from pathlib import Path
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
+from support.document_strategies import documents
 from support.events import EPOCH_MS, control, entry, link, token_bits, vector
 
 from crew_journal.consumers.feed.messages import RawMessage
@@ -43,6 +44,7 @@ from crew_journal.schemas.events.control import (
 )
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.rules.embed_policy import REMEMBERED
 from crew_journal.schemas.timestamps import format_ms
 
 _IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -94,10 +96,20 @@ _PAYLOADS = st.one_of(
     st.just({"long": "lorem ipsum dolor " * 5_000}),
 )
 _TYPES = st.sampled_from(
-    ["run.completed", "peer.conversation", "peer.escalation", "exec.output_chunk", "keeper.decision", "x"]
+    ["run.completed", "peer.conversation", "peer.escalation", "exec.output_chunk", "keeper.decision", REMEMBERED]
 )
 _TIMES = st.one_of(
     st.integers(EPOCH_MS, EPOCH_MS + 10**9), st.sampled_from([0, -1, -62_135_596_800_000, 253_402_300_799_999])
+)
+
+_RARE_FIELDS = st.sampled_from(
+    [
+        {},
+        {"supersedes": ["e1", "x" * 64], "valid_at": "0001-01-01T00:00:00.000Z"},
+        {"supersedes": [], "valid_at": "2026-11-21T10:30:00+01:00"},
+        {"supersedes": ["no id!"]},
+        {"of_the_future": {"n": 1}},
+    ]
 )
 
 
@@ -116,6 +128,7 @@ def entries(draw: st.DrawFn) -> OutgoingMessage:
         payload=draw(_PAYLOADS),
         refs=draw(st.sampled_from([{}, {"episodic": True}, {"parent_entry_id": "e1"}])),
         trace_id=draw(st.sampled_from([None, "", "t1"])),
+        **draw(_RARE_FIELDS),
     )
 
 
@@ -162,7 +175,7 @@ _HEALTH = st.builds(
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
-    st.builds(ReindexRequested, policy=st.just(1), model=st.sampled_from([None, "mini"])),
+    st.builds(ReindexRequested, policy=st.sampled_from([1, 2]), model=st.sampled_from([None, "mini"])),
     st.builds(
         AgentRegistered,
         agent_id=st.sampled_from(["a1", "a2"]),
@@ -262,7 +275,9 @@ def controls(draw: st.DrawFn) -> OutgoingMessage:
     """A control entry, sometimes with a payload that is none."""
     of_memory = draw(st.integers(0, 2)) == 0
     made = draw(_MEMORY if of_memory else _CONTROLS)
-    payload: ControlPayload | Mapping[str, Any] = made if draw(st.integers(0, 4)) else {"nonsense": 1}
+    payload: ControlPayload | Mapping[str, Any] = made
+    if (odd := draw(st.integers(0, 8))) < 2:
+        payload = {**(made.model_dump(mode="json") if odd else {}), "of_the_future": {"n": 1}}
     name = draw(st.sampled_from([f"n{i}" for i in range(1, 20 if of_memory else 8)]))
     workspaces = ["_system", "w1", "w1", "w1", "w2"] if of_memory else ["_system", "w1", "w2"]
     return control(
@@ -367,7 +382,9 @@ _BROKEN = st.sampled_from(
 @st.composite
 def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
     """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
-    kinds = st.one_of(entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), _BROKEN)
+    kinds = st.one_of(
+        entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), documents(), _BROKEN
+    )
     made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
     seq = 0
     stream: list[RawMessage] = []

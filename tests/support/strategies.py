@@ -42,7 +42,9 @@ from crew_journal.schemas.events.control import (
     WorkspaceConfigured,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ms
 
 _IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -159,6 +161,7 @@ _HEALTH = st.builds(
     counts=st.sampled_from([{}, {"indexed": 3, "embeddable": 9}]),
     model=st.sampled_from([None, "mini"]),
 )
+_SCOPES = st.sampled_from([SequenceSet(), SequenceSet(sequences="2,4-6", ids=("e1", "e2"))])
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
@@ -212,6 +215,10 @@ _CONTROLS = st.one_of(
         cost_nudge_usd=st.sampled_from([0.0, 1.0, 2.5]),
         settings=st.sampled_from([{}, {"n": 2**70, "a": [1]}]),
     ),
+    st.builds(ErasureRequested, erasure_id=st.just("x1"), entry_ids=_IDS.map(lambda one: (one,))),
+    st.builds(ErasureScoped, erasure_id=st.just("x1"), scope=_SCOPES),
+    st.builds(ErasureCompleted, erasure_id=st.just("x1"), counts=st.just({"messages": 2})),
+    st.builds(LossAccepted, loss_id=st.just("l1"), lost=_SCOPES),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )
 _DUES = st.one_of(

@@ -284,33 +284,6 @@ class SweepTicked(ControlPayload):
     due: str
 
 
-class ErasureRequested(ControlPayload):
-    """Raises the fence: ids, or a keyed hash of the data subject; no text."""
-
-    ENTRY_TYPE = "erasure.requested"
-    erasure_id: Id
-    entry_ids: tuple[Id, ...] = ()
-    subject_hash: str | None = None
-
-
-class ErasureScoped(ControlPayload):
-    """The closed set that is erased: every id and sequence."""
-
-    ENTRY_TYPE = "erasure.scoped"
-    erasure_id: Id
-    entry_ids: tuple[Id, ...]
-    seqs: tuple[int, ...]
-
-
-class ErasureCompleted(ControlPayload):
-    """The receipt."""
-
-    ENTRY_TYPE = "erasure.completed"
-    erasure_id: Id
-    seqs: tuple[int, ...]
-    counts: dict[str, int] = Field(default_factory=dict)
-
-
 MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
 """Entry types that decide which models are filled, and which one recall uses."""
 
@@ -343,4 +316,6 @@ class CrewRegistered(ControlPayload):
 
 def control_payloads() -> dict[str, type[ControlPayload]]:
     """Every control payload model by its entry type."""
+    from crew_journal.schemas.events import erasure  # noqa: F401  # it registers its own, and is built on this module
+
     return {model.ENTRY_TYPE: model for model in ControlPayload.__subclasses__()}

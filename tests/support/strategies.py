@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
-from support.document_strategies import documents
 from support.events import EPOCH_MS, control, entry, link, token_bits, vector
+from support.format_strategies import RARE_FIELDS, documents
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.entry import Priority
@@ -43,8 +43,10 @@ from crew_journal.schemas.events.control import (
     WorkspaceConfigured,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.embed_policy import REMEMBERED
+from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ms
 
 _IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -102,16 +104,6 @@ _TIMES = st.one_of(
     st.integers(EPOCH_MS, EPOCH_MS + 10**9), st.sampled_from([0, -1, -62_135_596_800_000, 253_402_300_799_999])
 )
 
-_RARE_FIELDS = st.sampled_from(
-    [
-        {},
-        {"supersedes": ["e1", "x" * 64], "valid_at": "0001-01-01T00:00:00.000Z"},
-        {"supersedes": [], "valid_at": "2026-11-21T10:30:00+01:00"},
-        {"supersedes": ["no id!"]},
-        {"of_the_future": {"n": 1}},
-    ]
-)
-
 
 @st.composite
 def entries(draw: st.DrawFn) -> OutgoingMessage:
@@ -128,7 +120,7 @@ def entries(draw: st.DrawFn) -> OutgoingMessage:
         payload=draw(_PAYLOADS),
         refs=draw(st.sampled_from([{}, {"episodic": True}, {"parent_entry_id": "e1"}])),
         trace_id=draw(st.sampled_from([None, "", "t1"])),
-        **draw(_RARE_FIELDS),
+        **draw(RARE_FIELDS),
     )
 
 
@@ -172,6 +164,7 @@ _HEALTH = st.builds(
     counts=st.sampled_from([{}, {"indexed": 3, "embeddable": 9}]),
     model=st.sampled_from([None, "mini"]),
 )
+_SCOPES = st.sampled_from([SequenceSet(), SequenceSet(sequences="2,4-6", ids=("e1", "e2"))])
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
@@ -225,6 +218,10 @@ _CONTROLS = st.one_of(
         cost_nudge_usd=st.sampled_from([0.0, 1.0, 2.5]),
         settings=st.sampled_from([{}, {"n": 2**70, "a": [1]}]),
     ),
+    st.builds(ErasureRequested, erasure_id=st.just("x1"), entry_ids=_IDS.map(lambda one: (one,))),
+    st.builds(ErasureScoped, erasure_id=st.just("x1"), scope=_SCOPES),
+    st.builds(ErasureCompleted, erasure_id=st.just("x1"), counts=st.just({"messages": 2})),
+    st.builds(LossAccepted, loss_id=st.just("l1"), lost=_SCOPES),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )
 _DUES = st.one_of(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.document_strategies import documents
 from support.events import EPOCH_MS, document
+from support.format_strategies import documents
 
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError

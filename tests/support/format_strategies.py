@@ -1,4 +1,4 @@
-"""Writes of documents, as hypothesis draws them for ``strategies.journals``."""
+"""Writes of documents and rare fields of entries, as hypothesis draws them for ``strategies.journals``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,15 @@ _CONTENTS = st.one_of(
     st.just("# Notes\n- Größe 💥\n"),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
     st.just("long line " * 9_000),
+)
+RARE_FIELDS = st.sampled_from(
+    [
+        {},
+        {"supersedes": ["e1", "x" * 64], "valid_at": "0001-01-01T00:00:00.000Z"},
+        {"supersedes": [], "valid_at": "2026-11-21T10:30:00+01:00"},
+        {"supersedes": ["no id!"]},
+        {"of_the_future": {"n": 1}},
+    ]
 )
 
 

@@ -112,6 +112,8 @@ class RecallHit(Answer):
     crew_id: str | None = None
     actor_id: str | None = None
     payload: dict[str, Any] = Field(default_factory=dict)
+    supersedes: tuple[str, ...] = ()
+    valid_at: str | None = None
 
 
 class RecallAnswer(Answer):

@@ -16,9 +16,12 @@ _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")
 
 
 def stored_json_schema() -> dict[str, Any]:
-    """An entry as it is stored and returned: ``id``, ``workspace_id`` and ``ts`` are always there."""
+    """An entry as it is stored and returned: ``id``, ``workspace_id`` and ``ts`` are always there.
+
+    It allows further fields, which a newer version may have written.
+    """
     schema = JournalEntry.model_json_schema(mode="validation")
-    return {"$schema": _DIALECT, **schema}
+    return {"$schema": _DIALECT, **schema, "additionalProperties": True}
 
 
 def entry_json_schema() -> dict[str, Any]:
@@ -29,6 +32,7 @@ def entry_json_schema() -> dict[str, Any]:
     """
     schema = stored_json_schema()
     schema["title"] = "JournalEntrySubmission"
+    schema["additionalProperties"] = False
     schema["required"] = [name for name in schema["required"] if name not in _FILLED_BY_SERVICE]
     schema["description"] = (
         "What an agent publishes. The token decides workspace, crew and agent; id and ts are filled in if absent; "

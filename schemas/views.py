@@ -12,9 +12,9 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``journal_entries``: every admitted entry, appended in order of ``seq``: ``seq UBIGINT``, the VARCHARs ``id,
   workspace_id, crew_id, agent_id, mission_id, trace_id, span_id``, ``ts_ms BIGINT``, the VARCHARs ``entry_type,
   severity, priority`` (when emitted)``, actor_type, actor_id, summary, payload, refs`` (JSON text)``,
-  data_subject_id``, ``schema_version INTEGER``, ``run_id VARCHAR`` (``payload.run_id`` if a string), ``control
-  BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy`` in force), ``words INTEGER`` (tokens of summary and payload
-  strings, stop words included), ``published_ms BIGINT``, ``size INTEGER``.
+  data_subject_id, supersedes`` (JSON list of ids), ``valid_ms BIGINT``, ``schema_version INTEGER``, ``run_id VARCHAR``
+  (``payload.run_id`` if a string), ``control BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy`` in force), ``words
+  INTEGER`` (tokens of summary and payload strings, stop words included), ``published_ms BIGINT``, ``size INTEGER``.
 - ``embed_policies(workspace_id VARCHAR, policy INTEGER, seq UBIGINT)``: the version of the embed policy in force where a
   reindex set one (``seq`` its event's); elsewhere the first.
 - ``postings(ws UBIGINT, term UBIGINT, doc UBIGINT, tf USMALLINT, dl USMALLINT)`` sorted by (ws, term, doc) in sealed
@@ -142,6 +142,8 @@ ENTRY_COLUMNS: Final = (
     "payload",
     "refs",
     "data_subject_id",
+    "supersedes",
+    "valid_ms",
     "schema_version",
 )
-"""What a reader gets of an entry; ``payload`` and ``refs`` are JSON text."""
+"""What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

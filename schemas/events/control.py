@@ -1,7 +1,8 @@
 """Payloads of the control entries that the service publishes: decisions, recorded like everything else.
 
-Invariant: each model is frozen, closed and versioned; ``schema_version`` of the entry is the model's ``VERSION``,
-and ``tests/golden`` holds one file per type and version.
+Invariant: each model is frozen and versioned; ``schema_version`` of the entry is the model's ``VERSION``, and
+``tests/golden`` holds one file per type and version. A stored payload may hold fields of a newer version, which are
+ignored; a field that the service means to write and the model does not have is an error of mypy.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from crew_journal.schemas.entry import Id, Priority, WorkspaceId
 from crew_journal.schemas.principal import BCRYPT_HASH, Role
 
+STORED: Final = ConfigDict(frozen=True, extra="ignore")
+"""Of every model that is read from the stream, and of those inside it."""
+
 
 class ControlPayload(BaseModel):
     """Base of every control payload."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STORED
     ENTRY_TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
 
@@ -105,7 +109,7 @@ class PriorityChanged(ControlPayload):
 class ReferencedEntry(BaseModel):
     """One entry that reached prompts, and how often since the last batch."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STORED
     entry_id: Id
     count: int = Field(ge=1)
 
@@ -176,7 +180,7 @@ Band = Literal["red", "yellow", "green"]
 class HealthMetrics(BaseModel):
     """Five metrics in [0, 100], None where there is nothing to measure."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STORED
     freshness: float | None = Field(ge=0.0, le=100.0)
     coverage: float | None = Field(ge=0.0, le=100.0)
     coherence: float | None = Field(ge=0.0, le=100.0)
@@ -280,33 +284,6 @@ class SweepTicked(ControlPayload):
     due: str
 
 
-class ErasureRequested(ControlPayload):
-    """Raises the fence: ids, or a keyed hash of the data subject; no text."""
-
-    ENTRY_TYPE = "erasure.requested"
-    erasure_id: Id
-    entry_ids: tuple[Id, ...] = ()
-    subject_hash: str | None = None
-
-
-class ErasureScoped(ControlPayload):
-    """The closed set that is erased: every id and sequence."""
-
-    ENTRY_TYPE = "erasure.scoped"
-    erasure_id: Id
-    entry_ids: tuple[Id, ...]
-    seqs: tuple[int, ...]
-
-
-class ErasureCompleted(ControlPayload):
-    """The receipt."""
-
-    ENTRY_TYPE = "erasure.completed"
-    erasure_id: Id
-    seqs: tuple[int, ...]
-    counts: dict[str, int] = Field(default_factory=dict)
-
-
 MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
 """Entry types that decide which models are filled, and which one recall uses."""
 
@@ -339,4 +316,6 @@ class CrewRegistered(ControlPayload):
 
 def control_payloads() -> dict[str, type[ControlPayload]]:
     """Every control payload model by its entry type."""
+    from crew_journal.schemas.events import erasure  # noqa: F401  # it registers its own, and is built on this module
+
     return {model.ENTRY_TYPE: model for model in ControlPayload.__subclasses__()}

@@ -54,6 +54,8 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     if type(submission) is not dict and not isinstance(submission, Mapping):
         raise InvalidEntry((FieldProblem(f"{prefix}entry", "is no JSON object", "submit an object"),))
     record = {name: value for name, value in submission.items() if value is not None and value != ""}
+    if record.get("supersedes") == []:
+        del record["supersedes"]
     try:
         _bind(principal, record, prefix)
     except InvalidEntry as error:

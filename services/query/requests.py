@@ -208,6 +208,8 @@ class RecallHit(Hit):
     live_priority: str
     payload: dict[str, Any]
     refs: dict[str, Any]
+    supersedes: tuple[str, ...]
+    valid_at: str | None
 
 
 class RecallResponse(BaseModel):

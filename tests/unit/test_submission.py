@@ -258,6 +258,8 @@ _odd = st.fixed_dictionaries(
         "data_subject_id": _texts,
         "schema_version": st.sampled_from([1, 2, 32_767, 32_768, 0, True, 1.0, "1"]),
         "surprise": st.integers(),
+        "valid_at": _times,
+        "supersedes": st.lists(_ids, max_size=3) | st.just(["a"] * 101) | st.just("a"),
     },
 )
 
@@ -309,6 +311,7 @@ def test_a_submission_is_accepted_or_refused_by_name_and_never_fails_otherwise(s
 
 def test_an_ordinary_submission_takes_the_shortcut() -> None:
     ordinary = note(
-        payload={"question": "why"}, trace_id="run-1", ts="2026-11-21T09:30:00.000Z", severity="warn", actor_type="user"
-    )
+        payload={"question": "why"}, trace_id="run-1", ts="2026-11-21T09:30:00.000Z", severity="warn", actor_type="user",
+        supersedes=["e1"], valid_at="2026-11-20T00:00:00.000Z",
+    )  # fmt: skip
     assert accept_plain({**ordinary, "workspace_id": "acme", "agent_id": "scout"}, NOW) is not None

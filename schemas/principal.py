@@ -39,8 +39,8 @@ class Principal(BaseModel):
     """A token's binding.
 
     ``workspace_id`` None means every workspace (OWNER only): such a token names one in each request.
-    AGENT and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are what was granted to them
-    beyond their role (``schemas.grants``). ``expires_ms`` is when the token ends, milliseconds since the epoch.
+    AGENT and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are what was granted
+    beyond the role (``schemas.grants``). ``expires_ms`` is when the token ends, milliseconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -18,7 +18,7 @@ _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cos
 def default_actor(principal: Principal) -> tuple[str, str | None]:
     """Type and id of the actor of an entry that names no ``actor_type``.
 
-    A person's token (OWNER, ADMIN) acts as the user, a token with ``speaks_for`` as the first of those, an agent's as itself.
+    A person's token (OWNER, ADMIN) acts as the user, one with ``speaks_for`` as the first of those, an agent's as itself.
     """
     role = principal.role
     if role is _OWNER or role is _ADMIN:

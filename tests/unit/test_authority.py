@@ -21,10 +21,10 @@ KEEPER = Principal(
     may_publish=("keeper.*", "approval.denied"),
     speaks_for=("keeper", "orchestrator:conductor"),
 )
-RESERVED = (
-    "document drawer kg fact procedure lesson proposal rule operator chain recall retraction quarantine archive partition "
-    "skill working"
-).split()
+RESERVED = [
+    "document", "drawer", "kg", "fact", "procedure", "lesson", "proposal", "rule", "operator", "chain", "recall",
+    "retraction", "quarantine", "archive", "partition", "skill", "working",
+]  # fmt: skip
 
 
 def refused(principal: Principal, **fields: object) -> NotAllowed:

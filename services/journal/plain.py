@@ -107,9 +107,10 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
     if "ts" not in record:
         filled = f'{filled},"ts":"{format_ts(now)}"'
     if "actor_type" not in record:
-        filled = f'{filled},"actor_type":"{actor_type}"'
-        if actor_id is not None and "actor_id" not in record:
-            filled = f'{filled},"actor_id":"{actor_id}"'
+        if actor_id is None or "actor_id" in record:
+            filled = f'{filled},"actor_type":"{actor_type}"'
+        else:
+            filled = f'{filled},"actor_type":"{actor_type}","actor_id":"{actor_id}"'
     for name, default in _DEFAULTS:
         if name not in record:
             filled += default

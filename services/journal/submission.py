@@ -32,6 +32,8 @@ from crew_journal.services.journal.plain import DEEP_BRACKETS, HASH_BYTES, Accep
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 ANSWER_TYPE: Final = "chat.agent_response"
 """What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
+_NOT_NEEDED: Final = ("", None)
+"""The default actor of an entry that names one."""
 _ID_FIX: Final = "choose another id, or leave it out"
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
@@ -69,9 +71,11 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
         # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
-    by, name = default_actor(principal)
-    if may_speak(principal, record.get("entry_type"), record.get("actor_type", by), record.get("actor_id")):
-        accepted = accept_plain(record, now, by, name)
+    by, name = record.get("actor_type"), record.get("actor_id")
+    default = default_actor(principal) if by is None else _NOT_NEEDED
+    actor_type = default[0] if by is None else by
+    if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
+        accepted = accept_plain(record, now, *default)
         if accepted is not None:
             return accepted
     return _accept_checked(principal, record, now, prefix)

@@ -110,6 +110,7 @@ class RecallHit(Answer):
     summary: str
     agent_id: str | None = None
     crew_id: str | None = None
+    actor_type: str | None = None
     actor_id: str | None = None
     payload: dict[str, Any] = Field(default_factory=dict)
     supersedes: tuple[str, ...] = ()
@@ -145,6 +146,10 @@ class RenderedHit(Answer):
     age_seconds: float
     entry_type: str
     summary: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    actor_type: str | None = None
+    actor_id: str | None = None
     redaction: dict[str, str] | None = None
 
 

@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 from crew_journal.schemas.api import Answer
-from crew_journal.schemas.entry import Id, Priority, WorkspaceId
+from crew_journal.schemas.entry import Id, Priority, Timestamp, WorkspaceId
+from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
 from crew_journal.schemas.principal import Role
 
 
@@ -75,10 +76,22 @@ class TokenRequest(BaseModel):
     nats: bool = Field(
         default=False, description="Whether it is to be the password of a NATS user, too: AGENT and LEAD."
     )
+    may_publish: tuple[TypePattern, ...] = Field(
+        default=(),
+        max_length=MAX_GRANTS,
+        description="For AGENT and LEAD: further entry types, or prefix.*, to publish.",
+    )
+    speaks_for: tuple[Speaker, ...] = Field(
+        default=(), max_length=MAX_GRANTS, description="For AGENT and LEAD: further actors, like keeper or keeper:gate."
+    )
+    expires_at: Timestamp | None = Field(default=None, description="From when on it is refused; never if absent.")
 
 
 class TokenRecord(Answer):
-    """A token without its secret; ``nats``: whether it counts on NATS, too. Times are milliseconds since the epoch."""
+    """A token without its secret; ``nats``: whether it counts on NATS, too. Times are milliseconds since the epoch.
+
+    ``may_publish`` and ``speaks_for`` are granted beyond its role; ``expires_ms`` is when it ends, null for never.
+    """
 
     token_id: str
     role: Role
@@ -89,6 +102,9 @@ class TokenRecord(Answer):
     created_ms: int
     revoked_ms: int | None
     nats: bool = False
+    may_publish: tuple[str, ...] = ()
+    speaks_for: tuple[str, ...] = ()
+    expires_ms: int | None = None
 
 
 class TokensAnswer(Answer):

@@ -66,7 +66,8 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   crew_id, snapshot_date VARCHAR, measured_at BIGINT`` (ms)``, freshness, coverage, coherence, efficiency, reachability,
   score DOUBLE, band VARCHAR``, the metrics and the score again as ``legacy_…``, ``reasons, next_step, counts VARCHAR``
   (JSON list, text, JSON object)``, model VARCHAR, rules INTEGER, seq UBIGINT``.
-- ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
+- ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT,
+  nats_bcrypt, may_publish, speaks_for VARCHAR`` (lists, joined by blanks)``, expires_ms BIGINT)``
 """
 
 from __future__ import annotations

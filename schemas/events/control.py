@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.entry import Id, Priority, WorkspaceId
-from crew_journal.schemas.principal import BCRYPT_HASH, Role
+from crew_journal.schemas.entry import Id, Priority, Timestamp, WorkspaceId
+from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
+from crew_journal.schemas.principal import BCRYPT_HASH, Principal, Role
+from crew_journal.schemas.timestamps import to_ms
 
 STORED: Final = ConfigDict(frozen=True, extra="ignore")
 """Of every model that is read from the stream, and of those inside it."""
@@ -27,7 +29,10 @@ class ControlPayload(BaseModel):
 
 
 class TokenCreated(ControlPayload):
-    """A token was minted. Only the SHA-256 of its 256 random bits is recorded."""
+    """A token was minted. Only the SHA-256 of its 256 random bits is recorded.
+
+    ``may_publish`` and ``speaks_for`` are granted beyond the role (``schemas.grants``); from ``expires_at`` it is refused.
+    """
 
     ENTRY_TYPE = "token.created"
     token_id: Id
@@ -37,6 +42,18 @@ class TokenCreated(ControlPayload):
     crew_id: Id | None = None
     agent_id: Id | None = None
     label: str = Field(default="", max_length=128)
+    may_publish: tuple[TypePattern, ...] = Field(default=(), max_length=MAX_GRANTS)
+    speaks_for: tuple[Speaker, ...] = Field(default=(), max_length=MAX_GRANTS)
+    expires_at: Timestamp | None = None
+
+    def bearer(self) -> Principal:
+        """Who bears the token.
+
+        Raises:
+            pydantic.ValidationError: If its role needs more than it is bound to.
+        """
+        bound = self.model_dump(include=set(Principal.model_fields))
+        return Principal(**bound, expires_ms=None if self.expires_at is None else to_ms(self.expires_at))
 
 
 class TokenNatsAllowed(ControlPayload):

@@ -76,7 +76,7 @@ def graph(
 ) -> None:
     """Show the entries around one, and how they relate."""
     from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, print_table, say
+    from crew_journal.services.cli.output import emit, plain, print_table, say, who_of
 
     with as_options(GRAPH), client(where) as journal:
         found = plain(
@@ -88,9 +88,10 @@ def graph(
         emit(found)
         return
     nodes = [
-        (node["depth"], node["id"], node["entry_type"], node["ts"][:10], node["summary"]) for node in found["nodes"]
+        (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
+        for node in found["nodes"]
     ]
-    print_table("", ("hops", "entry", "type", "day", "summary"), nodes, right=("hops",))
+    print_table("", ("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
     if found["edges"]:
         edges = [
             (edge["src"], edge["relation"], edge["dst"], f"{edge['weight']:.2f}", edge["state"], edge["reason"] or "-")

@@ -25,6 +25,7 @@ from crew_journal.schemas.api_admin import (
     TokensAnswer,
 )
 from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.grants import Grants
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, answer_model, read_model
 from crew_journal.services.http.lines import LINES, lines
@@ -210,6 +211,7 @@ def _tokens(router: APIRouter) -> None:
             agent_id=asked.agent_id,
             label=asked.label,
             nats=asked.nats,
+            grants=Grants(asked.may_publish, asked.speaks_for, asked.expires_at),
         )
         answered = TokenCreatedAnswer(**made.info.model_dump(), token=made.plaintext, nats_access=made.nats_access)
         return answer_model(answered, HTTPStatus.CREATED)

@@ -95,7 +95,7 @@ class RecallRequest(BaseModel):
             parse_ts(asked_at)
         return asked_at
 
-    @field_validator("scope", "agent_id", "crew_id", "recipe", "workspace_id", mode="before")
+    @field_validator("scope", "agent_id", "crew_id", "recipe", mode="before")
     @classmethod
     def _empty_is_absent(cls, value: Any) -> Any:
         return None if value == "" else value

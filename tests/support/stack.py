@@ -256,7 +256,11 @@ async def folded_journal(broker: ManagedBroker, folder: Path, name: str) -> Asyn
 
 @asynccontextmanager
 async def running_stack(
-    data_dir: Path, *, limits: HttpLimits | None = None, tail_queue: int | None = None
+    data_dir: Path,
+    *,
+    limits: HttpLimits | None = None,
+    tail_queue: int | None = None,
+    token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Stack]:
     """A service below ``data_dir``, ended when the block is left."""
     async with contextlib.AsyncExitStack() as ends:
@@ -265,7 +269,7 @@ async def running_stack(
         store = base.store
         journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC))
         owner = ensure_owner_token(data_dir)
-        tokens = TokenRegistry(store, journal, owner)
+        tokens = TokenRegistry(store, journal, owner, clock=token_clock)
         tokens.load()
         queries = JournalQueries(store)
         ends.callback(queries.close)

@@ -38,11 +38,6 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "broker", _broker(broker, report.get("connection") or {})
     if canary := report.get("canary"):
         yield "canary", _state(canary, "ok" if canary.get("ok") else "FAILS")
-    if crowded := (report.get("batches") or {}).get("crowded_since"):
-        yield (
-            "batches",
-            f"other clients of the broker hold every place for them, since {crowded}; entries go one by one",
-        )
     if disk := report.get("disk"):
         yield "disk", f"{size_text(disk['free_bytes'])} free of {size_text(disk['total_bytes'])}"
     if embedder := report.get("embedder"):

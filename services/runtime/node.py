@@ -292,7 +292,6 @@ class Runtime:
                 embedder=embedding.figures,
                 stream_trouble=lambda: stream_watch.trouble or stall_watch.trouble,
                 canary=lambda: mapping(canary.outcome),
-                batches=writer.crowding.figures,
                 cache=recall.figures,
                 memory=memory.figures,
                 damage=lambda: store.damage,

@@ -156,6 +156,12 @@ class TooManyTails(Unavailable):
     status = 429
 
 
+class Overloaded(Unavailable):
+    """More requests are waiting than the service holds."""
+
+    title = "Too many requests at once"
+
+
 class ViewsDamaged(Unavailable):
     """The file of the views is broken; the journal, from which they are folded anew, is not."""
 

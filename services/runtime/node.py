@@ -40,6 +40,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.ingest import Ingest
 from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
@@ -201,14 +202,11 @@ class Runtime:
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client, streams.made)
-        await stream_watch.start()
-        stack.push_async_callback(stream_watch.stop)
+        await self._begin(stream_watch)
         canary = Canary(client, clock=utc_now)
-        await canary.start()
-        stack.push_async_callback(canary.stop)
+        await self._begin(canary)
         stall_watch = StallWatch(writer, canary, stream_watch, self._broker, data_dir)
-        await stall_watch.start()
-        stack.push_async_callback(stall_watch.stop)
+        await self._begin(stall_watch)
 
         nats = NatsUsers(self._broker) if self._broker is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
@@ -217,6 +215,7 @@ class Runtime:
         if nats is not None:
             await nats.start()
             stack.push_async_callback(nats.stop)
+        ingest = Ingest(await self._connect("crew-journal ingest"), journal)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
@@ -292,6 +291,7 @@ class Runtime:
                 embedder=embedding.figures,
                 stream_trouble=lambda: stream_watch.trouble or stall_watch.trouble,
                 canary=lambda: mapping(canary.outcome),
+                ingest=lambda: mapping(ingest.figures()),
                 cache=recall.figures,
                 memory=memory.figures,
                 damage=lambda: store.damage,
@@ -329,12 +329,17 @@ class Runtime:
         server = HttpServer(app, settings.http, before_stop=tail.close)
         await server.start()
         stack.push_async_callback(server.stop)
+        await self._begin(ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
+
+    async def _begin(self, part: StreamWatch | Canary | StallWatch | Ingest) -> None:
+        await part.start()
+        self._stack.push_async_callback(part.stop)
 
     async def _start_broker(self, data_dir: Path) -> None:
         settings = self._settings

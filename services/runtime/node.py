@@ -40,6 +40,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.heartbeat import Heartbeat
 from crew_journal.services.journal.ingest import Ingest
 from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
@@ -205,6 +206,8 @@ class Runtime:
         await self._begin(stream_watch)
         canary = Canary(client, clock=utc_now)
         await self._begin(canary)
+        heartbeat = Heartbeat(await self._connect("crew-journal heartbeat"), self._broker)
+        await self._begin(heartbeat)
         stall_watch = StallWatch(writer, canary, stream_watch, self._broker, data_dir)
         await self._begin(stall_watch)
 
@@ -289,7 +292,7 @@ class Runtime:
                 feed=lambda: mapping(feed.status()),
                 reactors=lambda: reactor_figures(filling, self._reactors),
                 embedder=embedding.figures,
-                stream_trouble=lambda: stream_watch.trouble or stall_watch.trouble,
+                stream_trouble=lambda: heartbeat.trouble or stream_watch.trouble or stall_watch.trouble,
                 canary=lambda: mapping(canary.outcome),
                 ingest=lambda: mapping(ingest.figures()),
                 cache=recall.figures,
@@ -337,7 +340,7 @@ class Runtime:
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
 
-    async def _begin(self, part: StreamWatch | Canary | StallWatch | Ingest) -> None:
+    async def _begin(self, part: Heartbeat | StreamWatch | Canary | StallWatch | Ingest) -> None:
         await part.start()
         self._stack.push_async_callback(part.stop)
 

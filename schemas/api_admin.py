@@ -114,12 +114,13 @@ class TokensAnswer(Answer):
 
 
 class NatsAccess(Answer):
-    """How an agent publishes straight to the broker; ``subject`` ends with the type of each entry."""
+    """How an agent appends over NATS: it sends entries as requests on ``subject``, of at most ``max_bytes`` bytes each."""
 
     address: str
     user: str
     password: str = Field(repr=False)
     subject: str
+    max_bytes: int
 
 
 class TokenCreatedAnswer(TokenRecord):

@@ -169,6 +169,12 @@ class BodiesFull(Unavailable):
     title = "No room for the request body"
 
 
+class Overloaded(Unavailable):
+    """More requests are waiting than the service holds."""
+
+    title = "Too many requests at once"
+
+
 class ViewsDamaged(Unavailable):
     """The file of the views is broken; the journal, from which they are folded anew, is not."""
 

@@ -1,4 +1,4 @@
-"""The subject grammar of DESIGN §4: four families in JOURNAL, and the two streams beside it.
+"""The subject grammar of DESIGN §4: four families in JOURNAL, the two streams beside it, and requests to append.
 
 Invariant: every token is of ``[A-Za-z0-9_-]`` (nats-py itself would let a literal ``*`` through), so no id can
 widen a subscription; what a subject says about workspace, crew, agent and type is what the fold believes. The longest
@@ -21,6 +21,8 @@ JOURNAL_STREAM: Final = "JOURNAL"
 DEADLETTER_STREAM: Final = "DEADLETTER"
 CANARY_STREAM: Final = "CANARY"
 CANARY_SUBJECT: Final = "canary.write"
+INGEST_SUBJECTS: Final = "ingest.>"
+"""Where agents on NATS send requests to append; no stream listens there."""
 
 MAX_ENTRY_TYPE: Final = 48
 """Characters; keeps the longest subject (4 ids of 64 and the type) under 256 (facts/nats.md)."""
@@ -92,6 +94,11 @@ def journal_subject(workspace: str, crew: str | None, agent: str | None, entry_t
 def control_subject(workspace: str, entry_type: str) -> str:
     """``control.<workspace>.<type>``."""
     return f"control.{workspace}.{entry_type}"
+
+
+def ingest_subject(workspace: str, crew: str | None, agent: str) -> str:
+    """``ingest.<workspace>.<crew or _>.<agent>``: where an agent's requests go; arguments are validated ids."""
+    return f"ingest.{workspace}.{crew or NO_ID}.{agent}"
 
 
 def document_subject(workspace: str, owner: str, tier: str, key: str | None) -> str:

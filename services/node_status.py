@@ -71,7 +71,7 @@ class NodeParts:
         embedder: The embedder: kind, reason, mode, model, error, since …
         stream_trouble: What is wrong with JOURNAL itself, None if nothing is.
         canary: The write probe: ok, last_error, since.
-        batches: Whether others hold the broker's places for atomic batches: crowded_since, refused.
+        ingest: Requests to append over NATS: requests, entries, refused, overloaded …
         cache: The hot indexes: workspaces, bytes.
         memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
         damage: What is broken in the file of the views, None if nothing was found to be.
@@ -93,7 +93,7 @@ class NodeParts:
     embedder: Callable[[], Mapping[str, Any]]
     stream_trouble: Callable[[], str | None]
     canary: Callable[[], Mapping[str, Any]]
-    batches: Callable[[], Mapping[str, Any]]
+    ingest: Callable[[], Mapping[str, Any]]
     cache: Callable[[], Mapping[str, Any]]
     memory: Callable[[str | None, bool], Mapping[str, Any]]
     damage: Callable[[], str | None]
@@ -206,7 +206,7 @@ class Node:
                 "broker": parts.broker(),
                 "connection": look.connection,
                 "canary": look.canary,
-                "batches": parts.batches(),
+                "ingest": parts.ingest(),
                 "disk": {
                     "free_bytes": look.free_bytes,
                     "total_bytes": look.total_bytes,
@@ -255,7 +255,8 @@ class Node:
             "crew_journal_embedder_degraded": float(embedder["mode"] == "vector-degraded"),
             "crew_journal_ready": float(not look.problems()),
             "crew_journal_disk_free_bytes": look.free_bytes,
-            "crew_journal_batches_refused": float(parts.batches().get("refused", 0)),
+            "crew_journal_ingest_requests": float(parts.ingest().get("requests", 0)),
+            "crew_journal_ingest_overloaded": float(parts.ingest().get("overloaded", 0)),
             "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),
         }
         return figures | await asyncio.to_thread(self._health)

@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crew_journal.schemas.ids import uuid7_hex
 from crew_journal.services.http.metrics import HttpMetrics
-from crew_journal.services.http.problems import log_unexpected, problem_response, unexpected_response
+from crew_journal.services.http.problems import problem_response, unexpected_response
+from crew_journal.services.problem import log_unexpected
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from crew_journal.schemas.api_admin import BrokerAnswer, DeadLetter, DeadLetterAnswer
-from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
-from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.submitted import Appender
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
@@ -29,18 +28,6 @@ from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
-
-
-class Appender(Protocol):
-    """``services.journal.append.Journal``, as far as agents use it."""
-
-    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
-        """Append one entry; returns after the ack."""
-        ...
-
-    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
-        """Append entries, all or nothing; returns after the acks."""
-        ...
 
 
 class NodeStatus(Protocol):

@@ -36,7 +36,7 @@ from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.schemas.timestamps import format_ms, to_ms
 from crew_journal.schemas.views import ADMISSION_PROJECTION
-from crew_journal.services.journal.broker.config import AgentUser
+from crew_journal.services.journal.broker.config import MAX_PAYLOAD, AgentUser
 from crew_journal.services.journal.folded_tokens import folded_tokens, token_records
 from crew_journal.services.journal.nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
 from crew_journal.services.journal.new_token import NewToken, administers_tokens, token_created, workspace_for
@@ -278,7 +278,9 @@ class TokenRegistry:
             raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
         await nats.settled(user.name)
-        access = NatsAccess(address=nats.address, user=user.name, password=plaintext, subject=user.subject)
+        access = NatsAccess(
+            address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
+        )
         return access, recorded.seq
 
     async def revoke(self, principal: Principal, token_id: str) -> None:

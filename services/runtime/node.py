@@ -42,6 +42,8 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.heartbeat import Heartbeat
+from crew_journal.services.journal.ingest import Ingest
 from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
@@ -205,14 +207,13 @@ class Runtime:
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client, streams.made)
-        await stream_watch.start()
-        stack.push_async_callback(stream_watch.stop)
+        await self._begin(stream_watch)
         canary = Canary(client, clock=utc_now)
-        await canary.start()
-        stack.push_async_callback(canary.stop)
+        await self._begin(canary)
+        heartbeat = Heartbeat(await self._connect("crew-journal heartbeat"), self._broker)
+        await self._begin(heartbeat)
         stall_watch = StallWatch(writer, canary, stream_watch, self._broker, data_dir)
-        await stall_watch.start()
-        stack.push_async_callback(stall_watch.stop)
+        await self._begin(stall_watch)
 
         nats = NatsUsers(self._broker) if self._broker is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
@@ -221,6 +222,7 @@ class Runtime:
         if nats is not None:
             await nats.start()
             stack.push_async_callback(nats.stop)
+        ingest = Ingest(await self._connect("crew-journal ingest"), journal)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
@@ -294,9 +296,9 @@ class Runtime:
                 feed=lambda: mapping(feed.status()),
                 reactors=lambda: reactor_figures(filling, self._reactors),
                 embedder=embedding.figures,
-                stream_trouble=lambda: stream_watch.trouble or stall_watch.trouble,
+                stream_trouble=lambda: heartbeat.trouble or stream_watch.trouble or stall_watch.trouble,
                 canary=lambda: mapping(canary.outcome),
-                batches=writer.crowding.figures,
+                ingest=lambda: mapping(ingest.figures()),
                 cache=recall.figures,
                 memory=memory.figures,
                 damage=lambda: store.damage,
@@ -336,12 +338,17 @@ class Runtime:
         server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
         await server.start()
         stack.push_async_callback(server.stop)
+        await self._begin(ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
+
+    async def _begin(self, part: Heartbeat | StreamWatch | Canary | StallWatch | Ingest) -> None:
+        await part.start()
+        self._stack.push_async_callback(part.stop)
 
     async def _start_broker(self, data_dir: Path) -> None:
         settings = self._settings

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from nats.js.api import StreamConfig
 from support.faults import stop
-from support.journal import eventually, journal_rig
-from support.nats import nats_binary
+from support.journal import DEADLINE_S, eventually, journal_rig
+from support.nats import connected, nats_binary
 from support.stack import until
 
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge, StorageFull
@@ -279,6 +279,15 @@ async def test_a_longer_list_than_a_batch_holds_is_several_batches(broker: Manag
     async with journal_rig(broker) as rig:
         published = await rig.writer.publish_atomic([message(f"m{n}") for n in range(2_300)])
         assert [ack.seq for ack in published] == list(range(1, 2_301))
+
+
+async def test_a_list_waits_while_other_nodes_hold_every_place_for_batches(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig, connected(broker) as other:
+        left = [{"Nats-Batch-Id": f"left{n}", "Nats-Batch-Sequence": "1"} for n in range(60)]
+        await asyncio.gather(*(other.request(SUBJECT, b"{}", headers=one, timeout=DEADLINE_S) for one in left))
+        # 50 of them are open now, for 10 s
+        published = await rig.writer.publish_atomic([message("m0"), message("m1")])
+        assert published[1].seq == published[0].seq + 1
 
 
 async def test_a_group_commit_gives_every_caller_its_own_sequence(broker: ManagedBroker) -> None:

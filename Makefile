@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 DATA_DIR ?= .crew-journal
 HTTP ?= 127.0.0.1:9119
 NATS := .cache/nats
+LOCK := deploy/requirements.lock
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test nightly bench lint format clean
+.PHONY: help setup run test nightly bench lint lock format clean
 
 help:
 	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it)"
@@ -16,12 +18,13 @@ help:
 	@echo "make bench    the benchmarks; figures as JSON, see bench/README.md"
 	@echo "make lint     ruff, mypy (strict), import rules"
 	@echo "make setup    only set up: $(VENV), nats-server, MiniLM weights"
+	@echo "make lock     bring $(LOCK) in line with pyproject.toml; UPGRADE=1 takes the newest releases"
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "setuptools>=77"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(PIP) --require-hashes -r $(LOCK)
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(VENV)/.installed
@@ -45,6 +48,13 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# One file for all systems and for Python 3.11 and newer (markers). uv is used only here and is not a dependency.
+lock:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --quiet \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) -o $(LOCK)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix --quiet .

@@ -150,6 +150,10 @@ class Journal:
             for index, accepted in enumerate(batch)
         ]
 
+    def forget_recent(self) -> None:
+        """Believe the views and the broker alone: what was acked may be lost since."""
+        self._recent.clear()
+
     async def record(
         self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
     ) -> Appended:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged, ViewsDamaged
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
@@ -40,6 +41,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.gap_watch import GapWatch
 from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
@@ -195,6 +197,7 @@ class Runtime:
             memory_mb=settings.duckdb_memory_mb,
             clock=utc_now,
             say=self._say,
+            own_broker=self._broker is not None,
         )
         store, host, journal = views.store, views.host, views.journal
         feed = await views.follow(stack, data_dir, client, self._nats)
@@ -203,6 +206,9 @@ class Runtime:
         stream_watch = StreamWatch(client, streams.made)
         await stream_watch.start()
         stack.push_async_callback(stream_watch.stop)
+        gap_watch = views.watch(client, streams, self._broker, clock=utc_now, on_lost_end=self._lost_end)
+        await gap_watch.start()
+        stack.push_async_callback(gap_watch.stop)
         canary = Canary(client, clock=utc_now)
         await canary.start()
         stack.push_async_callback(canary.stop)
@@ -295,13 +301,14 @@ class Runtime:
                 batches=writer.crowding.figures,
                 cache=recall.figures,
                 memory=memory.figures,
+                journal=lambda: mapping(gap_watch.figures()),
                 damage=lambda: store.damage,
                 views_aside=None if aside is None else mapping(aside),
             ),
             clock=utc_now,
         )
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(self._operation_parts(views, embedding))
+        operations = Operations(self._operation_parts(views, embedding, gap_watch))
         app = create_app(
             AppServices(
                 journal=journal,
@@ -380,12 +387,18 @@ class Runtime:
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
 
-    def _operation_parts(self, views: NodeViews, embedding: Embedding) -> OperationParts:
+    def _lost_end(self, said: str) -> None:
+        """Give up: what comes now gets sequences that the views have passed; a fresh start keeps them and folds anew."""
+        self._failure = JournalDamaged(said, hint="start the node again: it keeps the views that know what was lost")
+        self._closed.set()
+
+    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
         url, user, password = self._nats
         return OperationParts(
             views=views.store,
-            rebuild=views.rebuild,
-            verify=views.verify,
+            rebuild=partial(views.rebuild, gap_watch),
+            verify=partial(views.verify, gap_watch),
+            salvage=views.salvage,
             desk=views.desk,
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),

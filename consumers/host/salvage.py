@@ -20,8 +20,10 @@ from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.opening import AHEAD
 from crew_journal.consumers.host.rebuild import BEFORE_LOSS, beside
 from crew_journal.consumers.host.store import ViewStore
+from crew_journal.schemas.catalogue import Publisher, info_of
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import CrewJournalError
+from crew_journal.schemas.ids import is_service_id, is_workspace
 from crew_journal.schemas.timestamps import format_ms
 from crew_journal.schemas.views import ENTRIES
 
@@ -81,7 +83,15 @@ async def _lost(
 
 def _records(store: ViewStore, sequences: Sequence[int]) -> list[tuple[bool, dict[str, Any]]]:
     table = store.columns(f"SELECT * FROM {ENTRIES} WHERE list_contains(?, seq) ORDER BY seq", [list(sequences)])
-    return [(bool(row["control"]), submission(row)) for row in table.to_pylist()]
+    return [(_only_of_the_service(row), submission(row)) for row in table.to_pylist()]
+
+
+def _only_of_the_service(row: Mapping[str, Any]) -> bool:
+    return (
+        info_of(row["entry_type"]).publisher is Publisher.SERVICE
+        or is_service_id(row["id"])
+        or not is_workspace(row["workspace_id"])
+    )
 
 
 def submission(row: Mapping[str, Any]) -> dict[str, Any]:

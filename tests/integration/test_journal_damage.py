@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from support.damages import BLOCKS, STREAM_DAMAGES, Damage, blocks, wal
+from support.damages import BLOCKS, STREAM_DAMAGES, VIEWS_DAMAGES, Damage, blocks, wal
 from support.running import running_node
 
-from crew_journal.schemas.errors import JournalDamaged, ViewsDamaged
+from crew_journal.schemas.errors import JournalDamaged, VerificationFailed
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime import Runtime
 
@@ -97,9 +97,7 @@ def copied(source: Path, target: Path, damage: Damage) -> Path:
     return target
 
 
-async def follow_the_advice(
-    tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
-) -> dict[str, object]:
+async def follow_the_advice(tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage) -> dict[str, object]:
     """Start over damaged files, ask, verify, rebuild, and then do what the errors say; returns how it went."""
     base, _, expected = healthy
     data_dir = copied(base, tmp_path / "data", damage)
@@ -168,9 +166,66 @@ async def test_a_damaged_stream_is_noticed_and_what_the_views_knew_comes_back(
 @pytest.mark.nightly
 @pytest.mark.parametrize("damage", STREAM_DAMAGES, ids=str)
 async def test_every_damage_of_the_stream_is_noticed_and_what_the_views_knew_comes_back(
-    tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage, record_property: Any
+    tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
 ) -> None:
-    outcome = await follow_the_advice(tmp_path, healthy, damage)
-    for name, value in outcome.items():
-        record_property(name, value)
-    print("OUTCOME", outcome)
+    print("OUTCOME", await follow_the_advice(tmp_path, healthy, damage))
+
+
+async def rebuild_if_told_to(tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage) -> dict[str, object]:
+    """Start over damaged views, ask, and rebuild where that is the advice; returns how it went."""
+    stopped, killed, expected = healthy
+    data_dir = copied(killed if "log" in damage.name else stopped, tmp_path / "data", damage)
+    noticed = "changes no answer"
+    async with node(data_dir) as (runtime, client):
+        if aside := (await client.status())["views_put_aside"]:
+            noticed = "start"
+            assert "damaged" in aside["reason"]
+            assert (data_dir / aside["name"]).exists()
+        refused: httpx.HTTPStatusError | None = None
+        try:
+            assert await answers(runtime) == expected, "an answer lacks something"
+        except httpx.HTTPStatusError as error:
+            refused = error
+        if refused is not None:
+            noticed = "answer"
+            assert refused.response.status_code == httpx.codes.SERVICE_UNAVAILABLE
+            assert "crew-journal rebuild" in refused.response.json()["hint"]
+            assert any("crew-journal rebuild" in reason for reason in await readiness(runtime))
+            await last(client.rebuild())
+        failed: VerificationFailed | None = None
+        try:
+            verified = await last(client.verify())
+        except VerificationFailed as error:
+            failed = error
+        if failed is not None:
+            noticed = "verify"
+            assert "crew-journal rebuild" in failed.hint
+            await last(client.rebuild())
+            verified = await last(client.verify())
+        assert verified["equal"]
+        assert not verified["journal"]["missing"]
+        assert await readiness(runtime) == []
+        assert await answers(runtime) == expected
+        assert await salvaged(client) == []
+    async with node(data_dir) as (runtime, _):
+        assert await readiness(runtime) == []
+        assert await answers(runtime) == expected
+    return {"damage": damage.name, "noticed": noticed}
+
+
+BOUNDED_VIEWS = ("views flipped everywhere", "views cut at 0.7", "views removed", "log cut at 0.5", "log removed")
+
+
+@pytest.mark.parametrize("damage", [one for one in VIEWS_DAMAGES if one.name in BOUNDED_VIEWS], ids=str)
+async def test_damaged_views_lack_nothing_or_say_what_to_do(
+    tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
+) -> None:
+    await rebuild_if_told_to(tmp_path, healthy, damage)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("damage", VIEWS_DAMAGES, ids=str)
+async def test_every_damage_of_the_views_lacks_nothing_or_says_what_to_do(
+    tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
+) -> None:
+    print("OUTCOME", await rebuild_if_told_to(tmp_path, healthy, damage))

@@ -68,7 +68,7 @@ async def accept_loss(
             old = views.with_name(name + suffix)
             if old.exists():
                 old.replace(views.with_name(_accepted(name) + suffix))
-    journal.forget_recent()
+    journal.forget_lost(lost)
     return seq
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Final
@@ -30,7 +31,7 @@ from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged, ViewsDamaged
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
@@ -42,6 +43,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.gap_watch import GapWatch
 from crew_journal.services.journal.heartbeat import Heartbeat
 from crew_journal.services.journal.ingest import Ingest
 from crew_journal.services.journal.nats_access import NatsUsers
@@ -201,6 +203,7 @@ class Runtime:
             memory_mb=settings.duckdb_memory_mb,
             clock=utc_now,
             say=self._say,
+            own_broker=self._broker is not None,
         )
         store, host, journal = views.store, views.host, views.journal
         feed = await views.follow(stack, data_dir, client, self._nats)
@@ -208,6 +211,8 @@ class Runtime:
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client, streams.made)
         await self._begin(stream_watch)
+        gap_watch = views.watch(client, streams, self._broker, clock=utc_now, on_lost_end=self._lost_end)
+        await self._begin(gap_watch)
         canary = Canary(client, clock=utc_now)
         await self._begin(canary)
         heartbeat = Heartbeat(await self._connect("crew-journal heartbeat"), self._broker)
@@ -301,6 +306,7 @@ class Runtime:
                 ingest=lambda: mapping(ingest.figures()),
                 cache=recall.figures,
                 memory=memory.figures,
+                journal=lambda: mapping(gap_watch.figures()),
                 damage=lambda: store.damage,
                 views_trouble=lambda: store.trouble,
                 views_aside=None if aside is None else mapping(aside),
@@ -308,7 +314,7 @@ class Runtime:
             clock=utc_now,
         )
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(self._operation_parts(views, embedding))
+        operations = Operations(self._operation_parts(views, embedding, gap_watch))
         app = create_app(
             AppServices(
                 journal=journal,
@@ -393,12 +399,18 @@ class Runtime:
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
 
-    def _operation_parts(self, views: NodeViews, embedding: Embedding) -> OperationParts:
+    def _lost_end(self, said: str) -> None:
+        """Give up: what comes now gets sequences that the views have passed; a fresh start keeps them and folds anew."""
+        self._failure = JournalDamaged(said, hint="start the node again: it keeps the views that know what was lost")
+        self._closed.set()
+
+    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
         url, user, password = self._nats
         return OperationParts(
             views=views.store,
-            rebuild=views.rebuild,
-            verify=views.verify,
+            rebuild=partial(views.rebuild, gap_watch),
+            verify=partial(views.verify, gap_watch),
+            salvage=views.salvage,
             desk=views.desk,
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from nats.js.api import StreamConfig
 from support.journal import DEADLINE_S, eventually, journal_rig
@@ -125,6 +126,8 @@ async def test_a_write_that_a_broker_with_a_full_disk_never_answers_fails_with_t
         pid = broker.status().pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
+        stopped = psutil.Process(pid)
+        await eventually(lambda: stopped.status() == psutil.STATUS_STOPPED, "the server has stopped")
         try:
             outcomes = await asyncio.gather(
                 *(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/{n}"}) for n in range(120)),

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import Stemmer
 import structlog
@@ -83,6 +83,18 @@ log = structlog.get_logger(__name__)
 def utc_now() -> datetime:
     """The clock of the services; folds never see it."""
     return datetime.now(UTC)
+
+
+class Part(Protocol):
+    """A part of the node that is started and stopped with it."""
+
+    async def start(self) -> None:
+        """Begin its work."""
+        ...
+
+    async def stop(self) -> None:
+        """End its work."""
+        ...
 
 
 class Runtime:
@@ -352,7 +364,7 @@ class Runtime:
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
 
-    async def _begin(self, part: Heartbeat | StreamWatch | Canary | StallWatch | Ingest) -> None:
+    async def _begin(self, part: Part) -> None:
         await part.start()
         self._stack.push_async_callback(part.stop)
 

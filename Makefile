@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 DATA_DIR ?= .crew-journal
 HTTP ?= 127.0.0.1:9119
 NATS := .cache/nats
+LOCK := deploy/requirements.lock
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test nightly bench lint generate format clean
+.PHONY: help setup run test nightly bench lint lock generate format clean
 
 help:
 	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it)"
@@ -17,12 +19,13 @@ help:
 	@echo "make lint     ruff, mypy (strict), import rules"
 	@echo "make generate the client's methods and docs/operations.md, from schemas/operations"
 	@echo "make setup    only set up: $(VENV), nats-server, MiniLM weights"
+	@echo "make lock     bring $(LOCK) in line with pyproject.toml; UPGRADE=1 takes the newest releases"
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "setuptools>=77"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(PIP) --require-hashes -r $(LOCK)
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(VENV)/.installed
@@ -50,6 +53,12 @@ lint: $(VENV)/.installed
 generate: $(VENV)/.installed
 	$(BIN)/python -m crew_journal.services.generate .
 	$(BIN)/ruff format --quiet services/client/generated.py
+# One file for all systems and for Python 3.11 and newer (markers). uv is used only here and is not a dependency.
+lock:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --quiet \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) -o $(LOCK)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix --quiet .

@@ -15,7 +15,18 @@ import uvloop
 
 from bench.figures import Report, say
 
-BENCHES: Final = ("publish", "replay", "recall", "talk", "freshness", "memory", "injection", "quality", "further")
+BENCHES: Final = (
+    "publish",
+    "ingest",
+    "replay",
+    "recall",
+    "talk",
+    "freshness",
+    "memory",
+    "injection",
+    "quality",
+    "further",
+)
 
 
 def measure(name: str, quick: bool) -> Report:

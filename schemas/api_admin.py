@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.entry import Id, WorkspaceId
+from crew_journal.schemas.entry import Id, Timestamp, WorkspaceId
+from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
 from crew_journal.schemas.operations.operation import Answer
 from crew_journal.schemas.principal import Role
 
@@ -33,10 +34,22 @@ class TokenRequest(BaseModel):
     nats: bool = Field(
         default=False, description="Whether it is to be the password of a NATS user, too: AGENT and LEAD."
     )
+    may_publish: tuple[TypePattern, ...] = Field(
+        default=(),
+        max_length=MAX_GRANTS,
+        description="For AGENT and LEAD: further entry types, or prefix.*, to publish.",
+    )
+    speaks_for: tuple[Speaker, ...] = Field(
+        default=(), max_length=MAX_GRANTS, description="For AGENT and LEAD: further actors, like keeper or keeper:gate."
+    )
+    expires_at: Timestamp | None = Field(default=None, description="From when on it is refused; never if absent.")
 
 
 class TokenRecord(Answer):
-    """A token without its secret; ``nats``: whether it counts on NATS, too. Times are milliseconds since the epoch."""
+    """A token without its secret; ``nats``: whether it counts on NATS, too. Times are milliseconds since the epoch.
+
+    ``may_publish`` and ``speaks_for`` are granted beyond its role; ``expires_ms`` is when it ends, null for never.
+    """
 
     token_id: str
     role: Role
@@ -47,6 +60,9 @@ class TokenRecord(Answer):
     created_ms: int
     revoked_ms: int | None
     nats: bool = False
+    may_publish: tuple[str, ...] = ()
+    speaks_for: tuple[str, ...] = ()
+    expires_ms: int | None = None
 
 
 class TokensAnswer(Answer):
@@ -56,12 +72,13 @@ class TokensAnswer(Answer):
 
 
 class NatsAccess(Answer):
-    """How an agent publishes straight to the broker; ``subject`` ends with the type of each entry."""
+    """How an agent appends over NATS: it sends entries as requests on ``subject``, of at most ``max_bytes`` bytes each."""
 
     address: str
     user: str
     password: str = Field(repr=False)
     subject: str
+    max_bytes: int
 
 
 class TokenCreatedAnswer(TokenRecord):

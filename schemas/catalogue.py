@@ -16,11 +16,24 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Publisher(StrEnum):
-    """Who may publish a type: anybody; OWNER and ADMIN; only the service's own use-cases."""
+    """Who may publish a type.
+
+    ``agents``: every token. ``vouched``: what a keeper, an orchestrator, a sidecar or a system decides or vouches for; OWNER
+    and ADMIN, and tokens that were granted the type. ``operators``: OWNER and ADMIN. ``service``: the service alone.
+    ``reserved``: the service alone too, but journals of before the reservation may hold such entries of agents, which keep
+    their meaning: ordinary entries. Nothing is folded from them, because what the service decides is on ``control.``.
+    """
 
     AGENTS = "agents"
+    VOUCHED = "vouched"
     OPERATORS = "operators"
     SERVICE = "service"
+    RESERVED = "reserved"
+
+
+SERVICE_ALONE: Final = frozenset({Publisher.SERVICE, Publisher.RESERVED})
+"""Publishers whose types nobody can submit."""
+_DECIDING: Final = frozenset({Publisher.SERVICE, Publisher.OPERATORS})
 
 
 class EntryTypeInfo(BaseModel):
@@ -63,4 +76,12 @@ def info_of(entry_type: str) -> EntryTypeInfo:
 
 def is_control_type(entry_type: str) -> bool:
     """Whether the type decides something, so that it is believed on ``control.`` only."""
-    return info_of(entry_type).publisher is not Publisher.AGENTS
+    return info_of(entry_type).publisher in _DECIDING
+
+
+def publishers_of(pattern: str) -> frozenset[Publisher]:
+    """Who may publish the types that a type or ``prefix.*`` stands for, unknown ones included."""
+    if not pattern.endswith(".*"):
+        return frozenset({info_of(pattern).publisher})
+    below = (info.publisher for name, info in catalogue().items() if name.startswith(pattern.removesuffix("*")))
+    return frozenset({info_of(pattern).publisher, *below})

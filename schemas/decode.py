@@ -3,7 +3,8 @@
 Invariant: pure and deterministic; whatever is wrong with a message is a ``FoldError`` (it is parked), never another
 exception. A message on ``journal.`` is trusted for nothing but its subject: what its body says of workspace, crew,
 agent and type must agree, and it may hold no control type and no priority but ``normal`` (the service publishes those
-on ``control.``, where agents may not).
+on ``control.``, where agents may not). Fields it does not know are ignored, in entries and in payloads: an older node
+folds what a newer one wrote.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
     entry = plain_entry(record)
     if entry is None:
         try:
-            entry = JournalEntry.model_validate(record)
+            entry = JournalEntry.model_validate(record, extra="ignore")  # a newer version may have written more
         except ValidationError as error:
             fields = "; ".join(f"{p.field}: {p.problem}" for p in problems_of(error)[:5])
             raise FoldError(f"the entry at {seq} is not valid: {fields}") from None

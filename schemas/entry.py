@@ -36,6 +36,8 @@ MAX_ENTRY_BYTES: Final = 256 * 1024
 """Bytes of a whole entry as stored JSON."""
 MAX_NAME: Final = 128
 """Characters of an actor's or data subject's name."""
+MAX_SUPERSEDED: Final = 100
+"""Ids of entries that one entry may supersede."""
 
 NOT_BLANK_PATTERN: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """A character that ``str.isspace`` does not count, whatever ``\\s`` is to the reader of the JSON Schema."""
@@ -120,6 +122,8 @@ _EMPTY_IS_NULL: Final = (
     "span_id",
     "actor_id",
     "data_subject_id",
+    "supersedes",
+    "valid_at",
 )
 
 
@@ -127,7 +131,9 @@ class JournalEntry(BaseModel):
     """One immutable entry, complete as stored; the stream's subject repeats workspace, crew, agent and type.
 
     ``ts`` is when it happened, UTC in milliseconds. ``trace_id`` is the run or session. ``data_subject_id``
-    names whose personal data it holds. A correction is a new entry with ``refs.parent_entry_id``.
+    names whose personal data it holds. A correction is a new entry with ``refs.parent_entry_id``. ``supersedes`` holds
+    ids of entries that no longer count because of this one; ``valid_at`` is when what it says was or becomes true, if
+    that is not ``ts``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="JournalEntry", use_enum_values=False)
@@ -149,6 +155,8 @@ class JournalEntry(BaseModel):
     payload: dict[str, Any] = Field(default_factory=dict)
     refs: dict[str, Any] = Field(default_factory=dict)
     data_subject_id: Name | None = None
+    supersedes: tuple[Id, ...] = Field(default=(), max_length=MAX_SUPERSEDED)
+    valid_at: Timestamp | None = None
     schema_version: int = Field(default=1, ge=1, le=32_767)
 
     @model_validator(mode="before")
@@ -162,8 +170,12 @@ class JournalEntry(BaseModel):
 
     def to_record(self) -> dict[str, Any]:
         """The stored JSON object: absent optionals are left out, ``payload`` and ``refs`` always there."""
-        record: dict[str, Any] = {name: value for name, value in self.__dict__.items() if value is not None}
+        record: dict[str, Any] = {name: value for name, value in self.__dict__.items() if value not in (None, ())}
         record["ts"] = format_ts(self.ts)
+        if self.supersedes:
+            record["supersedes"] = list(self.supersedes)
+        if self.valid_at is not None:
+            record["valid_at"] = format_ts(self.valid_at)
         return record
 
 
@@ -181,6 +193,8 @@ _FIXES: Final[dict[str, str]] = {
     "payload": "a JSON object",
     "refs": "a JSON object",
     "data_subject_id": "1 to 128 characters on one line",
+    "supersedes": f"a list of at most {MAX_SUPERSEDED} ids of entries",
+    "valid_at": "write it like 2026-11-21T09:30:00.000Z, or leave it out",
     "schema_version": "a whole number from 1",
 }
 _FIXES_LIKE_CREW: Final = ("agent_id", "mission_id", "trace_id", "span_id")

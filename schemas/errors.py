@@ -162,11 +162,42 @@ class TooManyTails(Unavailable):
     status = 429
 
 
+class TooManyBodies(Unavailable):
+    """The token's requests under way hold as many bytes of bodies as they may; one that is answered makes room."""
+
+    title = "Too many request bodies"
+    status = 429
+
+
+class BodiesFull(Unavailable):
+    """All requests under way hold as many bytes of bodies as the node has room for."""
+
+    title = "No room for the request body"
+
+
+class Overloaded(Unavailable):
+    """More requests are waiting than the service holds."""
+
+    title = "Too many requests at once"
+
+
 class ViewsDamaged(Unavailable):
     """The file of the views is broken; the journal, from which they are folded anew, is not."""
 
     title = "The views are damaged"
     HINT: ClassVar[str] = "`crew-journal rebuild` folds all views anew from the journal, which is whole"
+
+
+class JournalDamaged(CrewJournalError):
+    """The journal has lost what nothing explains; no views are replaced by what it still holds."""
+
+    title = "The journal is damaged"
+    status = 409
+    HINT: ClassVar[str] = (
+        "`crew-journal salvage --out FILE` writes what the views still know of it, "
+        "`crew-journal rebuild --accept-loss` then keeps the views file and goes on without it, "
+        "and `crew-journal import FILE` brings it back"
+    )
 
 
 class BrokerError(CrewJournalError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from crew_journal.schemas.catalogue import Publisher, catalogue
+from crew_journal.schemas.catalogue import SERVICE_ALONE, catalogue
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
 
@@ -16,9 +16,12 @@ _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")
 
 
 def stored_json_schema() -> dict[str, Any]:
-    """An entry as it is stored and returned: ``id``, ``workspace_id`` and ``ts`` are always there."""
+    """An entry as it is stored and returned: ``id``, ``workspace_id`` and ``ts`` are always there.
+
+    It allows further fields, which a newer version may have written.
+    """
     schema = JournalEntry.model_json_schema(mode="validation")
-    return {"$schema": _DIALECT, **schema}
+    return {"$schema": _DIALECT, **schema, "additionalProperties": True}
 
 
 def entry_json_schema() -> dict[str, Any]:
@@ -29,15 +32,17 @@ def entry_json_schema() -> dict[str, Any]:
     """
     schema = stored_json_schema()
     schema["title"] = "JournalEntrySubmission"
+    schema["additionalProperties"] = False
     schema["required"] = [name for name in schema["required"] if name not in _FILLED_BY_SERVICE]
     schema["description"] = (
-        "What an agent publishes. The token decides workspace, crew and agent; id and ts are filled in if absent; "
+        "What an agent publishes. The token decides workspace, crew, agent and actor; id and ts are filled in if absent; "
         "the same id with the same content may be sent again and counts once."
     )
     fields = schema["properties"]
     fields["workspace_id"]["pattern"] = WORKSPACE_PATTERN
     fields["id"]["not"] = {"anyOf": [fields["id"]["not"], {"pattern": SERVICE_ID_PATTERN}]}
     fields["entry_type"]["not"] = {"pattern": _service_types()}
+    fields["actor_type"].pop("default")  # it follows from the token
     for name in _FILLED_BY_SERVICE:
         fields[name] = {"anyOf": [fields[name], {"type": "null"}], "default": None}
     return schema
@@ -45,7 +50,7 @@ def entry_json_schema() -> dict[str, Any]:
 
 def _service_types() -> str:
     """A pattern of the types that the service alone publishes."""
-    names = sorted(name for name, info in catalogue().items() if info.publisher is Publisher.SERVICE)
+    names = sorted(name for name, info in catalogue().items() if info.publisher in SERVICE_ALONE)
     exact = [name.replace(".", "[.]") for name in names if not name.endswith(".*")]
     below = [name.removesuffix(".*").replace(".", "[.]") + "[.].+" for name in names if name.endswith(".*")]
     return f"^({'|'.join(exact + below)})$"

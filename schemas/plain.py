@@ -14,7 +14,15 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from crew_journal.schemas.entry import MAX_NAME, MAX_SUMMARY, ActorType, JournalEntry, Priority, Severity
+from crew_journal.schemas.entry import (
+    MAX_NAME,
+    MAX_SUMMARY,
+    MAX_SUPERSEDED,
+    ActorType,
+    JournalEntry,
+    Priority,
+    Severity,
+)
 from crew_journal.schemas.subjects import is_entry_type
 
 MAX_VERSION: Final = 32_767
@@ -43,6 +51,10 @@ def _timestamp(value: Any) -> bool:
     return bool(_ts(value)) and datetime.fromisoformat(value) is not None
 
 
+def _superseded(value: Any) -> bool:
+    return type(value) is list and 0 < len(value) <= MAX_SUPERSEDED and all(_id(entry_id) for entry_id in value)
+
+
 PLAIN_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "id": _id,
     "workspace_id": _id,
@@ -61,6 +73,8 @@ PLAIN_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "payload": _object,
     "refs": _object,
     "data_subject_id": _name,
+    "supersedes": _superseded,
+    "valid_at": _timestamp,
     "schema_version": _version,
 }
 """Field → whether a value is plainly valid: a truthy answer or not, TypeError for a value of another kind."""
@@ -74,6 +88,8 @@ _PRIORITIES: Final = {level.value: level for level in Priority}
 _ACTORS: Final = {kind.value: kind for kind in ActorType}
 _moment: Final = datetime.fromisoformat
 _new: Final = JournalEntry.__new__
+_CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {"supersedes": tuple, "valid_at": _moment}
+"""Rare fields that the entry holds as another type than JSON."""
 _JUDGED_HERE: Final = frozenset(
     {"id", "workspace_id", "entry_type", "ts", "summary", "severity", "priority", "actor_type", "payload", "refs"}
 )
@@ -93,12 +109,14 @@ class _Plan:
         checks: Field and check of what the straight line does not look at.
         objects: Which of payload and refs there are.
         empty: Which there are not.
+        converted: Rare field and what makes its value that of the entry.
     """
 
     fields: set[str]
     checks: tuple[tuple[str, Callable[[Any], Any]], ...]
     objects: tuple[str, ...]
     empty: tuple[str, ...]
+    converted: tuple[tuple[str, Callable[[Any], Any]], ...]
 
 
 @lru_cache(maxsize=1_024)
@@ -117,6 +135,7 @@ def _plan(*names: str) -> _Plan:
         ),
         tuple(name for name in ("payload", "refs") if name in names),
         tuple(name for name in ("payload", "refs") if name not in names),
+        tuple((name, convert) for name, convert in _CONVERTED.items() if name in names),
     )
 
 
@@ -143,6 +162,8 @@ def plain_entry(record: dict[str, Any]) -> JournalEntry | None:
         values["severity"] = _SEVERITIES[values["severity"]]
         values["priority"] = _PRIORITIES[values["priority"]]
         values["actor_type"] = _ACTORS[values["actor_type"]]
+        for name, convert in plan.converted:
+            values[name] = convert(values[name])
         for name in plan.objects:
             if type(record[name]) is not dict:
                 return None

@@ -8,15 +8,17 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from crew_journal.schemas.entry import Id, WorkspaceId
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
 from crew_journal.schemas.ids import is_workspace
 from crew_journal.schemas.settings import DEFAULT_WORKSPACE
 
 BCRYPT_HASH: Final = r"^\$2[aby]\$\d{2}\$[./A-Za-z0-9]{53}$"
 """A hash of a password as nats-server reads it."""
+_WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 
 
 class Role(StrEnum):
@@ -37,7 +39,8 @@ class Principal(BaseModel):
     """A token's binding.
 
     ``workspace_id`` None means every workspace (OWNER only): such a token names one in each request.
-    AGENT and LEAD are bound to an agent; LEAD also to a crew.
+    AGENT and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are what was granted
+    beyond the role (``schemas.grants``). ``expires_ms`` is when the token ends, milliseconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,6 +50,9 @@ class Principal(BaseModel):
     workspace_id: WorkspaceId | None
     crew_id: Id | None = None
     agent_id: Id | None = None
+    may_publish: tuple[TypePattern, ...] = Field(default=(), max_length=MAX_GRANTS)
+    speaks_for: tuple[Speaker, ...] = Field(default=(), max_length=MAX_GRANTS)
+    expires_ms: int | None = None
 
     @model_validator(mode="after")
     def _is_bound(self) -> Principal:
@@ -63,26 +69,24 @@ class Principal(BaseModel):
 
         Raises:
             NotAllowed: If it names another workspace than the token's.
-            InvalidQuery: If the token is for all workspaces and the name is not valid.
+            InvalidQuery: If the name is empty, or the token is for all workspaces and it is not valid.
         """
+        if named == "":
+            raise InvalidQuery("workspace_id is empty", hint=_WORKSPACE_FIX, field="workspace_id")
         if self.workspace_id is not None:
-            if named not in (None, "", self.workspace_id):
+            if named not in (None, self.workspace_id):
                 raise NotAllowed(
                     f"the token is for workspace {self.workspace_id}, the request names another",
                     hint="leave workspace_id out, or use a token of that workspace",
                     field="workspace_id",
                 )
             return self.workspace_id
-        if not named:
+        if named is None:
             return DEFAULT_WORKSPACE
         if not is_workspace(named):
-            raise InvalidQuery(
-                "workspace_id is not valid",
-                hint="use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _",
-                field="workspace_id",
-            )
+            raise InvalidQuery("workspace_id is not valid", hint=_WORKSPACE_FIX, field="workspace_id")
         return named
 
     def workspace_or_all(self, named: str | None) -> str | None:
         """``workspace``, but None (all of them) for a token of all that names none."""
-        return None if self.workspace_id is None and not named else self.workspace(named)
+        return None if self.workspace_id is None and named is None else self.workspace(named)

@@ -92,6 +92,12 @@ TAILS_PER_TOKEN: Final = 25
 """Live tails at once of one token: a twentieth of the node's 500 places, so that no agent takes those of the others, and
 more than a person, a dashboard or an agent watches; a tail that broke holds its place for up to 30 s."""
 
+HTTP_CONNECTIONS: Final = 768
+"""Connections to HTTP at once: the 500 live tails of a node and 268 more, below the 1,024 open files that most systems
+allow a process."""
+BODIES_MB: Final = 128
+"""Request bodies in memory at once, MiB; a token may take half. 16 unfinished bodies of one token took 566 MB."""
+
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
 OLLAMA_DEFAULT_MODEL: Final = "nomic-embed-text"
@@ -169,6 +175,14 @@ class Settings(BaseSettings):
         default=TAILS_PER_TOKEN,
         ge=1,
         description="Live tails at once of one token that is for one workspace; a node has 500 places.",
+    )
+    http_connections: int = Field(
+        default=HTTP_CONNECTIONS,
+        ge=8,
+        description="HTTP connections at once; a new one takes the place of one without a request.",
+    )
+    bodies_mb: int = Field(
+        default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; half of it for one token."
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")

@@ -1,11 +1,13 @@
-"""The subject grammar of DESIGN §4: four families in JOURNAL, and the two streams beside it.
+"""The subject grammar of DESIGN §4: four families in JOURNAL, the two streams beside it, and requests to append.
 
 Invariant: every token is of ``[A-Za-z0-9_-]`` (nats-py itself would let a literal ``*`` through), so no id can
-widen a subscription; what a subject says about workspace, crew, agent and type is what the fold believes.
+widen a subscription; what a subject says about workspace, crew, agent and type is what the fold believes. The longest
+subject has less than 256 characters (facts/nats.md).
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,11 +21,20 @@ JOURNAL_STREAM: Final = "JOURNAL"
 DEADLETTER_STREAM: Final = "DEADLETTER"
 CANARY_STREAM: Final = "CANARY"
 CANARY_SUBJECT: Final = "canary.write"
+INGEST_SUBJECTS: Final = "ingest.>"
+"""Where agents on NATS send requests to append; no stream listens there."""
 
 MAX_ENTRY_TYPE: Final = 48
 """Characters; keeps the longest subject (4 ids of 64 and the type) under 256 (facts/nats.md)."""
 ENTRY_TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,3}$"
 _entry_type = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+){0,3}\Z")
+_owner = re.compile(r"(w|[ac]-(?!_\Z)[A-Za-z0-9_-]{1,64}|u-[0-9a-f]{16,64})\Z")
+_tier = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
+_key_hash = re.compile(r"h-[0-9a-f]{32}\Z")
+_key_part = re.compile(r"(?!\.{1,2}\Z)[^\x00-\x1f\x7f\u0085\u2028\u2029/\\]+\Z")
+MAX_DOCUMENT_KEY: Final = 512
+"""Characters of a document's key."""
+_KEY_HASH_BYTES: Final = 16
 
 
 class Family(StrEnum):
@@ -57,8 +68,8 @@ class Subject:
         crew: Of ``journal`` only; None where the token is ``_``.
         agent: Of ``journal`` only; None where the token is ``_``.
         kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
-        owner: Of ``document`` only: the agent, crew or user that owns it.
-        key: Of ``document`` only: the document's key within its tier (``_`` for none).
+        owner: Of ``document`` only: who owns it, with its kind.
+        key: Of ``document`` only: the token of its key within its tier (``key_token``).
     """
 
     family: Family
@@ -85,9 +96,39 @@ def control_subject(workspace: str, entry_type: str) -> str:
     return f"control.{workspace}.{entry_type}"
 
 
+def ingest_subject(workspace: str, crew: str | None, agent: str) -> str:
+    """``ingest.<workspace>.<crew or _>.<agent>``: where an agent's requests go; arguments are validated ids."""
+    return f"ingest.{workspace}.{crew or NO_ID}.{agent}"
+
+
 def document_subject(workspace: str, owner: str, tier: str, key: str | None) -> str:
-    """``document.<workspace>.<owner>.<tier>.<key or _>``: one subject a document, for optimistic concurrency."""
-    return f"document.{workspace}.{owner}.{tier}.{key or NO_ID}"
+    """``document.<workspace>.<owner>.<tier>.<key>``: one subject a document, for optimistic concurrency.
+
+    Args:
+        workspace: The workspace.
+        owner: ``a-<agent>``, ``c-<crew>``, ``w`` or ``u-<keyed hash>``.
+        tier: At most 32 characters.
+        key: A document key, None where the tier has one document.
+    """
+    return f"document.{workspace}.{owner}.{tier}.{key_token(key)}"
+
+
+def is_document_key(key: str) -> bool:
+    """Whether ``key`` is a path of parts, none of them empty, ``.`` or ``..``, without backslash and control characters."""
+    return len(key) <= MAX_DOCUMENT_KEY and all(map(_key_part.match, key.split("/")))
+
+
+def key_token(key: str | None) -> str:
+    """The token of a document's key: ``_`` for none, the key itself if it is an id, else ``h-`` and 32 hex digits.
+
+    The digits are BLAKE2b-128 of the key in UTF-8. A key that looks like such a token is hashed too, so that no two keys
+    share a token.
+    """
+    if key is None:
+        return NO_ID
+    if is_id(key) and not _key_hash.match(key):
+        return key
+    return "h-" + hashlib.blake2b(key.encode(), digest_size=_KEY_HASH_BYTES).hexdigest()
 
 
 def derived_subject(workspace: str, kind: str) -> str:
@@ -145,12 +186,11 @@ def _control(workspace: str, rest: list[str]) -> Subject | None:
 
 
 def _document(workspace: str, rest: list[str]) -> Subject | None:
-    if len(rest) != 3 or not is_id(rest[0]) or not is_id(rest[1]):
+    if len(rest) != 3 or not _owner.match(rest[0]) or not _tier.match(rest[1]):
         return None
     if rest[2] != NO_ID and not is_id(rest[2]):
         return None
-    key = None if rest[2] == NO_ID else rest[2]
-    return Subject(Family.DOCUMENT, workspace, rest[1], owner=rest[0], key=key)
+    return Subject(Family.DOCUMENT, workspace, rest[1], owner=rest[0], key=rest[2])
 
 
 def _derived(workspace: str, rest: list[str]) -> Subject | None:

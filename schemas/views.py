@@ -12,9 +12,9 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``journal_entries``: every admitted entry, appended in order of ``seq``: ``seq UBIGINT``, the VARCHARs ``id,
   workspace_id, crew_id, agent_id, mission_id, trace_id, span_id``, ``ts_ms BIGINT``, the VARCHARs ``entry_type,
   severity, priority`` (when emitted)``, actor_type, actor_id, summary, payload, refs`` (JSON text)``,
-  data_subject_id``, ``schema_version INTEGER``, ``run_id VARCHAR`` (``payload.run_id`` if a string), ``control
-  BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy`` in force), ``words INTEGER`` (tokens of summary and payload
-  strings, stop words included), ``published_ms BIGINT``, ``size INTEGER``.
+  data_subject_id, supersedes`` (JSON list of ids), ``valid_ms BIGINT``, ``schema_version INTEGER``, ``run_id VARCHAR``
+  (``payload.run_id`` if a string), ``control BOOLEAN``, ``embeddable BOOLEAN`` (``rules/embed_policy`` in force), ``words
+  INTEGER`` (tokens of summary and payload strings, stop words included), ``published_ms BIGINT``, ``size INTEGER``.
 - ``embed_policies(workspace_id VARCHAR, policy INTEGER, seq UBIGINT)``: the version of the embed policy in force where a
   reindex set one (``seq`` its event's); elsewhere the first.
 - ``postings(ws UBIGINT, term UBIGINT, doc UBIGINT, tf USMALLINT, dl USMALLINT)`` sorted by (ws, term, doc) in sealed
@@ -66,7 +66,8 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
   crew_id, snapshot_date VARCHAR, measured_at BIGINT`` (ms)``, freshness, coverage, coherence, efficiency, reachability,
   score DOUBLE, band VARCHAR``, the metrics and the score again as ``legacy_…``, ``reasons, next_step, counts VARCHAR``
   (JSON list, text, JSON object)``, model VARCHAR, rules INTEGER, seq UBIGINT``.
-- ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT)``
+- ``tokens(token_id, sha256, role, workspace_id, crew_id, agent_id, label VARCHAR, created_ms, revoked_ms BIGINT,
+  nats_bcrypt, may_publish, speaks_for VARCHAR`` (lists, joined by blanks)``, expires_ms BIGINT)``
 """
 
 from __future__ import annotations
@@ -142,6 +143,8 @@ ENTRY_COLUMNS: Final = (
     "payload",
     "refs",
     "data_subject_id",
+    "supersedes",
+    "valid_ms",
     "schema_version",
 )
-"""What a reader gets of an entry; ``payload`` and ``refs`` are JSON text."""
+"""What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

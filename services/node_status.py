@@ -71,10 +71,12 @@ class NodeParts:
         embedder: The embedder: kind, reason, mode, model, error, since …
         stream_trouble: What is wrong with JOURNAL itself, None if nothing is.
         canary: The write probe: ok, last_error, since.
-        batches: Whether others hold the broker's places for atomic batches: crowded_since, refused.
+        ingest: Requests to append over NATS: requests, entries, refused, overloaded …
         cache: The hot indexes: workspaces, bytes.
         memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
+        journal: What the journal has lost: trouble, missing, sequences, since, views_kept, broker_said.
         damage: What is broken in the file of the views, None if nothing was found to be.
+        views_trouble: Why DuckDB cannot use that file at the moment, None if it can.
         views_aside: The file that was put aside when the node started: name, reason, at; None if none was.
     """
 
@@ -92,10 +94,12 @@ class NodeParts:
     embedder: Callable[[], Mapping[str, Any]]
     stream_trouble: Callable[[], str | None]
     canary: Callable[[], Mapping[str, Any]]
-    batches: Callable[[], Mapping[str, Any]]
+    ingest: Callable[[], Mapping[str, Any]]
     cache: Callable[[], Mapping[str, Any]]
     memory: Callable[[str | None, bool], Mapping[str, Any]]
+    journal: Callable[[], Mapping[str, Any]]
     damage: Callable[[], str | None]
+    views_trouble: Callable[[], str | None]
     views_aside: Mapping[str, Any] | None
 
 
@@ -127,15 +131,21 @@ class _Look:
     canary: Mapping[str, Any]
     connection: Mapping[str, Any]
     stream_trouble: str | None
+    journal: Mapping[str, Any]
     damage: str | None
+    views_trouble: str | None
     free_bytes: int
     total_bytes: int
 
     def problems(self) -> list[str]:
         """Why the node cannot serve, in words; empty if it can."""
         reasons = []
+        if self.journal.get("trouble"):
+            reasons.append(str(self.journal["trouble"]))
         if self.damage is not None:
             reasons.append(f"{self.damage} (crew-journal rebuild)")
+        if self.views_trouble is not None:
+            reasons.append(f"the views cannot be used and are opened again by themselves: {self.views_trouble}")
         if self.folding.get("stopped"):
             reasons.append(f"folding has stopped: {self.folding['stopped']}")
         if not self.connection.get("connected", True):
@@ -194,6 +204,7 @@ class Node:
                 "stream": head,
                 "view_seq": view_seq,
                 "projections": lag,
+                "journal_damage": look.journal,
                 "views_put_aside": parts.views_aside,
                 "folding": look.folding,
                 "feed": parts.feed(),
@@ -201,7 +212,7 @@ class Node:
                 "broker": parts.broker(),
                 "connection": look.connection,
                 "canary": look.canary,
-                "batches": parts.batches(),
+                "ingest": parts.ingest(),
                 "disk": {
                     "free_bytes": look.free_bytes,
                     "total_bytes": look.total_bytes,
@@ -226,7 +237,9 @@ class Node:
             parts.canary(),
             parts.connection(),
             parts.stream_trouble(),
+            parts.journal(),
             parts.damage(),
+            parts.views_trouble(),
             disk.free,
             disk.total,
         )
@@ -248,8 +261,12 @@ class Node:
             "crew_journal_dead_letters": counts["dead_letters"]["parked"],
             "crew_journal_embedder_degraded": float(embedder["mode"] == "vector-degraded"),
             "crew_journal_ready": float(not look.problems()),
+            "crew_journal_damaged": float(bool(look.journal.get("trouble"))),
+            "crew_journal_missing_sequences": float(look.journal.get("missing", 0)),
+            "crew_journal_broker_damage_warnings": float(len(look.journal.get("broker_said", ()))),
             "crew_journal_disk_free_bytes": look.free_bytes,
-            "crew_journal_batches_refused": float(parts.batches().get("refused", 0)),
+            "crew_journal_ingest_requests": float(parts.ingest().get("requests", 0)),
+            "crew_journal_ingest_overloaded": float(parts.ingest().get("overloaded", 0)),
             "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),
         }
         return figures | await asyncio.to_thread(self._health)

@@ -24,14 +24,16 @@ class OperationParts:
     """What the operations are made of; handed in by the composition root.
 
     Attributes:
-        rebuild: ``(names or None, progress)`` → the result.
+        rebuild: ``(names or None, accept a loss, token of the caller, progress)`` → the result.
         verify: ``(progress)`` → the result with ``equal``.
+        salvage: ``(progress)`` → a record for each lost entry, the last with ``result``.
         embedder: The embedder and its last outcome.
         broker: How other processes reach the broker.
     """
 
-    rebuild: Callable[[Sequence[str] | None, Progress], Awaitable[Mapping[str, Any]]]
+    rebuild: Callable[[Sequence[str] | None, bool, str | None, Progress], Awaitable[Mapping[str, Any]]]
     verify: Callable[[Progress], Awaitable[Mapping[str, Any]]]
+    salvage: Callable[[Progress], AsyncIterator[Mapping[str, Any]]]
     embedder: Callable[[], Mapping[str, Any]]
     broker: Callable[[], BrokerAnswer]
 
@@ -43,10 +45,19 @@ class Operations:
         self._parts = parts
         self._one_at_a_time = asyncio.Lock()
 
-    async def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
+    async def rebuild(
+        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
         """Rebuild beside the live views and swap; progress records, then ``result``."""
-        async for record in self._long(lambda progress: self._parts.rebuild(projections, progress)):
+        async for record in self._long(lambda progress: self._parts.rebuild(projections, accept_loss, actor, progress)):
             yield record
+
+    async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
+        """What the views still know of lost entries: ``entry`` or ``decision`` records, then ``result``."""
+        self._refuse_second()
+        async with self._one_at_a_time:
+            async for record in self._parts.salvage(lambda _done, _total: None):
+                yield record
 
     async def verify(self) -> AsyncIterator[Mapping[str, Any]]:
         """Compare with a fresh rebuild; progress records, then ``result``."""
@@ -62,9 +73,12 @@ class Operations:
         """How reactors in other processes reach the broker."""
         return self._parts.broker()
 
-    async def _long(self, work: Work) -> AsyncIterator[Mapping[str, Any]]:
+    def _refuse_second(self) -> None:
         if self._one_at_a_time.locked():
             raise Unavailable("another rebuild or verify is running", hint="wait for it to end, then ask again")
+
+    async def _long(self, work: Work) -> AsyncIterator[Mapping[str, Any]]:
+        self._refuse_second()
         async with self._one_at_a_time:
             news: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
             loop = asyncio.get_running_loop()

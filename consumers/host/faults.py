@@ -13,7 +13,7 @@ from typing import Final
 import duckdb
 
 from crew_journal.consumers.host.damage import text_of
-from crew_journal.schemas.errors import FoldError, Unavailable, ViewsDamaged
+from crew_journal.schemas.errors import FoldError, Unavailable
 
 
 class Fault(Enum):
@@ -38,7 +38,7 @@ _ENVIRONMENT: Final = (
     duckdb.InternalException,
     duckdb.InterruptException,
     duckdb.PermissionException,
-    ViewsDamaged,
+    Unavailable,  # ViewsDamaged and ViewsUnusable among them
 )
 _EVENT: Final = (
     FoldError,
@@ -65,7 +65,7 @@ def fault_of(error: BaseException) -> Fault:
 
 def describe(error: BaseException) -> str:
     """One line for a dead letter or a status: our own messages whole, others by type; never memory text, never a path."""
-    if isinstance(error, FoldError | ViewsDamaged):
+    if isinstance(error, FoldError | Unavailable):
         return error.message
     if isinstance(error, OSError):
         return f"{type(error).__name__}: {error.strerror or 'no reason given'}"

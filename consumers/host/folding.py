@@ -20,6 +20,7 @@ from crew_journal.consumers.host.admission import insert_admitted
 from crew_journal.consumers.host.faults import Fault, FoldingStopped, describe, fault_of
 from crew_journal.consumers.host.leniency import Leniency, write_strikes
 from crew_journal.consumers.host.prepare import Parked, Prepared
+from crew_journal.consumers.host.reopening import ViewsUnusable
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.consumers.projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
@@ -89,9 +90,18 @@ class Folder:
         self._replays = replays
         self._told = _log.debug if replays else _log.warning
         self.leniency = Leniency()
+        self.reopened = store.reopened
+        """How often the store's file had been opened again when the host last read its checkpoints."""
         self.suspended: dict[str, Suspension] = {}
         self.parked: dict[str, int] = {}
         self._trying: set[str] = set()
+        self.held: frozenset[str] = frozenset()
+        """Projections that must keep the rows of another version: suspended, and nobody tries again."""
+
+    def hold(self, names: Iterable[str], reason: str) -> None:
+        """Suspend projections until they are rebuilt, because their rows cannot be had again."""
+        self.held = frozenset(names)
+        self.suspended |= {name: Suspension(reason, datetime.now(UTC)) for name in self.held}
 
     def try_again(self, names: Iterable[str]) -> None:
         """Let suspended projections fold alone; they stay suspended until ``rejoin``."""
@@ -103,6 +113,8 @@ class Folder:
 
     def rejoin(self, names: Iterable[str]) -> None:
         """Take projections back into the group."""
+        names = tuple(names)
+        self.held -= frozenset(names)
         for name in names:
             self.suspended.pop(name, None)
             self._trying.discard(name)
@@ -233,11 +245,30 @@ class Folder:
         strikes: Mapping[Projection, int] | None = None,
     ) -> None:
         after = self.leniency.after_fold(projections, len(batch.events)) if strikes is None else strikes
-        await self._store.write(lambda con: commit(con, projections, batch, admitted, after))
+        await self._store.write(lambda con: self._commit_known(con, projections, batch, admitted, after))
         self.leniency.learn(after)
         names = [projection.name for projection in projections]
         moved = dict.fromkeys([*names, ADMISSION_PROJECTION] if admitted is not None else names, batch.last_seq)
         self._store.announce(moved, None if quiet else committed(batch, frozenset(moved)))
+
+    def _commit_known(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        projections: Sequence[Projection],
+        batch: Batch,
+        admitted: Sequence[EntryRecorded] | None,
+        strikes: Mapping[Projection, int],
+    ) -> None:
+        """``commit``, on the writer thread, unless a commit that failed may be in the file after all.
+
+        Raises:
+            ViewsUnusable: If the file was opened again since its checkpoints were read.
+        """
+        if self._store.reopened != self.reopened:
+            raise ViewsUnusable(
+                "the views were opened again; their checkpoints are read first", hint="it is tried again"
+            )
+        commit(con, projections, batch, admitted, strikes)
 
     def _at(self, projection: Projection) -> int:
         return self._store.view_seq(projection.name)

@@ -150,16 +150,30 @@ class Host:
 
     # life
 
-    async def open(self) -> None:
+    def outdated(self) -> tuple[str, ...]:
+        """Names of the projections whose rows another version has folded, before ``open`` drops them; blocking."""
+        if "checkpoint" not in self.store.tables():
+            return ()
+        known = dict(self.store.rows("SELECT projection, version FROM checkpoint WHERE seq > 0"))
+        return tuple(p.name for p in self.projections if known.get(p.name, p.version) != p.version)
+
+    async def open(self, *, hold: str | None = None) -> None:
         """Create what is missing, read checkpoints and identities; a new version, or one without its tables, starts at 0.
+
+        Args:
+            hold: Why projections of a new version must not start at 0: they keep the rows of the former one and are
+                suspended until they are rebuilt. None if they may.
 
         Raises:
             ViewsDamaged: If the identities cannot be read.
         """
-        await self.store.write(self._create)
+        held = await asyncio.to_thread(self.outdated) if hold is not None else ()
+        await self.store.write(lambda con: self._create(con, frozenset(held)))
+        if hold is not None:
+            self.folder.hold(held, hold)
         await self.reload()
 
-    def _create(self, con: duckdb.DuckDBPyConnection) -> None:
+    def _create(self, con: duckdb.DuckDBPyConnection, held: frozenset[str]) -> None:
         there = existing_tables(con)
         changed = PARKINGS_TABLE not in there
         with transaction(con):
@@ -179,6 +193,9 @@ class Host:
                 if as_known and not _lost(projection, there):
                     continue
                 changed = True
+                if projection.name in held:
+                    create_tables(con, projection)  # what it lacks; what it has stays
+                    continue
                 drop_tables(con, projection)
                 create_tables(con, projection)
         forget(con)
@@ -187,13 +204,15 @@ class Host:
 
     async def reload(self) -> None:
         """Take checkpoints and identities from the file anew, after opening or a swap."""
+        reopened = self.store.reopened
         checkpoints = await self.store.write(read_checkpoints)
         await self.store.write(self.identities.load)
         await self.store.write(lambda con: self.folder.leniency.load(con, self.projections))
+        self.folder.reopened = reopened
         self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
         names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
         self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
-        if self.laggards:
+        if set(self.laggards) - self.folder.held:
             self.lagging.set()
 
     async def close(self) -> None:
@@ -338,8 +357,8 @@ class Host:
             self._stop(error, prepared)
             raise
         self._owed.difference_update(range(batch.first_seq, batch.last_seq + 1))
-        self._failures, self._stopped, self._since = 0, None, None
-        if self.folder.suspended:
+        self._works()
+        if self.folder.suspended.keys() - self.folder.held:
             self.lagging.set()
         if self._tidying is not None:
             await self._tidying.after_commit()
@@ -357,6 +376,24 @@ class Host:
     async def _back_off(self) -> None:
         if self._stopped is not None:
             await asyncio.sleep(max(0.0, self._retry_at - asyncio.get_running_loop().time()))
+        await self._heed_reopening()
+
+    async def heed_reopening(self) -> None:
+        """Read the checkpoints anew if the file was opened again: a commit that failed may be in it after all."""
+        async with self._lock:
+            await self._heed_reopening()
+
+    async def _heed_reopening(self) -> None:
+        if self.store.reopened == self.folder.reopened:
+            return
+        self.store.invalidate()
+        await self.reload()
+        self._owed = {seq for seq in self._owed if seq > self.checkpoint}
+        if not self._owed:
+            self._works()
+
+    def _works(self) -> None:
+        self._failures, self._stopped, self._since = 0, None, None
 
 
 def _lost(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:

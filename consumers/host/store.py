@@ -20,9 +20,11 @@ from typing import Any, Final, TypeVar
 import duckdb
 import structlog
 
+from crew_journal.consumers.host.confinement import WAL_SUFFIX, beside, confine, make_private
 from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
 from crew_journal.consumers.host.gate import ReadGate
 from crew_journal.consumers.host.giving_back import give_back
+from crew_journal.consumers.host.reopening import Reopening
 from crew_journal.consumers.host.transaction import arrow_table, existing_tables
 from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
 from crew_journal.schemas.ports import CommittedBatch
@@ -54,6 +56,7 @@ class ViewStore:
         self._checkpoints: dict[str, int] = {}
         self._listeners: list[Callable[[CommittedBatch], None]] = []
         self._waiters: set[asyncio.Event] = set()
+        self._reopening = Reopening(self._reopen, self._executor.submit)
         self._connect()
 
     @classmethod
@@ -71,6 +74,7 @@ class ViewStore:
             Unavailable: If it cannot be opened for another reason.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         config = {
             "threads": threads,
             "memory_limit": f"{memory_mb}MB",
@@ -83,6 +87,7 @@ class ViewStore:
     def _connect(self) -> None:
         try:
             self._root = duckdb.connect(str(self._path), config=self._config)
+            confine(self._root, self._path)
         except duckdb.Error as error:
             if (damage := as_damage(error)) is not None:
                 raise damage from error
@@ -109,12 +114,22 @@ class ViewStore:
 
     @property
     def _wal(self) -> Path:
-        return self._path.with_name(self._path.name + ".wal")
+        return beside(self._path, WAL_SUFFIX)
 
     @property
     def damage(self) -> str | None:
         """What was found to be broken in the file since it was opened or replaced, None if nothing was."""
         return None if self._damage is None else self._damage.message
+
+    @property
+    def trouble(self) -> str | None:
+        """Why DuckDB cannot use the file at the moment, None if it can."""
+        return self._reopening.trouble
+
+    @property
+    def reopened(self) -> int:
+        """Counts how often the file was opened again after DuckDB had given it up; checkpoints are then to be read anew."""
+        return self._reopening.count
 
     def refuse_damage(self) -> None:
         """Go on only if nothing was found to be broken, whoever met it.
@@ -136,7 +151,7 @@ class ViewStore:
     def _watched(self) -> Iterator[None]:
         """Remembers damage that is met, for readiness."""
         try:
-            with telling_damage():
+            with self._reopening.watching(), telling_damage():
                 yield
         except ViewsDamaged as damage:
             if self._damage is None:
@@ -288,29 +303,39 @@ class ViewStore:
 
     # swapping
 
-    async def swap(self, new_file: Path) -> None:
+    async def swap(self, new_file: Path, *, keep_as: str | None = None) -> None:
         """Replace the file by ``new_file`` (complete, checkpointed, closed, same directory); readers wait meanwhile.
+
+        Args:
+            new_file: The new views.
+            keep_as: Name under which the old file is kept beside it; None to delete it.
 
         Raises:
             Unavailable: If a write-ahead log remains beside either file; then nothing was replaced. Beside a file that is
                 damaged it counts for nothing.
         """
-        await self.write(lambda _: self._swap(new_file))
+        await self.write(lambda _: self._swap(new_file, keep_as))
         self._generation += 1
 
-    def _swap(self, new_file: Path) -> None:
+    def _swap(self, new_file: Path, keep_as: str | None) -> None:
         if new_file.with_name(new_file.name + ".wal").exists():
             raise Unavailable("the new views are not checkpointed", hint="close them first")
         with self._gate.closed():
             try:
-                with telling_damage():
-                    self._writer.execute("CHECKPOINT")
-            except ViewsDamaged as damage:  # what is replaced for its damage needs none
+                if self._damage is None:  # what is replaced for its damage needs none, and may not even be open
+                    with telling_damage():
+                        self._writer.execute("CHECKPOINT")
+            except ViewsDamaged as damage:
                 self._damage = _bare(damage)
             self._disconnect()
             try:
                 if self.wal_bytes and self._damage is None:  # it would be replayed into the other file
                     raise Unavailable("the live views keep a write-ahead log", hint="restart, then rebuild again")
+                if keep_as is not None:
+                    kept = self._path.with_name(keep_as)
+                    kept.hardlink_to(self._path)
+                    if self._wal.exists():
+                        self._wal.replace(kept.with_name(kept.name + ".wal"))
                 self._wal.unlink(missing_ok=True)
                 _sync(new_file)
                 new_file.replace(self._path)
@@ -318,6 +343,11 @@ class ViewStore:
                 self._damage = None
             finally:
                 self._connect()
+
+    def _reopen(self) -> None:
+        with self._gate.closed(), self._watched():
+            self._disconnect()
+            self._connect()
 
     def _disconnect(self) -> None:
         with self._cursors_lock:
@@ -333,7 +363,7 @@ class ViewStore:
             return
         try:
             self.write_blocking(lambda con: con.execute("CHECKPOINT"))
-        except (duckdb.Error, ViewsDamaged) as error:  # the log is replayed at the next start
+        except (duckdb.Error, Unavailable) as error:  # the log is replayed at the next start
             _log.warning("checkpoint_at_close_failed", error=type(error).__name__)
         self._executor.shutdown(wait=True)
         self._gate.shut()

@@ -6,6 +6,7 @@ Invariant: it changes no digest, so whether and when it runs is nobody's concern
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -13,7 +14,8 @@ import structlog
 
 from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction
 from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.settings import IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
+from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
 
 if TYPE_CHECKING:
     from crew_journal.consumers.host.host import Host
@@ -34,7 +36,7 @@ class Tidying:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(IDLE_TIDY_S, self._start)
-        if self._host.store.wal_bytes > WAL_BOUND_BYTES:
+        if self._host.store.wal_bytes > WAL_BOUND_BYTES and self._has_room():
             await self._checkpoint()
 
     def stop(self) -> None:
@@ -47,7 +49,9 @@ class Tidying:
         self._task = asyncio.ensure_future(self.tidy())
 
     async def tidy(self) -> None:
-        """One round of housekeeping, under the host's lock."""
+        """One round of housekeeping, under the host's lock; none while the disk is full."""
+        if not self._has_room():
+            return
         async with self._host.paused():
             for projection in self._host.projections:
                 if hasattr(projection, "tidy"):
@@ -58,10 +62,15 @@ class Tidying:
             if self._host.store.wal_bytes > WAL_IDLE_BYTES:
                 await self._checkpoint()
 
+    def _has_room(self) -> bool:
+        """Whether the disk has room for what the log holds: a checkpoint that fails makes DuckDB refuse reads, too."""
+        store = self._host.store
+        return shutil.disk_usage(store.path.parent).free >= FREE_DISK_FLOOR_BYTES + store.wal_bytes
+
     async def _checkpoint(self) -> None:
         try:
             await self._host.store.checkpoint()
-        except duckdb.Error as error:  # the log stays; nothing is lost
+        except (duckdb.Error, Unavailable) as error:  # the log stays; nothing is lost
             _log.warning("checkpoint_failed", error=type(error).__name__)
 
 

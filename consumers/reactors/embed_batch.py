@@ -41,7 +41,8 @@ FILTER_SUBJECTS: Final = tuple(
     )
 )
 """The types of the policy's allow-list: a newer server passes everything else over, and what the durable counts as
-pending is what may still be embedded. A changed policy is a new version of the reactor, hence a new durable."""
+pending is what may still be embedded. A type that is added widens the durable in place: what there is of it already is
+left to the index sweep. Any other change of the policy is a new version of the reactor, hence a new durable."""
 _ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 

@@ -19,6 +19,7 @@ from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.rules import text
 from crew_journal.schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
+from crew_journal.schemas.timestamps import to_ms
 from crew_journal.schemas.views import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
@@ -26,7 +27,8 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
     mission_id VARCHAR, trace_id VARCHAR, span_id VARCHAR, ts_ms BIGINT NOT NULL, entry_type VARCHAR NOT NULL,
     severity VARCHAR NOT NULL, priority VARCHAR NOT NULL, actor_type VARCHAR NOT NULL, actor_id VARCHAR,
     summary VARCHAR NOT NULL, payload VARCHAR NOT NULL, refs VARCHAR NOT NULL, data_subject_id VARCHAR,
-    schema_version INTEGER NOT NULL, run_id VARCHAR, control BOOLEAN NOT NULL, embeddable BOOLEAN NOT NULL,
+    supersedes VARCHAR NOT NULL, valid_ms BIGINT, schema_version INTEGER NOT NULL, run_id VARCHAR,
+    control BOOLEAN NOT NULL, embeddable BOOLEAN NOT NULL,
     words INTEGER NOT NULL, published_ms BIGINT NOT NULL, size INTEGER NOT NULL)"""
 _POLICIES_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBED_POLICIES} (
     workspace_id VARCHAR NOT NULL, policy INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
@@ -59,7 +61,7 @@ class EntriesProjection:
     """Folds entries into ``journal_entries``."""
 
     name: ClassVar[str] = ENTRIES_PROJECTION
-    version: ClassVar[int] = 200 + text.VERSION
+    version: ClassVar[int] = 300 + text.VERSION
     ddl: ClassVar[tuple[str, ...]] = (_DDL, _POLICIES_DDL)
     tables: ClassVar[tuple[str, ...]] = (ENTRIES, EMBED_POLICIES)
     digest: ClassVar[Mapping[str, str]] = {}
@@ -82,6 +84,8 @@ class EntriesProjection:
         }
         columns["payload"] = [json_text(entry.payload) for entry in entries]
         columns["refs"] = [json_text(entry.refs) for entry in entries]
+        columns["supersedes"] = [json.dumps(entry.supersedes) if entry.supersedes else "[]" for entry in entries]
+        columns["valid_ms"] = [None if entry.valid_at is None else to_ms(entry.valid_at) for entry in entries]
         run_ids = [entry.payload.get("run_id") for entry in entries]
         columns["run_id"] = [run_id if isinstance(run_id, str) else None for run_id in run_ids]
         columns["embeddable"] = [
@@ -102,9 +106,7 @@ class EntriesProjection:
 
         A reindex judges everything before it, so the last policy of a batch judges all of the batch.
         """
-        if len(POLICIES) == 1 and not requests:
-            return {}  # nothing but the first can be in force, and looking costs every batch
-        before: dict[str, int] = dict(tx.rows(f"SELECT workspace_id, policy FROM {EMBED_POLICIES}"))
+        before: dict[str, int] = {workspace: policy for workspace, policy, _ in tx.whole(EMBED_POLICIES)}
         after = dict(before)
         for event in requests:
             asked = payload_of(event, ReindexRequested).policy

@@ -18,19 +18,18 @@ from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, is_workspace
-from crew_journal.schemas.principal import Principal
 
 _DDL: Final = """CREATE TABLE IF NOT EXISTS tokens (
     token_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, role VARCHAR NOT NULL, workspace_id VARCHAR, crew_id VARCHAR,
     agent_id VARCHAR, label VARCHAR NOT NULL, created_ms BIGINT NOT NULL, revoked_ms BIGINT,
-    nats_bcrypt VARCHAR)"""
+    nats_bcrypt VARCHAR, may_publish VARCHAR NOT NULL, speaks_for VARCHAR NOT NULL, expires_ms BIGINT)"""
 
 
 class TokensProjection:
     """Folds ``token.created``, ``token.nats_allowed`` and ``token.revoked``."""
 
     name: ClassVar[str] = "tokens"
-    version: ClassVar[int] = 2  # nats_bcrypt
+    version: ClassVar[int] = 3  # may_publish, speaks_for, expires_ms
     ddl: ClassVar[tuple[str, ...]] = (_DDL,)
     tables: ClassVar[tuple[str, ...]] = ("tokens",)
     digest: ClassVar[Mapping[str, str]] = {}
@@ -50,21 +49,15 @@ class TokensProjection:
         if event.workspace_id not in (SYSTEM_WORKSPACE, token.workspace_id):
             raise FoldError(f"the token {token.token_id} at {event.seq} is not for the workspace that made it")
         try:
-            Principal(
-                token_id=token.token_id,
-                role=token.role,
-                workspace_id=token.workspace_id,
-                crew_id=token.crew_id,
-                agent_id=token.agent_id,
-            )
+            bound = token.bearer()
         except ValidationError:
             raise FoldError(f"the token {token.token_id} at {event.seq} is bound to nobody its role allows") from None
         known = tx.rows("SELECT sha256 FROM tokens WHERE token_id = ?", [token.token_id])
         if known:
             raise FoldError(f"the token id {token.token_id} at {event.seq} is taken")
         tx.execute(
-            "INSERT INTO tokens (token_id, sha256, role, workspace_id, crew_id, agent_id, label, created_ms) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO tokens (token_id, sha256, role, workspace_id, crew_id, agent_id, label, created_ms, may_publish, "
+            "speaks_for, expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 token.token_id,
                 token.sha256,
@@ -74,6 +67,9 @@ class TokensProjection:
                 token.agent_id,
                 token.label,
                 event.ts_ms,
+                " ".join(bound.may_publish),
+                " ".join(bound.speaks_for),
+                bound.expires_ms,
             ],
         )
 

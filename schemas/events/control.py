@@ -1,7 +1,8 @@
 """Payloads of the control entries that the service publishes: decisions, recorded like everything else.
 
-Invariant: each model is frozen, closed and versioned; ``schema_version`` of the entry is the model's ``VERSION``,
-and ``tests/golden`` holds one file per type and version.
+Invariant: each model is frozen and versioned; ``schema_version`` of the entry is the model's ``VERSION``, and
+``tests/golden`` holds one file per type and version. A stored payload may hold fields of a newer version, which are
+ignored; a field that the service means to write and the model does not have is an error of mypy.
 """
 
 from __future__ import annotations
@@ -10,20 +11,28 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.entry import Id, Priority, WorkspaceId
-from crew_journal.schemas.principal import BCRYPT_HASH, Role
+from crew_journal.schemas.entry import Id, Priority, Timestamp, WorkspaceId
+from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
+from crew_journal.schemas.principal import BCRYPT_HASH, Principal, Role
+from crew_journal.schemas.timestamps import to_ms
+
+STORED: Final = ConfigDict(frozen=True, extra="ignore")
+"""Of every model that is read from the stream, and of those inside it."""
 
 
 class ControlPayload(BaseModel):
     """Base of every control payload."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STORED
     ENTRY_TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
 
 
 class TokenCreated(ControlPayload):
-    """A token was minted. Only the SHA-256 of its 256 random bits is recorded."""
+    """A token was minted. Only the SHA-256 of its 256 random bits is recorded.
+
+    ``may_publish`` and ``speaks_for`` are granted beyond the role (``schemas.grants``); from ``expires_at`` it is refused.
+    """
 
     ENTRY_TYPE = "token.created"
     token_id: Id
@@ -33,6 +42,18 @@ class TokenCreated(ControlPayload):
     crew_id: Id | None = None
     agent_id: Id | None = None
     label: str = Field(default="", max_length=128)
+    may_publish: tuple[TypePattern, ...] = Field(default=(), max_length=MAX_GRANTS)
+    speaks_for: tuple[Speaker, ...] = Field(default=(), max_length=MAX_GRANTS)
+    expires_at: Timestamp | None = None
+
+    def bearer(self) -> Principal:
+        """Who bears the token.
+
+        Raises:
+            pydantic.ValidationError: If its role needs more than it is bound to.
+        """
+        bound = self.model_dump(include=set(Principal.model_fields))
+        return Principal(**bound, expires_ms=None if self.expires_at is None else to_ms(self.expires_at))
 
 
 class TokenNatsAllowed(ControlPayload):
@@ -105,7 +126,7 @@ class PriorityChanged(ControlPayload):
 class ReferencedEntry(BaseModel):
     """One entry that reached prompts, and how often since the last batch."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STORED
     entry_id: Id
     count: int = Field(ge=1)
 
@@ -176,7 +197,7 @@ Band = Literal["red", "yellow", "green"]
 class HealthMetrics(BaseModel):
     """Five metrics in [0, 100], None where there is nothing to measure."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = STORED
     freshness: float | None = Field(ge=0.0, le=100.0)
     coverage: float | None = Field(ge=0.0, le=100.0)
     coherence: float | None = Field(ge=0.0, le=100.0)
@@ -280,33 +301,6 @@ class SweepTicked(ControlPayload):
     due: str
 
 
-class ErasureRequested(ControlPayload):
-    """Raises the fence: ids, or a keyed hash of the data subject; no text."""
-
-    ENTRY_TYPE = "erasure.requested"
-    erasure_id: Id
-    entry_ids: tuple[Id, ...] = ()
-    subject_hash: str | None = None
-
-
-class ErasureScoped(ControlPayload):
-    """The closed set that is erased: every id and sequence."""
-
-    ENTRY_TYPE = "erasure.scoped"
-    erasure_id: Id
-    entry_ids: tuple[Id, ...]
-    seqs: tuple[int, ...]
-
-
-class ErasureCompleted(ControlPayload):
-    """The receipt."""
-
-    ENTRY_TYPE = "erasure.completed"
-    erasure_id: Id
-    seqs: tuple[int, ...]
-    counts: dict[str, int] = Field(default_factory=dict)
-
-
 MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
 """Entry types that decide which models are filled, and which one recall uses."""
 
@@ -339,4 +333,6 @@ class CrewRegistered(ControlPayload):
 
 def control_payloads() -> dict[str, type[ControlPayload]]:
     """Every control payload model by its entry type."""
+    from crew_journal.schemas.events import erasure  # noqa: F401  # it registers its own, and is built on this module
+
     return {model.ENTRY_TYPE: model for model in ControlPayload.__subclasses__()}

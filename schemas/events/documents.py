@@ -1,42 +1,104 @@
 """Writes of memory documents on ``document.<workspace>.<owner>.<tier>.<key>``.
 
-Invariant: a message holds the document's whole text after the write, so the last one is the document.
+Why four actions: a log that only grows (a daily log) would otherwise repeat its whole text with every line, and each line
+could not be erased alone. Invariant: ``encode`` and ``decode`` are inverse; a document is the fold of its writes in order,
+and each write carries what that needs (``replace`` and ``restore`` the whole text, ``append`` its new lines alone).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from enum import StrEnum
+from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
-from crew_journal.schemas.entry import Name
+from crew_journal.schemas.entry import ActorType, Id, Name
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.control import STORED
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.envelope import DocumentWritten
 from crew_journal.schemas.ids import derived_id, message_id
-from crew_journal.schemas.subjects import Subject, document_subject
+from crew_journal.schemas.subjects import Subject, document_subject, is_document_key, key_token
 
 MAX_DOCUMENT_CHARS: Final = 100_000
 """The filesystem ceiling of contract §0 row 10; tiers have lower caps of their own."""
+MAX_CAUSES: Final = 1_000
+"""Ids in ``derived_from`` of one write."""
+SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]{0,31}$"
+"""Where a write came from: an open set; api, mcp, cli, mirror, import, consolidation and restore are in use."""
+
+
+class DocumentAction(StrEnum):
+    """What a write does to its document; the set is closed."""
+
+    REPLACE = "replace"
+    APPEND = "append"
+    RETRACT = "retract"
+    RESTORE = "restore"
 
 
 class DocumentBody(BaseModel):
-    """The JSON body of a document write."""
+    """The JSON body of a document write; workspace, owner and tier stand in the subject.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    content: str = Field(max_length=MAX_DOCUMENT_CHARS)
+    Attributes:
+        write_id: The write's own id, unique in its workspace: a write that is sent twice counts once.
+        key: The key within the tier, a path perhaps; None where the tier has one document.
+        action: ``replace``: ``content`` is the whole text. ``append``: it is only what is added. ``retract``: the document
+            no longer counts, there is no content. ``restore``: it counts again, with ``content`` as its whole text.
+        content: The text.
+        source: Where the write came from.
+        actor_type: Who wrote.
+        actor_id: Who exactly.
+        data_subject_id: Whose personal data the content is.
+        derived_from: Ids of the entries and document writes that the content was made of.
+        reason: Why, for people; above all of ``retract`` and ``restore``.
+    """
+
+    model_config = STORED
+    write_id: Id
+    key: str | None = None
+    action: DocumentAction
+    content: str = Field(default="", max_length=MAX_DOCUMENT_CHARS)
+    source: Annotated[str, StringConstraints(pattern=SOURCE_PATTERN)]
+    actor_type: ActorType
     actor_id: Name | None = None
-    schema_version: int = Field(default=1, ge=1)
+    data_subject_id: Name | None = None
+    derived_from: tuple[Id, ...] = Field(default=(), max_length=MAX_CAUSES)
+    reason: str = Field(default="", max_length=1_000)
+    schema_version: int = Field(default=1, ge=1, le=32_767)
+
+    @model_validator(mode="after")
+    def _fits(self) -> DocumentBody:
+        if self.key is not None and not is_document_key(self.key):
+            raise ValueError("key is no document key")
+        if self.action is DocumentAction.RETRACT and self.content:
+            raise ValueError("a retraction has no content")
+        return self
 
 
-def encode_document(event: DocumentWritten, write_id: str) -> OutgoingMessage:
-    """The message of a write; ``write_id`` is the caller's, so that a retried write counts once."""
-    body = DocumentBody(content=event.content, actor_id=event.actor_id)
-    fact_id = derived_id("document", 1, f"{event.workspace_id}/{write_id}")
+def encode_document(event: DocumentWritten) -> OutgoingMessage:
+    """The message of a write; ``seq`` and ``published_ms`` are the broker's to give, what is absent is left out.
+
+    Raises:
+        pydantic.ValidationError: If the event breaks the format.
+    """
+    body = DocumentBody(
+        write_id=event.write_id,
+        key=event.key,
+        action=DocumentAction(event.action),
+        content=event.content,
+        source=event.source,
+        actor_type=ActorType(event.actor_type),
+        actor_id=event.actor_id,
+        data_subject_id=event.data_subject_id,
+        derived_from=event.derived_from,
+        reason=event.reason,
+    )
+    fact_id = derived_id("document", 1, f"{event.workspace_id}/{event.write_id}")
     return OutgoingMessage(
         document_subject(event.workspace_id, event.owner, event.tier, event.key),
-        body.model_dump_json(exclude_none=True).encode(),
+        body.model_dump_json(exclude_defaults=True).encode(),
         {h.MSG_ID: message_id(event.workspace_id, fact_id), h.FORMAT: h.FORMAT_VERSION},
     )
 
@@ -45,19 +107,28 @@ def decode_document(seq: int, subject: Subject, body: bytes, published_ms: int) 
     """A document write from its message.
 
     Raises:
-        FoldError: If the body is no document.
+        FoldError: If the body is no document write, or its key is not that of the subject.
     """
     try:
         read = DocumentBody.model_validate_json(body)
     except ValidationError:
         raise FoldError(f"the document write at {seq} is malformed") from None
+    if key_token(read.key) != subject.key:
+        raise FoldError(f"the document write at {seq} has another key than its subject", field="key")
     return DocumentWritten(
         seq=seq,
         workspace_id=subject.workspace,
         owner=subject.owner or "",
         tier=subject.kind,
-        key=subject.key,
+        key=read.key,
+        action=read.action.value,
         content=read.content,
-        actor_id=read.actor_id,
+        source=read.source,
+        write_id=read.write_id,
+        actor_type=read.actor_type.value,
         published_ms=published_ms,
+        actor_id=read.actor_id,
+        data_subject_id=read.data_subject_id,
+        derived_from=read.derived_from,
+        reason=read.reason,
     )

@@ -153,12 +153,20 @@ class DocumentWritten:
     Attributes:
         seq: Stream sequence; the document's version for optimistic concurrency.
         workspace_id: Workspace.
-        owner: Agent, crew or user that owns the document.
+        owner: Who owns the document, with its kind: ``a-<agent>``, ``c-<crew>``, ``w`` (the workspace) or
+            ``u-<keyed hash of a user>``.
         tier: The tier (AGENT, CREW, pins, daily …).
-        key: Key within the tier, None where the tier has one document.
-        content: The whole text after the write.
-        actor_id: Who wrote.
+        key: Key within the tier, a path perhaps; None where the tier has one document.
+        action: replace, append, retract or restore.
+        content: The whole text of replace and restore, the new lines of append, empty for retract.
+        source: Where the write came from (api, mcp, mirror, import, consolidation …).
+        write_id: The write's own id.
+        actor_type: Who wrote: agent, user, system …
         published_ms: The broker's time.
+        actor_id: Who exactly.
+        data_subject_id: Whose personal data the content is.
+        derived_from: Ids of the entries and document writes that the content was made of.
+        reason: Why, for people.
     """
 
     seq: int
@@ -166,9 +174,16 @@ class DocumentWritten:
     owner: str
     tier: str
     key: str | None
+    action: str
     content: str
-    actor_id: str | None
+    source: str
+    write_id: str
+    actor_type: str
     published_ms: int
+    actor_id: str | None = None
+    data_subject_id: str | None = None
+    derived_from: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class RecallRequest(Request):
             parse_ts(asked_at)
         return asked_at
 
-    @field_validator("scope", "agent_id", "crew_id", "recipe", "workspace_id", mode="before")
+    @field_validator("scope", "agent_id", "crew_id", "recipe", mode="before")
     @classmethod
     def _empty_is_absent(cls, value: Any) -> Any:
         return None if value == "" else value
@@ -164,6 +164,8 @@ class RecallHit(Hit):
     live_priority: str
     payload: dict[str, Any]
     refs: dict[str, Any]
+    supersedes: tuple[str, ...]
+    valid_at: str | None
 
 
 class RecallAnswer(Answer):

@@ -106,6 +106,8 @@ class GraphNode(Answer):
     summary: str
     agent_id: str | None
     crew_id: str | None
+    actor_type: str
+    actor_id: str | None
     depth: int
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 
+REMEMBERED: Final = "memory.remembered"
+"""What an agent notes on purpose. Version 2 adds it to the eight types of contract §2 and changes nothing else."""
 ALWAYS: Final = frozenset(
     {
         "peer.escalation",
@@ -19,13 +21,14 @@ ALWAYS: Final = frozenset(
         "memory.consolidated",
         "approval.denied",
         "eval.regression_detected",
+        REMEMBERED,
     }
 )
 WHEN_SEVERE: Final = frozenset({"keeper.decision", "mission.status_change"})
 SEVERE: Final = frozenset({"warn", "error"})
 WHEN_FLAGGED: Final = "peer.conversation"
 EMBEDDABLE: Final = ALWAYS | WHEN_SEVERE | {WHEN_FLAGGED}
-"""The eight types of the allow-list; ``refs.episodic`` upgrades only these."""
+"""The types of the allow-list; ``refs.episodic`` upgrades only these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Policy:
     judge: Callable[[str, str, Mapping[str, Any], Mapping[str, Any]], bool]
 
 
-def _first(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any]) -> bool:
+def _judge(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any]) -> bool:
     """Contract §2."""
     if entry_type in ALWAYS or refs.get("episodic") is True:
         return True
@@ -50,10 +53,10 @@ def _first(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Map
     return payload.get("state") == "escalated"
 
 
-POLICIES: Final[dict[int, Policy]] = {1: Policy(EMBEDDABLE, _first)}
+POLICIES: Final[dict[int, Policy]] = {1: Policy(EMBEDDABLE - {REMEMBERED}, _judge), 2: Policy(EMBEDDABLE, _judge)}
 """Every version there was: an entry is judged by the one in force, which only a reindex changes."""
-FIRST: Final = 1
-"""In force in a workspace until its first reindex."""
+FIRST: Final = 2
+"""In force in a workspace until its first reindex; of a type that version 1 knows, both say the same."""
 
 
 def is_embedded(

@@ -7,7 +7,6 @@ user turn, never for the cached system prompt, and it is marked, so that ``strip
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -34,6 +33,9 @@ TOKEN_FIELDS: Final = ("tokens", "total_tokens")
 """Fields that tell all tokens of a call; the first number counts."""
 TOKEN_PARTS: Final = (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens"))
 """Fields that tell them in parts; the first pair with a number counts."""
+MOST: Final = 1e12
+"""Greatest number that counts, of dollars or tokens of one entry: a thousand times what a frontier model reads in a day.
+Numbers without bound made sums infinite, and an infinite count of tokens ended in an exception instead of a nudge."""
 CALL_FIELDS: Final = ("call_id", "llm_call_id", "parent_entry_id")
 """Fields of payload or refs by which a cost names its call: the call's own ``call_id``, or the id of its entry."""
 
@@ -152,7 +154,7 @@ def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
 
 
 def usd_of(payload: Mapping[str, Any]) -> float | None:
-    """The price a payload tells; None if it tells none that is a finite number from 0."""
+    """The price a payload tells; None if it tells none that is a number from 0 to ``MOST``."""
     return next((found for name in USD_FIELDS if (found := _number(payload.get(name))) is not None), None)
 
 
@@ -175,7 +177,7 @@ def _number(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) and number >= 0 else None
+    return number if 0 <= number <= MOST else None  # NaN is neither
 
 
 def _text(value: object) -> str | None:

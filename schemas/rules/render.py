@@ -5,7 +5,8 @@ Invariants: whatever an entry says, the block is one opening tag, a preamble, on
 carry a nonce that no entry can know. The block never has more characters than its budget. Pure: nonce and ages are given.
 
 Contract §8; seed 1, "Untrusted-hints wrapper". Ours differs where theirs fails: the budget is in characters, the whole line
-is scanned and not the summary alone, line breaks are normalised, and "just now" has no "ago" behind it.
+is scanned and not the summary alone, line breaks are normalised, "just now" has no "ago" behind it, and a line says whose
+entry it is: the agent's, and the actor's if that is another.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
+from crew_journal.schemas.rules.actors import is_agent_itself
 from crew_journal.schemas.rules.injection import Finding, scan
 from crew_journal.schemas.rules.lookalikes import BREAKING, UNSEEN
 from crew_journal.schemas.settings import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 TAG: Final = "recalled-memory"
 PREAMBLE: Final = (
@@ -29,6 +32,7 @@ PREAMBLE: Final = (
 )
 NOTICE: Final = "[REDACTED: possible prompt injection, category={category} pattern={pattern}]"
 REDACTED_TYPE: Final = "redacted"
+"""Stands for a type or an actor that a scanner blocks."""
 EMPTY: Final = "(empty)"
 JUST_NOW: Final = "just now"
 
@@ -39,6 +43,10 @@ _ESCAPES: Final = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", "＜": "&lt;", "＞": "&gt;", "﹤": "&lt;", "﹥": "&gt;"}
 )
 _SEPARATORS: Final = str.maketrans("._-", "   ")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_NAME_ESCAPES: Final = str.maketrans({"[": "&#91;", "]": "&#93;", "•": "&bull;", '"': "&quot;"})
+_NAMES_SCANNED: Final = 4_096
+"""Pairs of agent and actor whose verdict is remembered: they repeat, and scanning one costs 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +58,18 @@ class Memory:
         summary: Its summary, as it was written.
         age_s: Seconds since it happened.
         score: As the recipe scores.
+        agent_id: Whose entry it is, None for nobody's.
+        actor_type: Who acted.
+        actor_id: Who exactly: any text on one line.
     """
 
     entry_type: str
     summary: str
     age_s: float
     score: float
+    agent_id: str | None = None
+    actor_type: str = "agent"
+    actor_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +80,15 @@ class Line:
         index: Which memory, by its place in rank order.
         text: The line, without a line break.
         summary: The summary in it before escaping: normalised, or the notice that stands for it.
-        redaction: Why summary or type was replaced; None if neither was.
+        redaction: Why summary, type or actor was replaced; None if none was.
+        actor_redacted: Whether the actor was.
     """
 
     index: int
     text: str
     summary: str
     redaction: Finding | None
+    actor_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +145,37 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
 
 
 def line_of(index: int, memory: Memory) -> Line:
-    """``- [<type> • <age> ago • score=<two decimals>] <summary>``, with what a scanner blocks replaced by a notice."""
-    kind, summary, redaction = _judged(memory)
+    """``- [<type> • <who> • <age> ago • score=<two decimals>] <summary>``; a notice stands for what a scanner blocks."""
+    bad_who = _scanned_who(memory.agent_id, memory.actor_id)
+    kind, summary, redaction = _judged(memory, bad_who)
     age = age_text(memory.age_s)
     when = age if age == JUST_NOW else f"{age} ago"
-    head = f"- [{escaped(kind)} • {when} • score={memory.score:.2f}]"
-    return Line(index, f"{head} {escaped(summary)}", summary, redaction)
+    who = REDACTED_TYPE if bad_who is not None else who_text(memory.agent_id, memory.actor_type, memory.actor_id)
+    head = f"- [{escaped(kind)} • {who} • {when} • score={memory.score:.2f}]"
+    return Line(index, f"{head} {escaped(summary)}", summary, redaction, bad_who is not None)
+
+
+def who_text(agent_id: str | None, actor_type: str, actor_id: str | None) -> str:
+    """``agent ada``; ``agent ada, actor user "Maria S."`` if another than the agent acted; escaped.
+
+    A name that is no plain id stands in quotes, and what could end the bracket or begin another part of it is an entity.
+    """
+    actor = f"actor {actor_type}" if actor_id is None else f"actor {actor_type} {_name_text(actor_id)}"
+    if agent_id is None:
+        return actor
+    agent = f"agent {_name_text(agent_id)}"
+    return agent if is_agent_itself(agent_id, actor_type, actor_id) else f"{agent}, {actor}"
+
+
+def _name_text(name: str) -> str:
+    return name if _PLAIN_NAME.match(name) else f'"{escaped(one_line(name)).translate(_NAME_ESCAPES)}"'
+
+
+@lru_cache(maxsize=_NAMES_SCANNED)
+def _scanned_who(agent_id: str | None, actor_id: str | None) -> Finding | None:
+    names = dict.fromkeys(name for name in (agent_id, actor_id) if name)
+    spoken = " ".join(names).translate(_SEPARATORS)
+    return next((bad for text in (*names, spoken) if (bad := scan(text)) is not None), None)
 
 
 def age_text(seconds: float) -> str:
@@ -160,15 +201,18 @@ def escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _judged(memory: Memory) -> tuple[str, str, Finding | None]:
-    """Type and summary as they are shown, and why one of them is not."""
+def _judged(memory: Memory, bad_who: Finding | None) -> tuple[str, str, Finding | None]:
+    """Type and summary as they are shown, and why one of them, or the actor, is not."""
     kind, summary = one_line(memory.entry_type), one_line(memory.summary)
     spoken = memory.entry_type.translate(_SEPARATORS)
     if (bad_type := scan(spoken)) is not None:
         kind = REDACTED_TYPE
-    bad = scan(memory.summary) or scan(summary)
+    bad = scan(memory.summary) or (scan(summary) if summary != memory.summary else None)
     if bad is None and bad_type is None:
         bad = scan(f"{spoken} {summary}")  # a text that begins in the type and ends in the summary
+    name = memory.actor_id
+    if bad is None and bad_who is None and name is not None and name != memory.agent_id:
+        bad = scan(f"{name.translate(_SEPARATORS)} {summary}")  # or begins in the name of another actor
     if bad is not None:
         summary = NOTICE.format(category=bad.category, pattern=bad.pattern)
-    return kind, summary, bad or bad_type
+    return kind, summary, bad or bad_type or bad_who

@@ -34,6 +34,7 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
         "severity": "warn",
         "crew_id": "platform",
         "agent_id": "bruno",
+        "actor_type": "agent",
         "summary": "The payment queue grows by 200 jobs a minute since the 09:10 deploy",
         "payload": {"state": "pending"},
     },
@@ -43,6 +44,7 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
         "severity": "warn",
         "crew_id": "platform",
         "agent_id": "ada",
+        "actor_type": "user",
         "summary": "Deploy of checkout 1.49 denied: the payment queue must drain first",
         "payload": {"reason": "the last deploy made the queue grow"},
     },
@@ -51,6 +53,7 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
         "entry_type": "exec.output_chunk",
         "crew_id": "platform",
         "agent_id": "bruno",
+        "actor_type": "agent",
         "summary": "queue depth 11840 / workers 12 / retries 3",
     },
     {
@@ -58,6 +61,7 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
         "entry_type": "summary.generated",
         "crew_id": "platform",
         "agent_id": "ada",
+        "actor_type": "agent",
         "summary": "The queue drained at 11:40; checkout 1.49 went out after lunch without trouble",
     },
 )

@@ -29,6 +29,7 @@ from crew_journal.services.cli.operations import add_commands, command_of
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
 from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
+from crew_journal.services.cli.salvaging import salvage
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
@@ -65,6 +66,7 @@ app.command("health")(health)
 app.command("doctor")(doctor)
 app.command("rebuild")(rebuild)
 app.command("verify")(verify)
+app.command("salvage")(salvage)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")
 app.add_typer(embeddings, name="embeddings")

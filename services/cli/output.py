@@ -142,9 +142,20 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
         print(f"{name.ljust(width)}  {value}")
 
 
+def who_of(entry: Mapping[str, Any]) -> str:
+    """Crew and agent, and the actor if that is not the agent itself: ``platform/ada by user boss``; made safe later."""
+    from crew_journal.schemas.rules.actors import is_agent_itself
+
+    whose = "/".join(str(entry[name]) for name in ("crew_id", "agent_id") if entry.get(name)) or "-"
+    kind, name = entry.get("actor_type"), entry.get("actor_id")
+    if not kind or is_agent_itself(entry.get("agent_id"), kind, name):
+        return whose
+    return f"{whose} by {kind} {name}" if name else f"{whose} by {kind}"
+
+
 def entry_line(entry: Mapping[str, Any]) -> str:
-    """An entry as one line: time, severity, type, crew/agent, summary, id."""
-    who = "/".join(str(entry[name]) for name in ("crew_id", "agent_id") if entry.get(name)) or "-"
+    """An entry as one line: time, severity, type, crew/agent and actor, summary, id."""
+    who = who_of(entry)
     stamp = str(entry.get("ts", ""))[:19].replace("T", " ")
     mark = "" if entry.get("priority", "normal") == "normal" else f" [{entry['priority']}]"
     return safe(

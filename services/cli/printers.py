@@ -47,12 +47,13 @@ def _relation(answer: Mapping[str, Any]) -> None:
 
 
 def _graph(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import print_table, say
+    from crew_journal.services.cli.output import print_table, say, who_of
 
     nodes = [
-        (node["depth"], node["id"], node["entry_type"], node["ts"][:10], node["summary"]) for node in answer["nodes"]
+        (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
+        for node in answer["nodes"]
     ]
-    print_table("", ("hops", "entry", "type", "day", "summary"), nodes, right=("hops",))
+    print_table("", ("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
     if answer["edges"]:
         edges = [
             (edge["src"], edge["relation"], edge["dst"], f"{edge['weight']:.2f}", edge["state"], edge["reason"] or "-")

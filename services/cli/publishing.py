@@ -33,6 +33,8 @@ _FIELDS: Final = {
     "--payload": "payload",
     "--refs": "refs",
     "--data-subject": "data_subject_id",
+    "--supersedes": "supersedes",
+    "--valid-at": "valid_at",
     "--schema-version": "schema_version",
 }
 """The field of an entry that each option gives."""
@@ -58,6 +60,12 @@ def publish(
     actor_type: Annotated[str | None, typer.Option("--actor-type", help="agent, user, system, keeper …")] = None,
     actor: Annotated[str | None, typer.Option("--actor", help="Name of who acted.")] = None,
     subject: Annotated[str | None, typer.Option("--data-subject", help="Whose personal data this is.")] = None,
+    supersedes: Annotated[
+        list[str] | None, typer.Option("--supersedes", help="Id of an entry that no longer counts; repeatable.")
+    ] = None,
+    valid_at: Annotated[
+        str | None, typer.Option("--valid-at", help="When it was or becomes true, RFC 3339, if not --ts.")
+    ] = None,
     payload: Annotated[str | None, typer.Option("--payload", help="JSON object.")] = None,
     refs: Annotated[str | None, typer.Option("--refs", help="JSON object.")] = None,
     schema_version: Annotated[int | None, typer.Option("--schema-version", min=1, help="Of the payload.")] = None,
@@ -87,6 +95,8 @@ def publish(
         "--payload": json_object(payload, "--payload"),
         "--refs": json_object(refs, "--refs"),
         "--data-subject": subject,
+        "--supersedes": supersedes or None,
+        "--valid-at": valid_at,
         "--schema-version": schema_version,
     }
     given = {option: value for option, value in options.items() if value is not None}

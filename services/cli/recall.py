@@ -99,15 +99,14 @@ def print_render(answer: Mapping[str, Any]) -> None:
 
 def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
     """Each hit on stdout, what else is to be said of them on stderr."""
-    from crew_journal.services.cli.output import age_of, safe, say
+    from crew_journal.services.cli.output import age_of, safe, say, who_of
 
     hits = answer["hits"]
     if not hits:
         say("nothing was found")
     for number, hit in enumerate(hits, 1):
         score = f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}"
-        who = "/".join(str(hit[name]) for name in ("crew_id", "agent_id") if hit.get(name)) or "-"
-        print(safe(f"#{number}  {score}  {age_of(hit)}  {hit['entry_type']}  {who}  {hit['entry_id']}"))
+        print(safe(f"#{number}  {score}  {age_of(hit)}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
         print(f"    {safe(hit['summary'])}")
         if explain and hit.get("explain"):
             print(f"    {_explained(hit['explain'])}")

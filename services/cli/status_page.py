@@ -27,6 +27,8 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "journal", _journal(report)
     yield "views", _views(report)
     yield from _out(report)
+    if said := (report.get("journal_damage") or {}).get("broker_said"):
+        yield from (("broker says", str(line)) for line in said)
     if aside := report.get("views_put_aside"):
         yield "old views", f"folded anew at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):
@@ -38,11 +40,8 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "broker", _broker(broker, report.get("connection") or {})
     if canary := report.get("canary"):
         yield "canary", _state(canary, "ok" if canary.get("ok") else "FAILS")
-    if crowded := (report.get("batches") or {}).get("crowded_since"):
-        yield (
-            "batches",
-            f"other clients of the broker hold every place for them, since {crowded}; entries go one by one",
-        )
+    if (ingest := report.get("ingest")) and (ingest.get("requests") or ingest.get("error")):
+        yield "ingest", _ingest(ingest)
     if disk := report.get("disk"):
         yield "disk", f"{size_text(disk['free_bytes'])} free of {size_text(disk['total_bytes'])}"
     if embedder := report.get("embedder"):
@@ -71,7 +70,7 @@ def _journal(report: Report) -> str:
 def _views(report: Report) -> str:
     views = report.get("projections") or {}
     behind = {name: view["lag"] for name, view in views.items() if view.get("lag")}
-    said = f"all {len(views)} at {report.get('view_seq') or 0:,}"
+    said = f"{f'all {len(views)} ' if views else ''}at {report.get('view_seq') or 0:,}"
     if behind:
         slowest = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
         said = "behind: " + ", ".join(f"{name} by {lag:,}" for name, lag in slowest)
@@ -99,6 +98,16 @@ def _broker(broker: Report, connection: Report) -> str:
         trouble.append(f"restarted {broker['restarts']} times")
     trouble += [str(part["last_error"]) for part in (broker, connection) if part.get("last_error")]
     return "; ".join([f"{kind}, {broker.get('url')}", *trouble])
+
+
+def _ingest(ingest: Report) -> str:
+    """What agents asked over NATS, and what keeps them from it."""
+    said = f"{ingest['requests']:,} requests over NATS, {ingest['entries']:,} entries, {ingest['refused']:,} refused"
+    if ingest["overloaded"]:
+        said += f", {ingest['overloaded']:,} of them for overload, last at {ingest['overloaded_at']}"
+    if ingest["unanswerable"]:
+        said += f"; {ingest['unanswerable']:,} were not requests (no inbox to answer to) and are not stored"
+    return said + (f"; {ingest['error']}" if ingest.get("error") else "")
 
 
 def _embedder(embedder: Report) -> str:

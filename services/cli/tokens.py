@@ -5,12 +5,17 @@ Invariant: a token is shown once, when it is made; afterwards only its id and bi
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
 
 import typer
 
 from crew_journal.services.cli.groups import grouped
 from crew_journal.services.cli.options import Json, Where, Workspace
+
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 app = typer.Typer(help="Tokens, bound to workspace, role, crew and agent.", no_args_is_help=True)
 
@@ -33,6 +38,17 @@ def create(
         bool,
         typer.Option("--nats", help="For LEAD and AGENT: a NATS password, too; prints address, user and subject."),
     ] = False,
+    may_publish: Annotated[
+        str | None,
+        typer.Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'."),
+    ] = None,
+    speaks_for: Annotated[
+        str | None,
+        typer.Option("--speaks-for", help="For LEAD and AGENT: further actors, like keeper or keeper:gate, by commas."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="When it ends: after 30m, 12h, 30d or 8w, or a time (RFC 3339).")
+    ] = None,
     *,
     where: Where,
     json_output: Json = False,
@@ -43,6 +59,7 @@ def create(
 
     if every_workspace and workspace is not None:
         raise typer.BadParameter("is for all workspaces or for one, not both", param_hint="--all-workspaces")
+    expires_at = None if expires is None else expiry_of(expires, datetime.now(UTC))
     with client(where, create=True) as journal:
         made = plain(
             journal.create_token(
@@ -53,6 +70,9 @@ def create(
                 crew_id=crew,
                 label=label,
                 nats=nats,
+                may_publish=_names(may_publish),
+                speaks_for=_names(speaks_for),
+                expires_at=expires_at,
             )
         )
     if json_output:
@@ -63,6 +83,8 @@ def create(
     else:
         print(safe(made["token"]))
     bound = made["workspace_id"] or "all workspaces"
+    if made["expires_ms"]:
+        bound += f", expires {_minute(made['expires_ms'])}"
     say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) is shown only now")
 
 
@@ -74,7 +96,7 @@ def list_tokens(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """List tokens: ids, bindings, and whether they were revoked; never the tokens themselves."""
+    """List tokens: ids, bindings, grants, when they expire or were revoked; never the tokens themselves."""
     from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, plain, print_table
 
@@ -83,7 +105,19 @@ def list_tokens(
     if json_output:
         emit({"tokens": found})
         return
-    columns = ("token", "role", "workspace", "crew", "agent", "nats", "created", "revoked", "label")
+    columns = (
+        "token",
+        "role",
+        "workspace",
+        "crew",
+        "agent",
+        "nats",
+        "created",
+        "expires",
+        "revoked",
+        "grants",
+        "label",
+    )
     rows = [
         (
             made["token_id"],
@@ -93,7 +127,9 @@ def list_tokens(
             made["agent_id"] or "-",
             "yes" if made["nats"] else "-",
             _day(made["created_ms"]),
+            _minute(made["expires_ms"]),
             _day(made["revoked_ms"]),
+            " ".join((*made["may_publish"], *(f"as {actor}" for actor in made["speaks_for"]))) or "-",
             made["label"],
         )
         for made in found
@@ -105,6 +141,34 @@ def _day(unix_ms: int | None) -> str:
     from crew_journal.schemas.timestamps import format_ms
 
     return format_ms(unix_ms)[:10] if unix_ms else "-"
+
+
+def _minute(unix_ms: int | None) -> str:
+    from crew_journal.schemas.timestamps import format_ms
+
+    return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def expiry_of(text: str, now: datetime) -> datetime:
+    """The time that ``30d``, ``12h`` or an RFC 3339 time names.
+
+    Raises:
+        typer.BadParameter: If it names none.
+    """
+    from crew_journal.schemas.timestamps import parse_ts
+
+    try:
+        if (span := _SPAN.match(text)) is not None:
+            return now + timedelta(**{_UNITS[span[2]]: int(span[1])})
+        return parse_ts(text)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"
+        ) from None
 
 
 @app.command("revoke")

@@ -138,7 +138,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     from crew_journal.services.journal.broker.process import terminate_children
     from crew_journal.services.runtime import Runtime
 
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, service=True)
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     broker = BrokerFiles.below(settings.data_dir)
     asked = stop_on_signals(lambda: terminate_children(broker.config))

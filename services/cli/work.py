@@ -71,7 +71,7 @@ def work(
     if unknown := [name for name in reactors if name not in known]:
         raise typer.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
     settings = settings_from(data_dir=where.data_dir, embedder=embedder)
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, service=True)
     broker = _named(nats, user, password) if nats else ask_for_broker(where)
     chosen = {name: known[name] for name in dict.fromkeys(reactors)}
     run_until_signal(_work(chosen, broker, settings, as_json=json_output))

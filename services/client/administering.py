@@ -6,6 +6,7 @@ Invariant: as of ``journalling``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from crew_journal.schemas.api_admin import (
     TokenRecord,
     TokensAnswer,
 )
+from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.client.core import ask, ask_json, exchange, params_of, said
 from crew_journal.services.client.flavours import Call
 from crew_journal.services.client.wire import Request, Steps
@@ -34,10 +36,15 @@ class AdminCalls:
         agent_id: str | None = None,
         label: str = "",
         nats: bool = False,
+        may_publish: Sequence[str] = (),
+        speaks_for: Sequence[str] = (),
+        expires_at: datetime | None = None,
     ) -> Steps[TokenCreatedAnswer]:
         """Make a token; the answer's ``token`` is its secret, shown this once.
 
-        With ``nats`` it is a NATS password, too, and ``nats_access`` says where, as whom and on which subject.
+        With ``nats`` it is a NATS password, too, and ``nats_access`` says where, as whom and on which subject. For AGENT and
+        LEAD, ``may_publish`` are further entry types (or ``prefix.*``) and ``speaks_for`` further actors (``keeper``,
+        ``keeper:gate``). It is refused from ``expires_at`` (with its time zone) on.
         """
         body = {
             "role": role,
@@ -47,6 +54,9 @@ class AdminCalls:
             "agent_id": agent_id,
             "label": label,
             "nats": nats or None,
+            "may_publish": list(may_publish) or None,
+            "speaks_for": list(speaks_for) or None,
+            "expires_at": None if expires_at is None else format_ts(expires_at),
         }
         request = Request("POST", "/v1/admin/tokens", json=said(body), repeatable=False)  # each try would make one
         return ask(request, TokenCreatedAnswer)
@@ -80,10 +90,15 @@ def compare_request(one: str, other: str, given: Mapping[str, object]) -> Reques
     return Request("POST", "/v1/admin/embeddings/compare", json=body, repeatable=False)
 
 
-def rebuild_request(projections: Sequence[str] | None) -> Request:
+def rebuild_request(projections: Sequence[str] | None, accept_loss: bool = False) -> Request:
     """Streams the rebuild."""
-    body = {"projections": list(projections)} if projections else {}
+    body = said({"projections": list(projections) if projections else None, "accept_loss": accept_loss or None})
     return Request("POST", "/v1/admin/rebuild", json=body, repeatable=False)
+
+
+def salvage_request() -> Request:
+    """Streams what the views still know of lost entries."""
+    return Request("POST", "/v1/admin/salvage", repeatable=False)
 
 
 def verify_request() -> Request:

@@ -9,6 +9,7 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from crew_journal.services.http.budget import BodyBudget
 from crew_journal.services.http.edge import Edge
 from crew_journal.services.http.metrics import HttpMetrics
 from crew_journal.services.http.openapi import paths_of
@@ -37,6 +38,7 @@ def create_app(services: AppServices) -> FastAPI:
     )
     app.state.services = services
     app.state.metrics = HttpMetrics()
+    app.state.bodies = BodyBudget(services.limits.bodies_bytes)
     app.state.routes = []
     for router in (
         journal_routes(),

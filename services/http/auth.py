@@ -12,6 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from crew_journal.schemas.errors import NotAllowed, NotAuthenticated
 from crew_journal.schemas.principal import Principal
+from crew_journal.services.http.budget import Share
 from crew_journal.services.http.ports import AppServices
 
 _bearer = HTTPBearer(auto_error=False, description="A token: cj_ and 43 characters.")
@@ -34,7 +35,9 @@ async def authenticated(
     """
     if credentials is None:
         raise NotAuthenticated("the request bears no token", hint="send Authorization: Bearer cj_…")
-    return services_of(request).tokens.authenticate(credentials.credentials)
+    principal = services_of(request).tokens.authenticate(credentials.credentials)
+    request.state.share = Share(request.app.state.bodies, principal.token_id)
+    return principal
 
 
 Asker = Annotated[Principal, Depends(authenticated)]

@@ -14,14 +14,18 @@ from http import HTTPStatus
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crew_journal.schemas.ids import uuid7_hex
 from crew_journal.services.http.metrics import HttpMetrics
-from crew_journal.services.http.problems import log_unexpected, problem_response, unexpected_response
+from crew_journal.services.http.problems import problem_response, unexpected_response
+from crew_journal.services.problem import log_unexpected
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)
+_CLIENT_LEFT: Final = 499
+"""What the figures count a request as whose client left before its answer; nginx's number."""
 SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -80,12 +84,16 @@ class Edge:
                 await refusal(scope, receive, send_marked)
             else:
                 await self._app(scope, receive, send_marked)
+        except ClientDisconnect:
+            status = status or _CLIENT_LEFT  # nobody is there to be answered, and nothing is wrong with the service
         except Exception as error:
             log_unexpected(error, trace_id)
             if status:
                 raise  # the answer has begun: breaking the connection is all that is left
             await unexpected_response(trace_id)(scope, receive, send_marked)
         finally:
+            if (share := scope["state"].get("share")) is not None:
+                share.hold(0)
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.observe(route, scope["method"], status, time.perf_counter() - began)
 

@@ -10,8 +10,9 @@ from fastapi import Request, Response
 
 from crew_journal.schemas.errors import CrewJournalError
 from crew_journal.services.http.auth import services_of
-from crew_journal.services.http.problems import log_unexpected, problem_of, trace_id_of, unexpected_problem
+from crew_journal.services.http.problems import trace_id_of
 from crew_journal.services.http.streaming import BoundedStream
+from crew_journal.services.problem import log_unexpected, problem_of, unexpected_problem
 
 NDJSON_TYPE: Final = "application/x-ndjson"
 LINES: Final[dict[str, Any]] = {

@@ -49,7 +49,7 @@ _PROBLEMS: Final = {
     413: "Too large",
     421: "Wrong host",
     422: "A field is not valid",
-    429: "The token has as many live tails as it may have",
+    429: "The token has as many live tails, or bytes of request bodies under way, as it may have",
     500: "An unexpected fault",
     503: "Temporarily unavailable",
 }
@@ -57,9 +57,13 @@ _EVERYWHERE: Final = (400, 401, 403, 421, 500, 503)
 
 
 def problems(*also: int) -> dict[int | str, dict[str, Any]]:
-    """The problem answers of a route: those of every route and ``also``."""
+    """The problem answers of a route: those of every route and ``also``; what may be too large may be too many, too."""
+    bodies = (429,) if 413 in also else ()
     content = {"application/problem+json": {"schema": Problem.model_json_schema(mode="serialization")}}
-    return {status: {"description": _PROBLEMS[status], "content": content} for status in sorted({*_EVERYWHERE, *also})}
+    return {
+        status: {"description": _PROBLEMS[status], "content": content}
+        for status in sorted({*_EVERYWHERE, *also, *bodies})
+    }
 
 
 def parameters(*groups: dict[str, tuple[str, JsonSchema]], filters: bool = False) -> dict[str, Any]:

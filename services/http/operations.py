@@ -90,7 +90,7 @@ async def given(request: Request, operation: Operation[Any, Any], limit: int) ->
         values = [value.strip() for value in request.query_params.getlist(name)]
         if len(values) > 1 or name in raw:
             raise _twice(name)
-        if values[0]:
+        if values[0] or name == "workspace_id":  # an empty workspace is refused, not `default`
             raw[name] = kinds[name](values[0])
     return raw
 

@@ -30,7 +30,7 @@ class Params:
         known: Every name the route knows.
 
     Raises:
-        InvalidQuery: If there is another name, or one that is no filter is repeated.
+        InvalidQuery: If there is another name, one that is no filter is repeated, or the workspace is empty.
     """
 
     def __init__(self, request: Request, known: frozenset[str]) -> None:
@@ -47,6 +47,8 @@ class Params:
             if name in self._values:
                 raise InvalidQuery(f"{name} is given more than once", hint="give it once", field=name)
             self._values[name] = value.strip()
+        if self._values.get("workspace_id") == "":
+            raise InvalidQuery("workspace_id is empty", hint="name a workspace, or leave it out", field="workspace_id")
 
     def text(self, name: str) -> str | None:
         """Its text; None if absent or blank.

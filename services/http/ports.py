@@ -10,27 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from crew_journal.schemas.api_admin import BrokerAnswer
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import MAX_BATCH_BYTES, Settings
+from crew_journal.schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
 from crew_journal.services.desk import Desk
-from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.submitted import Appender
 from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
-
-
-class Appender(Protocol):
-    """``services.journal.append.Journal``, as far as agents use it."""
-
-    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
-        """Append one entry; returns after the ack."""
-        ...
-
-    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
-        """Append entries, all or nothing; returns after the acks."""
-        ...
 
 
 class NodeStatus(Protocol):
@@ -41,7 +28,7 @@ class NodeStatus(Protocol):
 
         Args:
             workspace_id: Show figures of this workspace alone; None for all.
-            node: Whether broker, disk and consumers may be shown in detail (OWNER, ADMIN).
+            node: Whether the figures of broker, disk and consumers may be shown: to an OWNER of all workspaces.
         """
         ...
 
@@ -57,8 +44,18 @@ class NodeStatus(Protocol):
 class AdminOperations(Protocol):
     """What OWNER and ADMIN may have done; the shell has checked role and workspace."""
 
-    def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
-        """Rebuild projections (all if None): progress records, the last one with key ``result``."""
+    def rebuild(
+        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Rebuild projections (all if None): progress records, the last one with key ``result``.
+
+        Raises:
+            JournalDamaged: If the journal has lost something and ``accept_loss`` is not given.
+        """
+        ...
+
+    def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
+        """What the views still know of lost entries: records with ``entry`` or ``decision``, the last with ``result``."""
         ...
 
     def verify(self) -> AsyncIterator[Mapping[str, Any]]:
@@ -95,12 +92,14 @@ class HttpLimits:
 
     Attributes:
         body_bytes: Largest request body.
+        bodies_bytes: Bytes of request bodies in memory at once; half of it for one token.
         heartbeat_s: Seconds of silence on a live tail until a heartbeat.
         send_timeout_s: Seconds a client may leave a piece of a stream unread until it is cut off.
         hosts: Names accepted in the Host header beside addresses, in lower case, without port; None for any.
     """
 
     body_bytes: int = MAX_BATCH_BYTES
+    bodies_bytes: int = BODIES_MB << 20
     heartbeat_s: float = 15.0
     send_timeout_s: float = 30.0
     hosts: frozenset[str] | None = frozenset({"localhost"})
@@ -110,7 +109,8 @@ class HttpLimits:
         """Those of a node: loopback, the host it listens on, and the names its settings add."""
         listens_on = settings.http.rpartition(":")[0].lower()
         added = (name.strip().lower() for name in settings.http_hosts.split(","))
-        return cls(hosts=frozenset({"localhost", listens_on, *added} - {""}))
+        hosts = frozenset({"localhost", listens_on, *added} - {""})
+        return cls(bodies_bytes=settings.bodies_mb << 20, hosts=hosts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,9 @@ same ``trace_id``.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import structlog
@@ -18,49 +17,20 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, InvalidQuery, NotFound
+from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
+from crew_journal.services.problem import problem, problem_of, unexpected_problem
 
 PROBLEM_TYPE: Final = "application/problem+json"
-_MAX_PROBLEMS: Final = 200
-"""Offending fields listed in one answer; a batch of 1,000 broken entries needs no more to be understood."""
 _RETRY_AFTER_S: Final = 1
 
 log = structlog.get_logger(__name__)
-
-
-def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
-    """The body of a fault of our own."""
-    body: dict[str, Any] = {
-        "type": "about:blank",
-        "title": error.title,
-        "status": error.status,
-        "detail": error.message,
-        "hint": error.hint,
-        "trace_id": trace_id,
-    }
-    if error.field is not None:
-        body["field"] = error.field
-    if isinstance(error, InvalidEntry):
-        body["problems"] = [problem.as_dict() for problem in error.problems[:_MAX_PROBLEMS]]
-    return body
 
 
 def problem_response(
     status: int, title: str, detail: str, hint: str, trace_id: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A problem that is none of our error tree."""
-    return Response(orjson.dumps(_problem(status, title, detail, hint, trace_id)), status, headers, PROBLEM_TYPE)
-
-
-def _problem(status: int, title: str, detail: str, hint: str, trace_id: str) -> dict[str, Any]:
-    return {
-        "type": "about:blank",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "hint": hint,
-        "trace_id": trace_id,
-    }
+    return Response(orjson.dumps(problem(status, title, detail, hint, trace_id)), status, headers, PROBLEM_TYPE)
 
 
 def error_response(error: CrewJournalError, trace_id: str) -> Response:
@@ -78,23 +48,6 @@ def unexpected_response(trace_id: str) -> Response:
     return Response(
         orjson.dumps(unexpected_problem(trace_id)), HTTPStatus.INTERNAL_SERVER_ERROR, media_type=PROBLEM_TYPE
     )
-
-
-def unexpected_problem(trace_id: str) -> dict[str, Any]:
-    """The body of that answer."""
-    return _problem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "Crew Journal failed",
-        "an unexpected fault; it is in the log",
-        f"look for trace_id {trace_id} in the service's log and report it",
-        trace_id,
-    )
-
-
-def log_unexpected(error: Exception, trace_id: str) -> None:
-    """Log where it happened; no message and no locals: they may hold entries."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    log.error("http.unexpected", trace_id=trace_id, error=type(error).__name__, frames=frames)
 
 
 def trace_id_of(request: Request) -> str:

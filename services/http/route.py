@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from crew_journal.schemas.errors import NotAuthenticated
 from crew_journal.schemas.principal import Principal
+from crew_journal.services.http.budget import Share
 from crew_journal.services.http.ports import AppServices
 
 _SCHEME: Final = "bearer "
@@ -81,7 +82,7 @@ def services_of(request: Request) -> AppServices:
 
 
 def principal_of(request: Request) -> Principal:
-    """The binding of the token in ``Authorization: Bearer``.
+    """The binding of the token in ``Authorization: Bearer``; from here on the body counts as the token's.
 
     Raises:
         NotAuthenticated: If there is no token or it is not valid.
@@ -89,4 +90,6 @@ def principal_of(request: Request) -> Principal:
     header = request.headers.get("authorization", "")
     if header[: len(_SCHEME)].lower() != _SCHEME:
         raise NotAuthenticated("the request bears no token", hint="send Authorization: Bearer cj_…")
-    return services_of(request).tokens.authenticate(header[len(_SCHEME) :].strip())
+    principal = services_of(request).tokens.authenticate(header[len(_SCHEME) :].strip())
+    request.state.share = Share(request.app.state.bodies, principal.token_id)
+    return principal

@@ -19,6 +19,7 @@ from crew_journal.schemas.api_admin import (
     TokenRequest,
     TokensAnswer,
 )
+from crew_journal.schemas.grants import Grants
 from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
 from crew_journal.services.http.bodies import answer, answer_model, read_model
 from crew_journal.services.http.lines import LINES, lines
@@ -34,10 +35,11 @@ log = structlog.get_logger(__name__)
 
 
 class RebuildRequest(BaseModel):
-    """Which projections to rebuild; all if absent."""
+    """Which projections to rebuild, all if absent; whether what the journal has lost is given up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     projections: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=100)
+    accept_loss: bool = Field(default=False, description="Only for all; the old views file is kept.")
 
 
 class DecisionRequest(BaseModel):
@@ -68,8 +70,20 @@ def _operations(router: APIRouter) -> None:
         """Builds beside the live views, then swaps. Lines of JSON tell how far it is."""
         services = services_of(request)
         asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
-        log.info("admin.rebuild", token_id=principal.token_id)
-        return lines(request, services.admin.rebuild(asked.projections))
+        log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
+        records = services.admin.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
+        return lines(request, records)
+
+    @router.post(
+        "/salvage",
+        summary="What the views still know of entries that the journal has lost",
+        responses={200: LINES, **problems()},
+        response_class=Response,
+    )
+    async def salvage(request: Request, principal: NodeOwner) -> Response:
+        """Lines of JSON, each with `entry` (may be imported) or `decision` (the service's own); the last has counts."""
+        log.info("admin.salvage", token_id=principal.token_id)
+        return lines(request, services_of(request).admin.salvage())
 
     @router.post(
         "/verify",
@@ -133,6 +147,7 @@ def _tokens(router: APIRouter) -> None:
             agent_id=asked.agent_id,
             label=asked.label,
             nats=asked.nats,
+            grants=Grants(asked.may_publish, asked.speaks_for, asked.expires_at),
         )
         answered = TokenCreatedAnswer(**made.info.model_dump(), token=made.plaintext, nats_access=made.nats_access)
         return answer_model(answered, HTTPStatus.CREATED)

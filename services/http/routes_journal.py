@@ -12,8 +12,6 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from crew_journal.schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
-from crew_journal.schemas.errors import EntryTooLarge, InvalidQuery
-from crew_journal.schemas.settings import MAX_BATCH
 from crew_journal.services.http.auth import Asker, services_of
 from crew_journal.services.http.bodies import answer, read_json
 from crew_journal.services.http.metrics import HttpMetrics
@@ -31,7 +29,7 @@ from crew_journal.services.http.openapi import (
 from crew_journal.services.http.params import Params, whole_number
 from crew_journal.services.http.sse import SSE_TYPE, frames
 from crew_journal.services.http.streaming import BoundedStream
-from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.submitted import append_submitted
 from crew_journal.services.query.entries.filters import parse_filters
 
 _LIST: Final = known_names(COMMON, PAGING, filters=True)
@@ -63,21 +61,10 @@ def journal_routes() -> APIRouter:
         """
         services = services_of(request)
         submitted = await read_json(request, services.limits.body_bytes)
-        if isinstance(submitted, list):
-            if not submitted:
-                raise InvalidQuery("the batch is empty", hint="send at least one entry", field="entries")
-            if len(submitted) > MAX_BATCH:
-                raise EntryTooLarge(
-                    f"the batch has {len(submitted)} entries, at most {MAX_BATCH} are allowed",
-                    hint="send it in parts",
-                    field="entries",
-                )
-            appended = await services.journal.append_batch(principal, submitted)
-        else:
-            appended = [await services.journal.append(principal, submitted)]
+        receipts = await append_submitted(services.journal, principal, submitted)
         metrics: HttpMetrics = request.app.state.metrics
-        metrics.appended(len(appended))
-        return answer({"entries": [_receipt(one) for one in appended]}, HTTPStatus.CREATED)
+        metrics.appended(len(receipts))
+        return answer({"entries": receipts}, HTTPStatus.CREATED)
 
     @router.get(
         "",
@@ -176,10 +163,3 @@ def journal_routes() -> APIRouter:
         return answer({**found.entry.record, "view_seq": found.view_seq})
 
     return router
-
-
-def _receipt(appended: Appended) -> dict[str, object]:
-    receipt: dict[str, object] = {"id": appended.id, "seq": appended.seq}
-    if appended.duplicate:
-        receipt["duplicate"] = True
-    return receipt

@@ -33,9 +33,10 @@ def status_routes() -> APIRouter:
         response_class=Response,
     )
     async def status(request: Request, principal: Asker) -> Response:
-        """Figures of the token's workspace; the node's in detail for OWNER and ADMIN."""
+        """Figures of the token's workspace and whether the node is ready; the node's own for an OWNER of all workspaces."""
         workspace = principal.workspace_or_all(named_workspace(request))
-        body = await services_of(request).status.status(workspace_id=workspace, node=principal.role.administers)
+        owns_the_node = principal.role.administers and principal.workspace_id is None
+        body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node)
         return answer(dict(body))
 
     @router.get("/healthz", summary="Whether the process lives", response_class=Response)

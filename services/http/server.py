@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from crew_journal.schemas.errors import InvalidQuery, Unavailable
+from crew_journal.services.http.connections import BoundedProtocol, ConnectionBounds
 
 BACKLOG: Final = 512
 DRAIN_S: Final = 5
@@ -36,14 +37,24 @@ class HttpServer:
         app: The application.
         address: ``HOST:PORT``; port 0 picks one. An IPv6 host is written in brackets.
         before_stop: Ends what would not end by itself (live tails).
+        bounds: What a connection may cost before a token is shown.
     """
 
-    def __init__(self, app: FastAPI, address: str, *, before_stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        address: str,
+        *,
+        before_stop: Callable[[], None],
+        bounds: ConnectionBounds | None = None,
+    ) -> None:
         self._host, self._port = parse_address(address)
         self._before_stop = before_stop
         config = uvicorn.Config(
             app,
-            http="httptools",  # C instead of Python
+            http=type("Protocol", (BoundedProtocol,), {"bounds": bounds or ConnectionBounds()}),
+            callback_notify=self._look,
+            timeout_notify=0,  # whenever uvicorn looks at all: once a second
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -54,6 +65,22 @@ class HttpServer:
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return len(self._server.server_state.connections)
+
+    @property
+    def tasks(self) -> int:
+        """Requests that are being answered now."""
+        return len(self._server.server_state.tasks)
+
+    async def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._server.server_state.connections):
+            if isinstance(connection, BoundedProtocol):
+                connection.look(now)
 
     @property
     def url(self) -> str:

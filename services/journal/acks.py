@@ -18,8 +18,6 @@ DUPLICATE_IN_BATCH: Final = 10_201
 """err_code: the atomic batch holds a message id that the broker, or the batch itself, has already."""
 _SINGLES_HELP: Final = frozenset({10_174, 10_177, 10_199, DUPLICATE_IN_BATCH})
 """err_codes of batches that single publishes mend: disabled, unsupported header, too large, duplicate id."""
-_CROWDED: Final = 10_210
-"""err_code of a batch's first message: the stream has as many open batches as the server allows, whosever they are."""
 _TRY_AGAIN: Final = frozenset({10_158, 10_176})
 """err_codes that pass: id in processing elsewhere, batch incomplete (lost by a reconnect, or a full disk)."""
 _NO_SPACE: Final = frozenset({10_002, 10_023, 10_028, 10_047, 10_077})
@@ -28,7 +26,10 @@ _MAKE_ROOM: Final = (
     "free disk space, then start the node (or your nats-server) anew: it stores up to 3/4 of the disk that it finds at its "
     "start; a broker of yours may have a smaller max_file_store, or its stream max_bytes"
 )
-_TOO_MANY, _UNAVAILABLE = 429, 503
+_TOO_MANY, _UNAVAILABLE = (
+    429,
+    503,
+)  # too many: as many batches are open as the server allows, those of all nodes together
 
 _START: Final = b'{"stream":"JOURNAL","seq":'
 _DIGITS: Final = len(_START)
@@ -40,7 +41,6 @@ class Verdict(Enum):
     ACKED = "acked"
     TRY_AGAIN = "try again"
     TRY_SINGLES = "try singles"
-    CROWDED = "no place for a batch"
     REFUSED = "refused"
 
 
@@ -87,8 +87,6 @@ def read_answer(data: bytes) -> Answer:
         return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is no ack"))
     if kind in _SINGLES_HELP:
         return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
-    if kind == _CROWDED:
-        return Answer(Verdict.CROWDED, error=BrokerUnavailable(text, hint="other clients hold every place for batches"))
     if kind in _NO_SPACE:
         return Answer(Verdict.REFUSED, error=StorageFull(f"the broker's storage is full: {text}", hint=_MAKE_ROOM))
     if kind in _TRY_AGAIN or code in (_TOO_MANY, _UNAVAILABLE):

@@ -27,14 +27,13 @@ from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
 from crew_journal.services.journal.acks import Verdict, read_answer
 from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
-from crew_journal.services.journal.crowding import Crowding
 
 MAX_ATOMIC: Final = 1_000
 """Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""
 PAUSE_S: Final = 0.1
 """Seconds before a batch is tried again that the server could not take just now."""
 PLACES: Final = 32
-"""Batches of ours in flight: the server keeps 50 of a stream open, those of reactors in other processes among them."""
+"""Batches of this writer in flight: the server keeps 50 of a stream open, those of other nodes and processes among them."""
 BATCH_ID: Final = "Nats-Batch-Id"
 BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 BATCH_COMMIT: Final = "Nats-Batch-Commit"
@@ -100,16 +99,14 @@ class AtomicPublisher:
 
     Args:
         client: The writer's connection.
-        crowding: Told what the broker answers, and asked whether to try.
         ack_timeout_s: Seconds until an unanswered batch is tried again.
     """
 
-    def __init__(self, client: Connection, crowding: Crowding, *, ack_timeout_s: float) -> None:
+    def __init__(self, client: Connection, *, ack_timeout_s: float) -> None:
         self._client = client
         self._ack_timeout_s = ack_timeout_s
         self._commits: dict[str, asyncio.Future[bytes]] = {}
         self._places = asyncio.Semaphore(PLACES)
-        self._crowding = crowding
         self._inbox = ""
         self._subscription: Subscription | None = None
         self._connected = asyncio.Event()
@@ -135,8 +132,8 @@ class AtomicPublisher:
             deadline: The event loop's time when to give up.
 
         Returns:
-            The acks in order, or None if single publishes have to settle it: an id is known already, the server
-            takes no batch of this size, or others hold every place for batches.
+            The acks in order, or None if single publishes have to settle it: an id is known already, or the server
+            takes no batch of this size.
 
         Raises:
             BrokerUnavailable: If the deadline passed.
@@ -144,25 +141,16 @@ class AtomicPublisher:
         """
         loop = asyncio.get_running_loop()
         trouble = BrokerUnavailable("the broker did not ack the batch in time", hint="see crew-journal status")
-        refusals = 0
         while (left := deadline - loop.time()) > 0:
             if not self._client.is_connected:
                 if self._client.is_closed:
                     raise BrokerUnavailable("the connection to the broker is closed")
                 await self._reconnected(left)
                 continue
-            if self._crowding.lasts(loop.time()):
-                return None
             data = await self._try_in_place(messages, deadline)
             if data is None:
                 continue
             answer = read_answer(data)
-            if answer.verdict is Verdict.CROWDED:
-                refusals += 1
-                if self._crowding.refuse(refusals, loop.time()):
-                    return None
-            else:
-                self._crowding.let_in()
             if answer.verdict is Verdict.TRY_SINGLES:
                 return None
             if answer.verdict is Verdict.ACKED and answer.published is not None:

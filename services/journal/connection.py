@@ -172,14 +172,15 @@ class Connection(Client):
         """Wait until what is queued was handed to the socket."""
         await self._flush_pending(force_flush=True)
 
-    async def divert(self, subject: str, sink: Sink) -> Subscription:
+    async def divert(self, subject: str, sink: Sink, *, queue: str = "") -> Subscription:
         """Subscribe, and hand every message to ``sink`` as it was parsed, without queue or task.
 
         Args:
             subject: What to subscribe to.
             sink: Called with subject, reply subject, body and raw header block (None without headers); must not block.
+            queue: Name of the queue group whose members share the messages; empty for all messages.
         """
-        subscription = await self.subscribe(subject, cb=_never)
+        subscription = await self.subscribe(subject, queue, _never)
         self._sinks[_on_wire(subscription._id)] = sink  # noqa: SLF001  # nats-py names its subscriptions nowhere else
         return subscription
 

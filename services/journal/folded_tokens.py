@@ -1,4 +1,4 @@
-"""The tokens that count, as the view ``tokens`` holds them.
+"""The tokens as the view ``tokens`` holds them: those that count, and the records that are listed.
 
 Invariant: what is read is what the fold can have written, or the views are damaged.
 """
@@ -9,19 +9,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from crew_journal.schemas.api_admin import TokenRecord
 from crew_journal.schemas.errors import ViewsDamaged
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.journal.broker.config import AgentUser
 from crew_journal.services.journal.nats_access import nats_user
 
-_COUNTING: Final = """SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt
+_GRANTS: Final = "may_publish, speaks_for, expires_ms"
+_COUNTING: Final = f"""SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, {_GRANTS}
     FROM tokens WHERE revoked_ms IS NULL"""
+_RECORDS: Final = f"""SELECT token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms,
+    nats_bcrypt IS NOT NULL AS nats, {_GRANTS}
+    FROM tokens WHERE $1 IS NULL OR workspace_id = $1 ORDER BY created_ms, token_id"""
+_RECORD_FIELDS: Final = (
+    "token_id", "role", "workspace_id", "crew_id", "agent_id", "label", "created_ms", "revoked_ms", "nats", "may_publish",
+    "speaks_for", "expires_ms",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedToken:
-    """A token that is not revoked: its hash, who bears it, and its NATS user if it counts there, too."""
+    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it counts there, too."""
 
     sha256: str
     bound: Principal
@@ -34,11 +43,14 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
     Raises:
         ViewsDamaged: If one is none that the fold can have written.
     """
-    for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed in views.rows(_COUNTING):
+    for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed, types, actors, expires_ms in views.rows(
+        _COUNTING
+    ):
         try:
             bound = Principal(
-                token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id
-            )
+                token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id,
+                may_publish=tuple(types.split()), speaks_for=tuple(actors.split()), expires_ms=expires_ms,
+            )  # fmt: skip
             user = nats_user(bound, hashed) if hashed is not None else None
         except ValueError as error:
             raise ViewsDamaged(
@@ -46,3 +58,14 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
                 hint=ViewsDamaged.HINT,
             ) from error
         yield FoldedToken(sha256, bound, user)
+
+
+def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRecord, ...]:
+    """Every token of a workspace, or of all, oldest first, without secrets; blocking."""
+    found = (dict(zip(_RECORD_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
+    return tuple(
+        TokenRecord.model_validate(
+            {**one, "may_publish": one["may_publish"].split(), "speaks_for": one["speaks_for"].split()}
+        )
+        for one in found
+    )

@@ -1,7 +1,7 @@
 """Agents on NATS: the users of the managed broker, kept as the tokens say.
 
 Why: a token that counts on NATS is a fact of the journal like any other token; the broker's configuration only follows.
-Invariants: who publishes there has a token that counts, and reaches the subject of its workspace, crew and agent alone; the
+Invariants: every user there has a token that counts, and reaches the subject of its workspace, crew and agent alone; the
 password is the token itself, so it is shown once and revoked once, and the broker is told a bcrypt hash. What the broker
 could not be told is told again until it has it.
 """
@@ -16,8 +16,8 @@ import structlog
 
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
-from crew_journal.schemas.ids import NO_ID
 from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.subjects import INGEST_SUBJECTS, ingest_subject
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import AgentUser
 
@@ -50,7 +50,7 @@ def nats_user(bound: Principal, hashed: str) -> AgentUser:
 
 def broker_not_ours(bound: Principal) -> BrokerNotOurs:
     """Why a node with ``--nats`` makes no NATS users, and what its broker is to be told instead."""
-    subject = f"journal.{bound.workspace_id}.{bound.crew_id or NO_ID}.{bound.agent_id}.>"
+    subject = ingest_subject(str(bound.workspace_id), bound.crew_id, str(bound.agent_id))
     agent = (
         f'AGENT-{bound.agent_id}: {{users: [{{user: {bound.agent_id}, password: "BCRYPT HASH", permissions: '
         f'{{publish: "{subject}", subscribe: "_INBOX.>"}}}}], '
@@ -59,7 +59,7 @@ def broker_not_ours(bound: Principal) -> BrokerNotOurs:
     return BrokerNotOurs(
         "the broker is not this node's own (--nats), so it cannot be given users",
         hint=f"put under accounts in its configuration: {agent}; JOURNAL is the account of the journal, with exports: "
-        '[{service: "journal.>"}]; reload it twice',
+        f'[{{service: "{INGEST_SUBJECTS}"}}]; reload it twice',
         field="nats",
     )
 

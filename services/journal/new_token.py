@@ -6,12 +6,14 @@ Invariant: the fact holds a hash of the secret, and binds what its role allows; 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from pydantic import ValidationError
 
 from crew_journal.schemas.api_admin import NatsAccess, TokenRecord
-from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import TokenCreated
+from crew_journal.schemas.grants import Grants, actor_of, why_not_granted
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.journal.owner_token import token_hash
 
@@ -34,12 +36,30 @@ def token_created(
     crew_id: str | None,
     agent_id: str | None,
     label: str,
+    grants: Grants,
+    now: datetime,
 ) -> TokenCreated:
     """The fact that a token was made.
 
+    A token that speaks for another and is bound to no agent is bound to the agent of that name: ``keeper``.
+
     Raises:
-        InvalidQuery: If role, crew and agent do not fit together.
+        InvalidQuery: If role, crew and agent do not fit together, a grant can never count, or it has expired already.
     """
+    if role.administers and (grants.may_publish or grants.speaks_for):
+        field = "may_publish" if grants.may_publish else "speaks_for"
+        raise InvalidQuery(
+            f"{role.value} tokens publish these types and speak for everybody anyway",
+            hint=f"leave {field} out, or ask for role AGENT",
+            field=field,
+        )
+    for refused in filter(None, map(why_not_granted, grants.may_publish)):
+        raise InvalidQuery(refused, hint="name types that a token can be granted, like keeper.*", field="may_publish")
+    if grants.expires_at is not None and grants.expires_at <= now:
+        raise InvalidQuery("expires_at is not in the future", hint="name a later time", field="expires_at")
+    if agent_id is None and grants.speaks_for:
+        kind, name = actor_of(grants.speaks_for[0])
+        agent_id = name or kind
     try:
         payload = TokenCreated(
             token_id=token_id,
@@ -49,8 +69,11 @@ def token_created(
             crew_id=crew_id,
             agent_id=agent_id,
             label=label,
+            may_publish=grants.may_publish,
+            speaks_for=grants.speaks_for,
+            expires_at=grants.expires_at,
         )
-        bound_by(payload)
+        payload.bearer()
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         field = ".".join(str(part) for part in problem["loc"]) or "role"
@@ -62,16 +85,31 @@ def token_created(
     return payload
 
 
-def bound_by(made: TokenCreated) -> Principal:
-    """Who bears the token.
+def administers_tokens(principal: Principal) -> None:
+    """Go on only for OWNER and ADMIN.
 
     Raises:
-        pydantic.ValidationError: If its role needs more than it is bound to.
+        NotAllowed: For another role.
     """
-    return Principal(
-        token_id=made.token_id,
-        role=made.role,
-        workspace_id=made.workspace_id,
-        crew_id=made.crew_id,
-        agent_id=made.agent_id,
-    )
+    if not principal.role.administers:
+        raise NotAllowed(f"a token of role {principal.role.value} manages no tokens", hint="use an ADMIN token")
+
+
+def workspace_for(principal: Principal, role: Role, workspace: str | None, *, all_workspaces: bool) -> str | None:
+    """The workspace of a token that is asked for; None for all of them.
+
+    Raises:
+        NotAllowed: If the asker's role or workspace does not allow it.
+        InvalidQuery: If both one and all workspaces are named.
+    """
+    if role is Role.OWNER and principal.role is not Role.OWNER:
+        raise NotAllowed("only an OWNER makes OWNER tokens", hint="ask for role ADMIN, LEAD or AGENT", field="role")
+    if all_workspaces and principal.workspace_id is not None:
+        raise NotAllowed(
+            "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
+        )
+    if all_workspaces and workspace:
+        raise InvalidQuery(
+            "workspace_id and all_workspaces exclude each other", hint="give one of the two", field="all_workspaces"
+        )
+    return None if all_workspaces else principal.workspace(workspace)

@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 from uuid_utils import uuid7
 
-from crew_journal.schemas.catalogue import is_control_type
+from crew_journal.schemas.catalogue import Publisher, info_of
 from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry
 from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.plain import PLAIN_FIELDS
@@ -70,12 +70,14 @@ def entry_head(identity: str, entry_id: str, content: str) -> bytes:
     ).encode()
 
 
-def accept_plain(record: dict[str, Any], now: datetime) -> Accepted | None:
+def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_id: str | None) -> Accepted | None:
     """A submission as a message, if it is plainly valid.
 
     Args:
-        record: The fields without nulls and empty texts; workspace, crew and agent are the token's.
+        record: The fields without nulls and empty texts; workspace, crew, agent and actor are what the token allows.
         now: The server's time, UTC, for an entry without ``ts``.
+        actor_type: Filled in where the record names none.
+        actor_id: Filled in with it, an id; None for none.
 
     Returns:
         None if the model has to judge.
@@ -104,6 +106,11 @@ def accept_plain(record: dict[str, Any], now: datetime) -> Accepted | None:
         filled = f',"id":"{entry_id}"'
     if "ts" not in record:
         filled = f'{filled},"ts":"{format_ts(now)}"'
+    if "actor_type" not in record:
+        if actor_id is None or "actor_id" in record:
+            filled = f'{filled},"actor_type":"{actor_type}"'
+        else:
+            filled = f'{filled},"actor_type":"{actor_type}","actor_id":"{actor_id}"'
     for name, default in _DEFAULTS:
         if name not in record:
             filled += default
@@ -122,7 +129,7 @@ def accept_plain(record: dict[str, Any], now: datetime) -> Accepted | None:
 
 @lru_cache(maxsize=4_096)
 def _agents_type(entry_type: str) -> bool:
-    return is_entry_type(entry_type) and not is_control_type(entry_type)
+    return is_entry_type(entry_type) and info_of(entry_type).publisher is Publisher.AGENTS
 
 
 _PLAIN_BYTES: Final = MAX_ENTRY_BYTES - 1_024
@@ -137,7 +144,6 @@ _PLAIN: Final[dict[str, Callable[[Any], Any]]] = {
 _DEFAULTS: Final = (
     ("severity", ',"severity":"info"'),
     ("priority", ',"priority":"normal"'),
-    ("actor_type", ',"actor_type":"agent"'),
     ("payload", ',"payload":{}'),
     ("refs", ',"refs":{}'),
     ("schema_version", ',"schema_version":1'),

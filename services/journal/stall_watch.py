@@ -2,8 +2,7 @@
 
 Why: with room on the disk again the server stays up, answers, and takes the canary's writes, yet every append to JOURNAL
 fails ("critical write error" in its log, measured with 2.15.1 on a disk of 340 MB). Invariant: a server is started anew only
-while it answers, writes wait without a single ack, and the disk has room; never a server that is not ours, and never one
-whose journal tells why it takes no batch just now (others hold the places): a restart would mend that for an instant only.
+while it answers, writes wait without a single ack, and the disk has room; never a server that is not ours.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class StallWatch:
         self._data_dir = data_dir
         self._every_s = every_s
         self._acked = writer.acked
-        self._refused = writer.crowding.refused
         self._stalled = 0
         self._pause = PAUSE_LOOKS
         self._wait = 0
@@ -98,9 +96,6 @@ class StallWatch:
             return
         if self._canary.outcome.ok is not True or self._stream_watch.trouble is not None:
             return  # what is wrong then, others say
-        refused, self._refused = self._refused, self._writer.crowding.refused
-        if refused != self._refused:
-            return  # the journal lives: it has answered; what it refused goes one by one
         self._stalled += self._writer.in_flight > 0
         if self._stalled < STALLED_LOOKS or self._wait or self._broker is None:
             return

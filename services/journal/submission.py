@@ -19,19 +19,21 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 from uuid_utils import uuid7
 
-from crew_journal.schemas.catalogue import Publisher, info_of
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
+from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
 from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.ids import is_service_id
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.stripping import strip_record
 from crew_journal.schemas.settings import DEFAULT_WORKSPACE
 from crew_journal.schemas.subjects import control_subject, journal_subject
+from crew_journal.services.journal.authority import check_actor, default_actor, may_speak, needs_control
 from crew_journal.services.journal.plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 ANSWER_TYPE: Final = "chat.agent_response"
 """What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
+_NOT_NEEDED: Final = ("", None)
+"""The default actor of an entry that names one."""
 _ID_FIX: Final = "choose another id, or leave it out"
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
@@ -42,18 +44,22 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
 
     Args:
         principal: Who submits.
-        submission: The raw fields; null or empty optional ones count as absent.
+        submission: The raw fields; null or empty optional ones count as absent. An empty workspace is an error.
         now: The server's time, UTC, for an entry without ``ts``.
         prefix: Put before each field's name in errors (``entries[3].``).
 
     Raises:
-        NotAllowed: If it names another workspace, crew or agent, or its type or priority needs more authority.
+        NotAllowed: If it names another workspace, crew, agent or actor, or its type or priority needs more authority.
         InvalidEntry: Naming every offending field.
         EntryTooLarge: If it is above 256 KiB as stored.
     """
     if type(submission) is not dict and not isinstance(submission, Mapping):
         raise InvalidEntry((FieldProblem(f"{prefix}entry", "is no JSON object", "submit an object"),))
     record = {name: value for name, value in submission.items() if value is not None and value != ""}
+    if record.get("supersedes") == []:
+        del record["supersedes"]
+    if submission.get("workspace_id") == "":
+        record["workspace_id"] = ""
     try:
         _bind(principal, record, prefix)
     except InvalidEntry as error:
@@ -67,7 +73,14 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
         # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
-    return accept_plain(record, now) or _accept_checked(principal, record, now, prefix)
+    by, name = record.get("actor_type"), record.get("actor_id")
+    default = default_actor(principal) if by is None else _NOT_NEEDED
+    actor_type = default[0] if by is None else by
+    if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
+        accepted = accept_plain(record, now, *default)
+        if accepted is not None:
+            return accepted
+    return _accept_checked(principal, record, now, prefix)
 
 
 def _accept_checked(
@@ -79,11 +92,15 @@ def _accept_checked(
         record["id"] = "j_" + uuid7().hex  # as ids.mint_entry_id, at a sixth of its cost
     if "ts" not in record:
         record["ts"] = now
+    if "actor_type" not in record:
+        record["actor_type"], name = default_actor(principal)
+        record.setdefault("actor_id", name)
     try:
         entry = JournalEntry.model_validate(record)
     except ValidationError as error:
         raise InvalidEntry(problems_of(error, prefix)) from None
     control = needs_control(principal, entry, prefix)
+    check_actor(principal, entry, prefix)
     return encode_entry(entry, content, control=control, given_id=given_id, prefix=prefix)
 
 
@@ -147,34 +164,6 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
     identity = f"{workspace}/{entry.id}"
     head = entry_head(identity, entry.id, content)
     return Accepted(workspace, entry.id, identity, subject, head, body, content, given_id)
-
-
-def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -> bool:
-    """Whether the entry decides something, so that it goes to ``control.``.
-
-    Raises:
-        NotAllowed: If the principal has no authority for its type or priority.
-    """
-    publisher = info_of(entry.entry_type).publisher
-    if publisher is Publisher.AGENTS and entry.priority is Priority.NORMAL:
-        return False
-    if publisher is Publisher.SERVICE:
-        raise NotAllowed(
-            f"{prefix}entry_type {entry.entry_type} is published by the service only",
-            hint="use the command or route that decides it; it writes the entry itself",
-            field=f"{prefix}entry_type",
-        )
-    if not principal.role.administers:
-        decides = publisher is Publisher.OPERATORS
-        field = "entry_type" if decides else "priority"
-        value = entry.entry_type if decides else entry.priority.value
-        own_way = "use a type that agents may publish" if decides else "leave priority out"
-        raise NotAllowed(
-            f"{prefix}{field} {value} needs a token of role OWNER or ADMIN, this one is {principal.role.value}",
-            hint=f"{own_way}, or ask an operator",
-            field=f"{prefix}{field}",
-        )
-    return True
 
 
 def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:

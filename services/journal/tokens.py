@@ -1,9 +1,9 @@
 """Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
 
-Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked``, those on NATS
-(``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once, in the
-answer that made it. While the view ``tokens`` is behind, as a new version of it is at first, nothing is taken from it: half
-folded it holds tokens that were revoked since. The owner's token of this machine alone is no event: it is in
+Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
+NATS (``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once,
+in the answer that made it. While the view ``tokens`` is behind, as a new version of it is at first, nothing is taken from
+it: half folded it holds tokens that were revoked since. The owner's token of this machine alone is no event: it is in
 ``admin.token`` below the data directory, so that a fresh node can be administered at all.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,16 +29,17 @@ from crew_journal.schemas.errors import (
 )
 from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.grants import Grants
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.timestamps import format_ms, to_ms
 from crew_journal.schemas.views import ADMISSION_PROJECTION
-from crew_journal.services.journal.broker.config import AgentUser
-from crew_journal.services.journal.folded_tokens import folded_tokens
+from crew_journal.services.journal.broker.config import MAX_PAYLOAD, AgentUser
+from crew_journal.services.journal.folded_tokens import folded_tokens, token_records
 from crew_journal.services.journal.nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
-from crew_journal.services.journal.new_token import NewToken, bound_by, token_created
+from crew_journal.services.journal.new_token import NewToken, administers_tokens, token_created, workspace_for
 from crew_journal.services.journal.owner_token import (
     OWNER_TOKEN_FILE,
     ensure_owner_token,
@@ -52,8 +54,9 @@ __all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
 _TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenNatsAllowed.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
-_SHOWN: Final = ("token_id", "role", "workspace_id", "crew_id", "agent_id", "label", "created_ms", "revoked_ms")
-"""Columns of a ``TokenRecord`` that are the view's; whether there is a hash for NATS is its ``nats``."""
+_NO_GRANTS: Final = Grants()
+EXPIRY_CHECK_S: Final = 3_600.0
+"""Seconds after which a NATS user's expiry is looked at again at the latest: a clock may be set, a machine may sleep."""
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +69,7 @@ class TokenRegistry:
         journal: Records the facts.
         owner_token: Plaintext of the machine's own token.
         nats: Keeps the users of the broker; None if it is not ours.
+        clock: The time, UTC, by which tokens expire.
         wait_s: Seconds to wait until the view shows a change.
     """
 
@@ -76,11 +80,14 @@ class TokenRegistry:
         owner_token: str,
         *,
         nats: NatsUsers | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         wait_s: float = MIN_SEQ_WAIT_S,
     ) -> None:
         self._views = views
         self._journal = journal
         self._nats = nats
+        self._clock = clock
+        self._next_expiry: asyncio.TimerHandle | None = None
         self._wait_s = wait_s
         self._owner = Principal(token_id=OWNER_TOKEN_ID, role=Role.OWNER, workspace_id=None)
         self._owner_hash = token_hash(owner_token)
@@ -115,12 +122,14 @@ class TokenRegistry:
     def close(self) -> None:
         """Follow the journal no longer."""
         self._unsubscribe()
+        if self._next_expiry is not None:
+            self._next_expiry.cancel()
 
     def authenticate(self, bearer: str) -> Principal:
         """Who bears this token; found by its hash, so timing tells nothing of other tokens.
 
         Raises:
-            NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable.
+            NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable. Or if it has expired.
             ViewsBehind: If it may be one, but the tokens have not been folded yet.
         """
         self._follow_swaps()
@@ -129,6 +138,11 @@ class TokenRegistry:
             if digest == self._owner_hash:
                 return self._owner
             if (principal := self._by_hash.get(digest)) is not None:
+                if self._has_expired(principal):
+                    raise NotAuthenticated(
+                        f"the token {principal.token_id} expired at {format_ms(principal.expires_ms or 0)}",
+                        hint="create another with `crew-journal token create`",
+                    )
                 return principal
             self._require_loaded()
         raise NotAuthenticated("the token is unknown or revoked", hint="send Authorization: Bearer cj_…")
@@ -136,7 +150,15 @@ class TokenRegistry:
     def counts(self, token_id: str) -> bool:
         """Whether a token still counts; for answers that last, like the live tail."""
         self._follow_swaps()
-        return token_id == OWNER_TOKEN_ID or token_id in self._hash_of
+        return token_id == OWNER_TOKEN_ID or self._bearer(token_id) is not None
+
+    def _bearer(self, token_id: str) -> Principal | None:
+        """Who bears a token that is neither revoked nor expired."""
+        known = self._by_hash.get(self._hash_of.get(token_id, ""))
+        return None if known is None or self._has_expired(known) else known
+
+    def _has_expired(self, principal: Principal) -> bool:
+        return principal.expires_ms is not None and principal.expires_ms <= to_ms(self._clock())
 
     def _follow_swaps(self) -> None:
         """Read anew after a rebuild or a catch-up, which tell no listener what they folded."""
@@ -168,6 +190,7 @@ class TokenRegistry:
         agent_id: str | None = None,
         label: str = "",
         nats: bool = False,
+        grants: Grants = _NO_GRANTS,
     ) -> NewToken:
         """Make a token and wait until it counts.
 
@@ -180,37 +203,25 @@ class TokenRegistry:
             agent_id: Its agent; LEAD and AGENT need one.
             label: What to call it.
             nats: Whether it is to be the password of a NATS user as well, who publishes as this agent.
+            grants: What it may do beyond its role, over HTTP, and when it expires.
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
-            InvalidQuery: If role, crew and agent do not fit together, or ``nats`` is asked for another role than an agent's.
+            InvalidQuery: If role, crew, agent, grants and ``nats`` do not fit together.
             BrokerNotOurs: If ``nats`` is asked for and the broker is not managed by this node.
             BrokerError: If the broker did not take the user; then the token is revoked again.
             ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
         """
-        _administers(principal)
-        if role is Role.OWNER and principal.role is not Role.OWNER:
-            raise NotAllowed("only an OWNER makes OWNER tokens", hint="ask for role ADMIN, LEAD or AGENT", field="role")
-        if all_workspaces and principal.workspace_id is not None:
-            raise NotAllowed(
-                "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
-            )
-        if all_workspaces and workspace:
-            raise InvalidQuery(
-                "workspace_id and all_workspaces exclude each other", hint="give one of the two", field="all_workspaces"
-            )
-        workspace_id = None if all_workspaces else principal.workspace(workspace)
+        administers_tokens(principal)
+        workspace_id = workspace_for(principal, role, workspace, all_workspaces=all_workspaces)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
         payload = token_created(
             token_id,
             plaintext,
-            role=role,
-            workspace_id=workspace_id,
-            crew_id=crew_id,
-            agent_id=agent_id,
-            label=label,
-        )
-        bound = bound_by(payload)
+            role=role, workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id, label=label, grants=grants,
+            now=self._clock(),
+        )  # fmt: skip
+        bound = payload.bearer()
         if nats:
             self._check_nats(bound)
         recorded = await self._journal.record(
@@ -232,7 +243,11 @@ class TokenRegistry:
         await self._shown(seq)
         log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq, nats=nats)
         info = TokenRecord(
-            **payload.model_dump(exclude={"sha256"}), created_ms=to_ms(datetime.now(UTC)), revoked_ms=None, nats=nats
+            **payload.model_dump(exclude={"sha256", "expires_at"}),
+            created_ms=to_ms(self._clock()),
+            revoked_ms=None,
+            nats=nats,
+            expires_ms=bound.expires_ms,
         )
         return NewToken(plaintext, info, access)
 
@@ -263,7 +278,9 @@ class TokenRegistry:
             raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
         await nats.settled(user.name)
-        access = NatsAccess(address=nats.address, user=user.name, password=plaintext, subject=user.subject)
+        access = NatsAccess(
+            address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
+        )
         return access, recorded.seq
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
@@ -275,7 +292,7 @@ class TokenRegistry:
             NotAllowed: If the asker's role does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
-        _administers(principal)
+        administers_tokens(principal)
         if token_id == OWNER_TOKEN_ID and principal.workspace_id is None:
             raise NotAllowed(
                 "the owner's token is a file, not a fact of the journal",
@@ -311,21 +328,9 @@ class TokenRegistry:
             NotAllowed: If the asker's role or workspace does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
-        _administers(principal)
+        administers_tokens(principal)
         self._require_loaded()
-        wanted = principal.workspace_or_all(workspace)
-        if wanted is None:
-            return await asyncio.to_thread(self._infos, "true", ())
-        return await asyncio.to_thread(self._infos, "workspace_id = ?", (wanted,))
-
-    def _infos(self, where: str, params: tuple[str, ...]) -> tuple[TokenRecord, ...]:
-        rows = self._views.rows(
-            f"SELECT {', '.join(_SHOWN)}, nats_bcrypt IS NOT NULL FROM tokens"
-            f" WHERE {where} ORDER BY created_ms, token_id",
-            params,
-        )
-        found = (dict(zip((*_SHOWN, "nats"), row, strict=True)) for row in rows)
-        return tuple(TokenRecord.model_validate({**one, "label": one["label"] or ""}) for one in found)
+        return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
 
     async def _shown(self, seq: int) -> None:
         """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""
@@ -357,7 +362,7 @@ class TokenRegistry:
             made = TokenCreated.model_validate(event.entry.payload)
             if event.workspace_id not in (SYSTEM_WORKSPACE, made.workspace_id) or made.token_id in self._hash_of:
                 return
-            principal = bound_by(made)
+            principal = made.bearer()
         except ValueError:  # pydantic's is one; the fold parks such a fact and says why
             log.error("token.fact_is_not_valid", seq=event.seq)
             return
@@ -382,10 +387,14 @@ class TokenRegistry:
             self._tell_broker()
 
     def _tell_broker(self) -> None:
-        if self._nats is not None and self._loaded:  # until then it has those of the last run
-            self._nats.want(tuple(self._nats_users.values()))
-
-
-def _administers(principal: Principal) -> None:
-    if not principal.role.administers:
-        raise NotAllowed(f"a token of role {principal.role.value} manages no tokens", hint="use an ADMIN token")
+        if self._nats is None or not self._loaded:  # until then it has those of the last run
+            return
+        counting = {name: known for name in self._nats_users if (known := self._bearer(name)) is not None}
+        self._nats.want(tuple(self._nats_users[name] for name in counting))
+        if self._next_expiry is not None:
+            self._next_expiry.cancel()
+            self._next_expiry = None
+        ends = [known.expires_ms for known in counting.values() if known.expires_ms is not None]
+        if ends:
+            wait_s = (min(ends) - to_ms(self._clock())) / 1_000
+            self._next_expiry = asyncio.get_running_loop().call_later(min(wait_s, EXPIRY_CHECK_S), self._tell_broker)

@@ -24,7 +24,6 @@ from crew_journal.schemas.subjects import Family
 from crew_journal.services.journal.acks import Verdict, plain_seq, read_answer
 from crew_journal.services.journal.atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized
 from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
-from crew_journal.services.journal.crowding import Crowding
 from crew_journal.services.journal.group_commit import GroupCommit
 
 SWEEP_S: Final = 0.25
@@ -73,8 +72,7 @@ class Writer:
         storage: Callable[[], BrokerUnavailable | None] = lambda: None,
     ) -> None:
         self._client = client
-        self._crowding = Crowding()
-        self._atomic = AtomicPublisher(client, self._crowding, ack_timeout_s=ack_timeout_s) if atomic else None
+        self._atomic = AtomicPublisher(client, ack_timeout_s=ack_timeout_s) if atomic else None
         self._group = (
             GroupCommit(self._atomic, self._fly, self._given_up, deadline_s)
             if self._atomic is not None and group_commit
@@ -116,11 +114,6 @@ class Writer:
     def acked(self) -> int:
         """Messages and batches that were acked so far."""
         return self._acked + (self._group.batches if self._group is not None else 0)
-
-    @property
-    def crowding(self) -> Crowding:
-        """Whether others hold the broker's places for batches."""
-        return self._crowding
 
     async def open(self) -> None:
         """Subscribe to the acks."""
@@ -277,7 +270,7 @@ class Writer:
         answer = read_answer(data)
         if answer.published is not None:
             flight.future.set_result(answer.published)
-        elif answer.verdict in (Verdict.TRY_AGAIN, Verdict.CROWDED):
+        elif answer.verdict is Verdict.TRY_AGAIN:
             flight.trouble = answer.error
             flight.resend_at = self._loop.time() + RETRY_S
         else:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import orjson
 import structlog
+from pydantic_core import from_json
 
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
-from crew_journal.schemas.events.control import NudgeOffered
+from crew_journal.schemas.events.control import MemorySearched, NudgeOffered
 from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
@@ -53,7 +53,8 @@ _MARKS: Final = ", ".join("?" * len(MEMORY_MARKERS))
 _LAST_MARKER: Final = (
     f"SELECT ts_ms, seq {_OF_AGENT} AND entry_type IN ({_MARKS}) ORDER BY ts_ms DESC, seq DESC LIMIT 1"
 )
-_COUNT: Final = f"""SELECT count(*) {_OF_AGENT} AND NOT control AND entry_type NOT IN ({_MARKS})
+_COUNT: Final = f"""SELECT count(*) {_OF_AGENT} AND (NOT control OR entry_type = '{MemorySearched.ENTRY_TYPE}')
+    AND entry_type NOT IN ({_MARKS})
     AND (ts_ms > ? OR (ts_ms = ? AND seq > ?))"""
 _COSTS: Final = f"""SELECT id, entry_type, trace_id, span_id, payload, refs {_OF_AGENT} AND ts_ms > ?
     AND entry_type IN ({", ".join("?" * len(COST_TYPES))}) ORDER BY seq"""
@@ -215,5 +216,9 @@ def _agent_of(principal: Principal, named: str | None) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    parsed = orjson.loads(text)
+    """An object as stored; empty if it holds what JSON cannot, so that one entry does not silence the others."""
+    try:
+        parsed = from_json(text)  # orjson refuses whole numbers of 400 digits, which an entry may hold
+    except ValueError:
+        return {}
     return parsed if isinstance(parsed, dict) else {}

@@ -26,7 +26,7 @@ from crew_journal.schemas.operations.recall import (
     RenderRequest,
 )
 from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.rules.render import Line, Memory, render
+from crew_journal.schemas.rules.render import REDACTED_TYPE, Line, Memory, render
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.recipes import DENSE
 
@@ -66,7 +66,10 @@ class RenderService:
         found = await self._recall.recall(principal, request.model_copy(update={"recipe": recipe}))
         if request.recipe is None and found.degraded == NO_VECTORS:
             found = await self._recall.recall(principal, request.model_copy(update={"recipe": None}))
-        memories = [Memory(hit.entry_type, hit.summary, hit.age_seconds, hit.score) for hit in found.hits]
+        memories = [
+            Memory(hit.entry_type, hit.summary, hit.age_seconds, hit.score, hit.agent_id, hit.actor_type, hit.actor_id)
+            for hit in found.hits
+        ]
         nonce = self._nonce()
         if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:
             block = render(memories, request.max_chars, nonce)
@@ -98,6 +101,8 @@ class RenderService:
 def _shown(hit: RecallHit, line: Line) -> RenderedHit:
     why = line.redaction
     kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
+    if line.actor_redacted and hit.actor_id is not None:
+        kept["actor_id"] = REDACTED_TYPE
     return RenderedHit(
         **kept,
         summary=line.summary,

@@ -8,13 +8,15 @@ order: lock, broker, streams, views (caught up from the stream), writer, tokens,
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import Stemmer
 import structlog
@@ -29,18 +31,22 @@ from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged, ViewsDamaged
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
 from crew_journal.services.desk import Desk
 from crew_journal.services.http.app import create_app
+from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.gap_watch import GapWatch
+from crew_journal.services.journal.heartbeat import Heartbeat
+from crew_journal.services.journal.ingest import Ingest
 from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
@@ -72,6 +78,7 @@ from crew_journal.services.runtime.static_table import StaticTable
 from crew_journal.services.runtime.views import VIEWS_FILE, NodeViews, aside_text
 
 _PRIVATE: Final = 0o700
+_OTHERS: Final = 0o077
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +86,18 @@ log = structlog.get_logger(__name__)
 def utc_now() -> datetime:
     """The clock of the services; folds never see it."""
     return datetime.now(UTC)
+
+
+class Part(Protocol):
+    """A part of the node that is started and stopped with it."""
+
+    async def start(self) -> None:
+        """Begin its work."""
+        ...
+
+    async def stop(self) -> None:
+        """End its work."""
+        ...
 
 
 class Runtime:
@@ -173,6 +192,7 @@ class Runtime:
         data_dir = settings.data_dir.resolve()
         data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         stack.callback(lock(data_dir))
+        stack.callback(os.umask, os.umask(_OTHERS))  # DuckDB and nats-server make files with the rights that are left
         share_one_heap()
         self._owner_token = ensure_owner_token(data_dir)
 
@@ -198,20 +218,22 @@ class Runtime:
             memory_mb=settings.duckdb_memory_mb,
             clock=utc_now,
             say=self._say,
+            own_broker=self._broker is not None,
         )
         store, host, journal = views.store, views.host, views.journal
         feed = await views.follow(stack, data_dir, client, self._nats)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client, streams.made)
-        await stream_watch.start()
-        stack.push_async_callback(stream_watch.stop)
+        await self._begin(stream_watch)
+        gap_watch = views.watch(client, streams, self._broker, clock=utc_now, on_lost_end=self._lost_end)
+        await self._begin(gap_watch)
         canary = Canary(client, clock=utc_now)
-        await canary.start()
-        stack.push_async_callback(canary.stop)
+        await self._begin(canary)
+        heartbeat = Heartbeat(await self._connect("crew-journal heartbeat"), self._broker)
+        await self._begin(heartbeat)
         stall_watch = StallWatch(writer, canary, stream_watch, self._broker, data_dir)
-        await stall_watch.start()
-        stack.push_async_callback(stall_watch.stop)
+        await self._begin(stall_watch)
 
         nats = NatsUsers(self._broker) if self._broker is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
@@ -220,6 +242,7 @@ class Runtime:
         if nats is not None:
             await nats.start()
             stack.push_async_callback(nats.stop)
+        ingest = Ingest(await self._connect("crew-journal ingest"), journal)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
@@ -293,18 +316,20 @@ class Runtime:
                 feed=lambda: mapping(feed.status()),
                 reactors=lambda: reactor_figures(filling, self._reactors),
                 embedder=embedding.figures,
-                stream_trouble=lambda: stream_watch.trouble or stall_watch.trouble,
+                stream_trouble=lambda: heartbeat.trouble or stream_watch.trouble or stall_watch.trouble,
                 canary=lambda: mapping(canary.outcome),
-                batches=writer.crowding.figures,
+                ingest=lambda: mapping(ingest.figures()),
                 cache=recall.figures,
                 memory=memory.figures,
+                journal=lambda: mapping(gap_watch.figures()),
                 damage=lambda: store.damage,
+                views_trouble=lambda: store.trouble,
                 views_aside=None if aside is None else mapping(aside),
             ),
             clock=utc_now,
         )
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(self._operation_parts(views, embedding))
+        operations = Operations(self._operation_parts(views, embedding, gap_watch))
         desk = Desk(store)
         bind_operations(
             desk,
@@ -339,15 +364,21 @@ class Runtime:
                 limits=HttpLimits.of(settings),
             )
         )
-        server = HttpServer(app, settings.http, before_stop=tail.close)
+        bounds = ConnectionBounds(connections=settings.http_connections)
+        server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
         await server.start()
         stack.push_async_callback(server.stop)
+        await self._begin(ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
+
+    async def _begin(self, part: Part) -> None:
+        await part.start()
+        self._stack.push_async_callback(part.stop)
 
     async def _start_broker(self, data_dir: Path) -> None:
         settings = self._settings
@@ -392,11 +423,17 @@ class Runtime:
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
 
-    def _operation_parts(self, views: NodeViews, embedding: Embedding) -> OperationParts:
+    def _lost_end(self, said: str) -> None:
+        """Give up: what comes now gets sequences that the views have passed; a fresh start keeps them and folds anew."""
+        self._failure = JournalDamaged(said, hint="start the node again: it keeps the views that know what was lost")
+        self._closed.set()
+
+    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
         url, user, password = self._nats
         return OperationParts(
-            rebuild=views.rebuild,
-            verify=views.verify,
+            rebuild=partial(views.rebuild, gap_watch),
+            verify=partial(views.verify, gap_watch),
+            salvage=views.salvage,
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )

@@ -111,6 +111,15 @@ def test_a_token_does_what_its_role_allows_until_it_is_revoked(running: tuple[Cl
     assert token not in json.dumps(listed)
     cli("token", "revoke", made["token_id"])
     assert cli("list", "--token", token, code=3).out == ""
+    granted = ("--may-publish", "keeper.*,approval.*", "--speaks-for", "keeper", "--expires", "30d")
+    keeper = cli("token", "create", *granted, "--json").json
+    assert (keeper["agent_id"], keeper["speaks_for"]) == ("keeper", ["keeper"])
+    decision = ("publish", "the gate stays shut", "--type", "keeper.decision")
+    cli(*decision, "--token", keeper["token"])
+    plain = cli("token", "create", "--agent", "ada").out.strip()
+    assert "--may-publish keeper.decision" in cli(*decision, "--token", plain, code=3).err
+    assert "as keeper" in cli("token", "list").out
+    assert "--expires" in cli("token", "create", "--agent", "x", "--expires", "soon", code=2).err
     assert cli("token", "revoke", "nobody", code=4).err.startswith("error: ")
 
 

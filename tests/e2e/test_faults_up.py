@@ -158,7 +158,11 @@ def test_runtime_json_names_the_address_that_answers_and_the_process(tmp_path: P
         ready = stack.up()
         said = json.loads((stack.data_dir / "runtime.json").read_text())
         assert set(said) >= {"http", "nats", "pid"}
-        assert (stack.data_dir / "admin.token").stat().st_mode & 0o777 == 0o600
+        with client_of(stack) as client:
+            assert client.post("/v1/journal", json=small_entry(1, "private")).status_code == 201
+        wait_for(lambda: (stack.data_dir / "views.duckdb.wal").exists(), "a log of the views")
+        for secret in ("admin.token", "views.duckdb", "views.duckdb.wal"):
+            assert (stack.data_dir / secret).stat().st_mode & 0o777 == 0o600
         wait_for(
             lambda: httpx.get(f"{ready.http}/healthz", timeout=60, trust_env=False).status_code == 200, "an answer"
         )

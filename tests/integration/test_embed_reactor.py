@@ -11,8 +11,11 @@ from support.embedding import QUICK, Bench, embedding_bench
 from support.ollama_server import Failure, OllamaServer, reference_vector
 
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
+from crew_journal.consumers.reactors import embed
+from crew_journal.consumers.reactors.embed_batch import FILTER_SUBJECTS
 from crew_journal.consumers.reactors.embed_limits import durable_name
 from crew_journal.schemas.ids import derived_id, message_id
+from crew_journal.schemas.rules.embed_policy import REMEMBERED
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
@@ -213,6 +216,23 @@ async def test_a_deleted_durable_is_made_again_and_nothing_is_stored_twice(
     status = await bench.until_idle(reactor)
     assert await bench.embedded() == {"e1": 1, "e2": 1}
     assert status.counts["repeated"] == 1, "e1 came again and the broker knew its fact"
+
+
+async def test_a_type_that_the_policy_gets_later_widens_the_durable_and_embeds_nothing_twice(
+    bench: Bench, embedder: OllamaEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(embed, "FILTER_SUBJECTS", tuple(s for s in FILTER_SUBJECTS if not s.endswith(REMEMBERED)))
+        first = await bench.reactor(embedder)
+        await bench.escalate("e1")
+        await bench.until_facts(1)
+        await bench.until_idle(first)
+        await first.stop()
+    second = await bench.reactor(embedder)
+    await bench.publish("r1", REMEMBERED, "Maria prefers short mails")
+    await bench.until_facts(2)
+    await bench.until_idle(second)
+    assert await bench.embedded() == {"e1": 1, "r1": 1}
 
 
 async def test_a_strangers_message_with_the_message_id_of_a_fact_swallows_no_vector(

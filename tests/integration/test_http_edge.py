@@ -156,6 +156,9 @@ async def test_status_shows_a_bound_token_its_workspace_only(stack: Stack) -> No
     async with stack.http(agent.plaintext) as http:
         assert (await http.get("/v1/status")).json() == {"workspace_id": "acme", "node": False}
         assert (await http.get("/v1/status", params={"workspace_id": "other"})).status_code == 403
+    for role in (Role.ADMIN, Role.OWNER):
+        async with stack.http((await stack.token(role, "acme")).plaintext) as http:
+            assert (await http.get("/v1/status")).json() == {"workspace_id": "acme", "node": False}
     async with stack.http() as http:
         assert (await http.get("/v1/status")).json() == {"workspace_id": None, "node": True}
         assert (await http.get("/v1/status", params={"workspace_id": "w"})).json()["workspace_id"] == "w"

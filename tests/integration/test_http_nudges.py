@@ -10,9 +10,11 @@ import pytest
 from support.stack import Stack
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.events.control import MemorySearched, NudgeOffered
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal.append import Journal
 from crew_journal.services.memory.nudges import NudgeService, offer_id
 
 HOUR = timedelta(hours=1)
@@ -171,3 +173,26 @@ async def test_an_agent_that_foresees_the_id_of_anothers_offer_cannot_take_it(st
     seq = await write(stack, "thief", *[{}] * 30)
     async with stack.client() as owner:
         assert await kinds(owner, "s1", agent_id="a1", workspace_id="thief", min_seq=seq) == ["memory"]
+
+
+async def test_recalls_of_the_agent_that_were_logged_count_and_other_records_do_not(stack: Stack) -> None:
+    """Contract §10 counts all entries of the agent but the markers."""
+    journal = stack.services.journal
+    assert isinstance(journal, Journal)
+    seq = await write(stack, "recalls", *[{}] * 28)
+    searched = MemorySearched(query="why", scope="own", agent_id="a1", recipe="robust")
+    offered = NudgeOffered(agent_id="a1", session_id="another", kind="cost")
+    async with stack.client() as owner:
+        for number, (payload, due) in enumerate(((searched, []), (offered, []), (searched, ["memory"]))):
+            seq = (await journal.record("recalls", payload, summary="recorded", agent_id="a1")).seq
+            given = {"workspace_id": "recalls", "agent_id": "a1", "min_seq": seq}
+            assert await kinds(owner, f"s{number}", **given) == due
+
+
+async def test_a_number_of_400_digits_does_not_silence_the_nudge(stack: Stack) -> None:
+    """An agent on NATS may publish one; HTTP refuses it."""
+    odd = b'{"agent_id":"a1","summary":"odd","payload":{"cost_usd":' + b"9" * 400 + b"}}"
+    await stack.client_of_broker.jetstream().publish("journal.odd._.a1.llm.call", odd)
+    seq = await write(stack, "odd", {"entry_type": "llm.call", "payload": {"cost_usd": 2}})
+    async with stack.client() as owner:
+        assert await kinds(owner, "s1", workspace_id="odd", agent_id="a1", min_seq=seq) == ["cost"]

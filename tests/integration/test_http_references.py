@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from support.stack import Stack, until
 
@@ -75,3 +77,25 @@ async def test_the_synchronous_client_and_a_bare_post_say_the_same(stack: Stack)
         assert wrong.status_code == 422
         nobody = {"Authorization": f"Bearer cj_{'x' * 43}"}
         assert (await http.post("/v1/recall/r_x/used", headers=nobody)).status_code == 401
+
+
+async def test_whatever_is_repeated_a_receipt_counts_each_of_its_hits_once(stack: Stack) -> None:
+    seq = await fill(stack, "once", 3)
+    async with stack.http() as http:
+        asked = {"query": "parser", "workspace_id": "once", "min_seq": seq}
+        receipt = (await http.post("/v1/recall", json=asked)).json()["receipt"]
+        path = f"/v1/recall/{receipt}/used"
+        refused = await http.post(path, json={"entry_ids": ["e0", "elsewhere"]})
+        assert (refused.status_code, refused.json()["field"]) == (400, "entry_ids")
+        assert (await http.post(path, json={"entry_ids": ["e0"] * 51})).status_code == 422
+        several = [http.post(path, json={"entry_ids": ["e0", "e0", "e1", "e0"]}) for _ in range(8)]
+        answers = [answer.json() for answer in await asyncio.gather(*several)]
+        assert sorted(answer["counted"] for answer in answers) == [0] * 7 + [2]
+        assert sum(answer["already"] for answer in answers) == 7
+        assert (await http.post(path)).json() == {"receipt": receipt, "counted": 0, "already": True}
+        rendered = (await http.post("/v1/recall/render", json=asked)).json()
+        again = (await http.post(f"/v1/recall/{rendered['receipt']}/used")).json()
+        assert (again["counted"], again["already"]) == (0, True)
+        assert len(rendered["hits"]) == 3
+    await until(lambda: sum(counts(stack, "once").values()) >= 5)
+    assert counts(stack, "once") == {"e0": 2, "e1": 2, "e2": 1}

@@ -47,6 +47,7 @@ def _entries(workspace: str) -> list[dict[str, Any]]:
             "agent_id": "ada",
             "trace_id": "run-1",
             "mission_id": "m-1",
+            "actor_type": "agent",
             "actor_id": "ada",
             "ts": f"2026-11-20T10:00:{n % 3:02d}.000Z",
             "entry_type": "peer.escalation" if n % 3 else "run.completed",

@@ -63,6 +63,10 @@ async def test_dead_letters_figures_and_tokens_of_another_workspace_stay_hidden(
             assert status["workspace_id"] == "acme"
             assert status["dead_letters"]["parked"] == 0
             assert "globex" not in str(status)
+            own = {"workspace_id", "view_seq", "ready", "embedder", "memory", "entries", "embeddings", "dead_letters"}
+            assert status.keys() == own
+            assert status["memory"].keys() == {"sweeps", "error"}
+            assert status["ready"] is True
             assert theirs.token_id not in {token.token_id for token in await acme.tokens()}
             assert (await acme.count(types=["run.completed"])).count == 1
         async with AsyncCrewJournal(node.http_url, agent.token) as ada:

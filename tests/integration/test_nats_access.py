@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from support.external import external_broker
-from support.journal import DEADLINE_S, eventually
+from support.ingest import AgentClient, agent_client
+from support.journal import eventually
 from support.nats import nats_agent
 from support.running import running_node
 
 from crew_journal.schemas.api_admin import NatsAccess, TokenCreatedAnswer
 from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
+from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.files import BrokerFiles
@@ -43,34 +44,15 @@ def reach(made: TokenCreatedAnswer) -> NatsAccess:
     return made.nats_access
 
 
-@asynccontextmanager
-async def agent(access: NatsAccess) -> AsyncIterator[Client]:
+def agent(access: NatsAccess) -> AbstractAsyncContextManager[AgentClient]:
     """Plain nats-py, told nothing but what the answer says."""
-    client, refused = Client(), []
-
-    async def remember(error: Exception) -> None:
-        refused.append(str(error).lower())
-
-    await client.connect(
-        access.address,
-        user=access.user,
-        password=access.password,
-        allow_reconnect=False,
-        connect_timeout=DEADLINE_S,
-        error_cb=remember,
-    )
-    client.refused = refused  # type: ignore[attr-defined]  # what the server complained of
-    try:
-        yield client
-    finally:
-        await client.close()
+    return agent_client(access.address, access.user, access.password)
 
 
 async def say(access: NatsAccess, summary: str, entry_type: str = "disk.checked") -> int:
     async with agent(access) as client:
-        subject, body = access.subject.replace(">", entry_type), json.dumps({"summary": summary}).encode()
-        ack = await client.jetstream().publish(subject, body, timeout=DEADLINE_S)
-        return ack.seq
+        receipt = await client.ask(access.subject, {"entry_type": entry_type, "summary": summary})
+        return int(receipt["entries"][0]["seq"])
 
 
 async def refused_at(access: NatsAccess) -> bool:
@@ -81,13 +63,13 @@ async def refused_at(access: NatsAccess) -> bool:
         return "authorization" in str(error).lower()
 
 
-async def test_what_an_agent_publishes_on_nats_is_recalled_as_its_own_and_nothing_else_is_taken(tmp_path: Path) -> None:
+async def test_what_an_agent_appends_over_nats_is_recalled_as_its_own_and_nothing_else_is_taken(tmp_path: Path) -> None:
     async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as owner:
         url = runtime.http_url
         made = await owner.create_token(**ADA)
         access = reach(made)
         assert (access.user, access.password) == (made.token_id, made.token)
-        assert access.subject == "journal.acme.platform.ada.>"
+        assert (access.subject, access.max_bytes) == ("ingest.acme.platform.ada", 1_048_576)
         seq = await say(access, SUMMARY)
         found = await owner.recall("node seven", workspace_id="acme", min_seq=seq)
         assert [(hit.summary, hit.agent_id, hit.crew_id, hit.entry_type) for hit in found.hits] == [
@@ -96,22 +78,39 @@ async def test_what_an_agent_publishes_on_nats_is_recalled_as_its_own_and_nothin
         async with AsyncCrewJournal(url, made.token) as ada:  # the same token reads over HTTP
             assert [hit.summary for hit in (await ada.recall("node seven")).hits] == [SUMMARY]
         others = (
-            "journal.acme.platform.bob.note",
-            "journal.acme.security.ada.note",
-            "journal.globex.platform.ada.note",
-            "journal.acme.platform.ada",
+            "journal.acme.platform.ada.note",
+            "ingest.acme.platform.bob",
+            "ingest.acme.security.ada",
+            "ingest.globex.platform.ada",
             "control.acme.priority.set",
             "derived.acme.vector",
             "$JS.API.STREAM.PURGE.JOURNAL",
         )
         async with agent(access) as client:
             for subject in others:
-                await client.publish(subject, b'{"summary": "forged"}')
-            await client.flush()
-            await eventually(lambda: len(client.refused) == len(others), "each is refused")  # type: ignore[attr-defined]
-            assert all("permissions violation" in said for said in client.refused)  # type: ignore[attr-defined]
+                await client.publish(subject, b'{"entry_type": "note", "summary": "forged"}')
+                await client.refused(subject)
         page = await owner.list(workspace_id="acme")
         assert "forged" not in [entry.summary for entry in page.entries]
+
+
+async def test_status_and_metrics_count_requests_over_nats(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as owner:
+        access = reach(await owner.create_token(**ADA))
+        await say(access, SUMMARY)
+        async with agent(access) as client:
+            assert (await client.ask(access.subject, {"summary": "no type"}))["status"] == 422
+            await client.publish(access.subject, b"no request")
+            await client.flush()
+        await say(access, "another")
+        status = await owner.status()
+        lines = dict(status_lines(status))
+        assert lines["ingest"] == (
+            "4 requests over NATS, 2 entries, 1 refused; 1 were not requests (no inbox to answer to) and are not stored"
+        )
+        async with httpx.AsyncClient() as http:
+            metrics = (await http.get(f"{runtime.http_url}/metrics")).text
+        assert "crew_journal_ingest_requests 4.0" in metrics
 
 
 async def test_a_revoked_token_is_put_out_at_once_and_others_stay(tmp_path: Path) -> None:
@@ -144,7 +143,7 @@ async def test_users_come_back_from_the_journal_whatever_became_of_the_brokers_f
             files.agents.write_text(content)
         async with node(tmp_path):
             await say(reach(made), f"after agents.json was {content}")
-            forged = NatsAccess(address=reach(made).address, user="by-hand", password=password, subject="")
+            forged = NatsAccess(address=reach(made).address, user="by-hand", password=password, subject="", max_bytes=0)
             assert await refused_at(forged), "whom the journal does not know is not let in"
 
 
@@ -181,7 +180,7 @@ async def test_on_nats_counts_one_agent_only(tmp_path: Path, role: str) -> None:
         async with AsyncCrewJournal(url, admin.token) as other:
             with pytest.raises(NotAllowed):
                 await other.create_token(**{**ADA, "workspace_id": "globex"})
-            assert reach(await other.create_token(**ADA)).subject == "journal.acme.platform.ada.>"
+            assert reach(await other.create_token(**ADA)).subject == "ingest.acme.platform.ada"
 
 
 async def test_a_token_that_the_broker_could_not_be_told_of_is_revoked_again(
@@ -220,7 +219,7 @@ async def test_a_broker_of_ones_own_is_told_by_its_operator_what_the_refusal_say
                 await owner.create_token(**ADA)
             assert [token for token in await owner.tokens() if token.revoked_ms is None] == []
             await theirs.add_account(by_hand(refused.value.hint).replace("BCRYPT HASH", user.bcrypt))
-            access = NatsAccess(address=theirs.url, user="ada", password=password, subject=user.subject)
+            access = NatsAccess(address=theirs.url, user="ada", password=password, subject=user.subject, max_bytes=0)
             seq = await say(access, SUMMARY)
             found = await owner.recall("node seven", workspace_id="acme", min_seq=seq)
             assert [hit.agent_id for hit in found.hits] == ["ada"]

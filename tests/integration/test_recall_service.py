@@ -46,7 +46,7 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
             "summary": "the parser broke", "agent_id": "a1", "crew_id": "c1", "actor_type": "agent", "actor_id": "Ada",
             "severity": "info", "priority": "normal", "live_priority": "normal",
             "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
-            "refs": {"x": "y"}, "seq": 2, "via": None,
+            "refs": {"x": "y"}, "supersedes": (), "valid_at": None, "seq": 2, "via": None,
         }  # fmt: skip
         assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("conversational", "mini", None, 2)
         assert hit.explain.lexical.rank == 1
@@ -57,9 +57,12 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
 async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, records):
     async with recalling(tmp_path, budget_bytes=64 << 20 if records else 0) as at_work:
         big = {"n": 2**70, "text": 'größe \u0001 "quoted"'}
-        await at_work.fold(told("e1", payload=big), told("e2", crew=None, agent=None))
+        rare = {"supersedes": ["e0", "-"], "valid_at": "1969-12-31T23:59:59.999Z"}
+        await at_work.fold(told("e1", payload=big, **rare), told("e2", crew=None, agent=None))
         hits = {hit.entry_id: hit for hit in (await at_work.recall()).hits}
         assert hits["e1"].payload == big
+        assert (hits["e1"].supersedes, hits["e1"].valid_at) == (("e0", "-"), "1969-12-31T23:59:59.999Z")
+        assert (hits["e2"].supersedes, hits["e2"].valid_at) == ((), None)
         assert (hits["e2"].agent_id, hits["e2"].crew_id, hits["e2"].payload) == (None, None, {})
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from nats.js.api import StreamConfig
-from support.journal import eventually, journal_rig
-from support.nats import nats_binary
+from support.faults import stop
+from support.journal import DEADLINE_S, eventually, journal_rig
+from support.nats import connected, nats_binary
+from support.stack import until
 
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge, StorageFull
 from crew_journal.schemas.events import headers as h
@@ -124,7 +126,7 @@ async def test_a_write_that_a_broker_with_a_full_disk_never_answers_fails_with_t
     async with journal_rig(broker, deadline_s=0.6, window=60, group_commit=group_commit, storage=full) as rig:
         pid = broker.status().pid
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        await stop(pid)
         try:
             outcomes = await asyncio.gather(
                 *(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: f"acme/{n}"}) for n in range(120)),
@@ -134,6 +136,27 @@ async def test_a_write_that_a_broker_with_a_full_disk_never_answers_fails_with_t
         finally:
             os.kill(pid, signal.SIGCONT)
     assert {type(outcome) for outcome in outcomes} == {StorageFull}
+
+
+async def test_a_write_that_waits_behind_an_unanswered_group_gives_up_at_its_own_deadline(
+    broker: ManagedBroker,
+) -> None:
+    async with journal_rig(broker, deadline_s=3.0, group_commit=True) as rig:
+        loop, pid = asyncio.get_running_loop(), broker.status().pid
+        assert pid is not None
+        await stop(pid)
+        try:
+            began = loop.time()
+            first = asyncio.create_task(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/1"}))
+            await until(lambda: bool(rig.writer._flights))  # the first group is on its way
+            with pytest.raises(BrokerUnavailable):
+                await rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/2"})
+            took = loop.time() - began
+            with pytest.raises(BrokerUnavailable):
+                await first
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert took < 5.0, "the deadline of its own group would have been at 6 s"
 
 
 def test_a_disk_without_room_is_named_and_one_that_cannot_be_asked_is_not(
@@ -256,6 +279,15 @@ async def test_a_longer_list_than_a_batch_holds_is_several_batches(broker: Manag
     async with journal_rig(broker) as rig:
         published = await rig.writer.publish_atomic([message(f"m{n}") for n in range(2_300)])
         assert [ack.seq for ack in published] == list(range(1, 2_301))
+
+
+async def test_a_list_waits_while_other_nodes_hold_every_place_for_batches(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig, connected(broker) as other:
+        left = [{"Nats-Batch-Id": f"left{n}", "Nats-Batch-Sequence": "1"} for n in range(60)]
+        await asyncio.gather(*(other.request(SUBJECT, b"{}", headers=one, timeout=DEADLINE_S) for one in left))
+        # 50 of them are open now, for 10 s
+        published = await rig.writer.publish_atomic([message("m0"), message("m1")])
+        assert published[1].seq == published[0].seq + 1
 
 
 async def test_a_group_commit_gives_every_caller_its_own_sequence(broker: ManagedBroker) -> None:

@@ -15,7 +15,8 @@ from crew_journal.schemas.events.control import (
     ControlPayload,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
-from crew_journal.schemas.events.envelope import LinkDerived, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.events.documents import encode_document
+from crew_journal.schemas.events.envelope import DocumentWritten, LinkDerived, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import format_ms
@@ -150,3 +151,22 @@ def token_bits(
     bits = np.random.default_rng(seed).bytes(8 * tokens)
     fact = TokenBitsDerived(1_000_000, workspace, entry_id, entry_seq, model, 1, 64, bits, 1, EPOCH_MS, "embed@1")
     return encode_token_bits(fact, 1)
+
+
+def document(
+    write_id: str = "w_1",
+    *,
+    workspace: str = "w1",
+    owner: str = "a-a1",
+    tier: str = "daily",
+    key: str | None = "2026-11-21",
+    action: str = "append",
+    content: str = "- the parser is green again\n",
+    **fields: Any,
+) -> OutgoingMessage:
+    """A document write."""
+    fields = {"source": "api", "actor_type": "agent", "actor_id": "a1", **fields}
+    fact = DocumentWritten(
+        1_000_000, workspace, owner, tier, key, action, content, write_id=write_id, published_ms=EPOCH_MS, **fields
+    )
+    return encode_document(fact)

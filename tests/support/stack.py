@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+from fastapi import FastAPI
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from Stemmer import Stemmer
@@ -109,14 +110,21 @@ class FakeNode:
     async def gauges(self) -> Mapping[str, float]:
         return {"crew_journal_stream_head": 7.0}
 
-    async def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
-        self.asked.append(("rebuild", projections))
+    async def rebuild(
+        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        self.asked.append(("rebuild", (projections, accept_loss) if accept_loss else projections))
         yield {"done": 1, "total": 2}
         if isinstance(self.failing, Exception):
             raise self.failing
         if self.failing:
             raise NotFound("no projection of that name", hint="see status")
         yield {"result": {"entries": 2}}
+
+    async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
+        yield {"entry": {"id": "e1", "summary": "lost"}}
+        yield {"decision": {"id": "d1"}}
+        yield {"result": {"entries": 1, "decisions": 1}}
 
     async def verify(self) -> AsyncIterator[Mapping[str, Any]]:
         yield {"done": 2, "total": 2}
@@ -204,6 +212,7 @@ class Stack:
     writer: Writer
     recall: RecallService
     timekeeper: Sweeps
+    app: FastAPI
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -289,7 +298,11 @@ async def folded_journal(broker: ManagedBroker, folder: Path, name: str) -> Asyn
 
 @asynccontextmanager
 async def running_stack(
-    data_dir: Path, *, limits: HttpLimits | None = None, tail_queue: int | None = None
+    data_dir: Path,
+    *,
+    limits: HttpLimits | None = None,
+    tail_queue: int | None = None,
+    token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Stack]:
     """A service below ``data_dir``, ended when the block is left."""
     async with contextlib.AsyncExitStack() as ends:
@@ -298,7 +311,7 @@ async def running_stack(
         store = base.store
         journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC))
         owner = ensure_owner_token(data_dir)
-        tokens = TokenRegistry(store, journal, owner)
+        tokens = TokenRegistry(store, journal, owner, clock=token_clock)
         tokens.load()
         queries = JournalQueries(store)
         ends.callback(queries.close)
@@ -358,7 +371,8 @@ async def running_stack(
             workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),
         )
-        server = HttpServer(create_app(services), "127.0.0.1:0", before_stop=tail.close)
+        app = create_app(services)
+        server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close)
         await server.start()
         ends.push_async_callback(server.stop)
         yield Stack(
@@ -374,4 +388,5 @@ async def running_stack(
             base.writer,
             recall,
             timekeeper,
+            app,
         )

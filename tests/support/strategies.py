@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from support.events import EPOCH_MS, control, entry, link, token_bits, vector
+from support.format_strategies import RARE_FIELDS, documents
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.entry import Priority
@@ -42,7 +43,10 @@ from crew_journal.schemas.events.control import (
     WorkspaceConfigured,
 )
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.rules.embed_policy import REMEMBERED
+from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ms
 
 _IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -94,7 +98,7 @@ _PAYLOADS = st.one_of(
     st.just({"long": "lorem ipsum dolor " * 5_000}),
 )
 _TYPES = st.sampled_from(
-    ["run.completed", "peer.conversation", "peer.escalation", "exec.output_chunk", "keeper.decision", "x"]
+    ["run.completed", "peer.conversation", "peer.escalation", "exec.output_chunk", "keeper.decision", REMEMBERED]
 )
 _TIMES = st.one_of(
     st.integers(EPOCH_MS, EPOCH_MS + 10**9), st.sampled_from([0, -1, -62_135_596_800_000, 253_402_300_799_999])
@@ -116,6 +120,7 @@ def entries(draw: st.DrawFn) -> OutgoingMessage:
         payload=draw(_PAYLOADS),
         refs=draw(st.sampled_from([{}, {"episodic": True}, {"parent_entry_id": "e1"}])),
         trace_id=draw(st.sampled_from([None, "", "t1"])),
+        **draw(RARE_FIELDS),
     )
 
 
@@ -159,10 +164,11 @@ _HEALTH = st.builds(
     counts=st.sampled_from([{}, {"indexed": 3, "embeddable": 9}]),
     model=st.sampled_from([None, "mini"]),
 )
+_SCOPES = st.sampled_from([SequenceSet(), SequenceSet(sequences="2,4-6", ids=("e1", "e2"))])
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
-    st.builds(ReindexRequested, policy=st.just(1), model=st.sampled_from([None, "mini"])),
+    st.builds(ReindexRequested, policy=st.sampled_from([1, 2]), model=st.sampled_from([None, "mini"])),
     st.builds(
         AgentRegistered,
         agent_id=st.sampled_from(["a1", "a2"]),
@@ -212,6 +218,10 @@ _CONTROLS = st.one_of(
         cost_nudge_usd=st.sampled_from([0.0, 1.0, 2.5]),
         settings=st.sampled_from([{}, {"n": 2**70, "a": [1]}]),
     ),
+    st.builds(ErasureRequested, erasure_id=st.just("x1"), entry_ids=_IDS.map(lambda one: (one,))),
+    st.builds(ErasureScoped, erasure_id=st.just("x1"), scope=_SCOPES),
+    st.builds(ErasureCompleted, erasure_id=st.just("x1"), counts=st.just({"messages": 2})),
+    st.builds(LossAccepted, loss_id=st.just("l1"), lost=_SCOPES),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )
 _DUES = st.one_of(
@@ -262,7 +272,9 @@ def controls(draw: st.DrawFn) -> OutgoingMessage:
     """A control entry, sometimes with a payload that is none."""
     of_memory = draw(st.integers(0, 2)) == 0
     made = draw(_MEMORY if of_memory else _CONTROLS)
-    payload: ControlPayload | Mapping[str, Any] = made if draw(st.integers(0, 4)) else {"nonsense": 1}
+    payload: ControlPayload | Mapping[str, Any] = made
+    if (odd := draw(st.integers(0, 8))) < 2:
+        payload = {**(made.model_dump(mode="json") if odd else {}), "of_the_future": {"n": 1}}
     name = draw(st.sampled_from([f"n{i}" for i in range(1, 20 if of_memory else 8)]))
     workspaces = ["_system", "w1", "w1", "w1", "w2"] if of_memory else ["_system", "w1", "w2"]
     return control(
@@ -367,7 +379,9 @@ _BROKEN = st.sampled_from(
 @st.composite
 def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
     """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
-    kinds = st.one_of(entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), _BROKEN)
+    kinds = st.one_of(
+        entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), documents(), _BROKEN
+    )
     made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
     seq = 0
     stream: list[RawMessage] = []

@@ -41,23 +41,24 @@ def test_the_profile_decides_when_the_server_syncs(durability: Durability, sync:
 def test_an_agent_gets_an_account_with_nothing_but_its_subject() -> None:
     agent = agent_user("scout-nats", workspace_id="acme", agent_id="scout", crew_id="red")
     accounts = json.loads(render_config(config(), [agent]))["accounts"]
+    assert accounts["JOURNAL"]["exports"] == [{"service": "ingest.>"}]
     assert accounts["AGENT-scout-nats"] == {
         "users": [
             {
                 "user": "scout-nats",
                 "password": HASH,
                 "permissions": {
-                    "publish": {"allow": ["journal.acme.red.scout.>"]},
+                    "publish": {"allow": ["ingest.acme.red.scout"]},
                     "subscribe": {"allow": ["_INBOX.>"]},
                 },
             }
         ],
-        "imports": [{"service": {"account": "JOURNAL", "subject": "journal.acme.red.scout.>"}}],
+        "imports": [{"service": {"account": "JOURNAL", "subject": "ingest.acme.red.scout"}}],
     }
 
 
-def test_an_agent_without_a_crew_publishes_under_the_reserved_token() -> None:
-    assert agent_user("a", workspace_id="w", agent_id="scout").subject == "journal.w._.scout.>"
+def test_an_agent_without_a_crew_asks_under_the_reserved_token() -> None:
+    assert agent_user("a", workspace_id="w", agent_id="scout").subject == "ingest.w._.scout"
 
 
 @pytest.mark.parametrize(

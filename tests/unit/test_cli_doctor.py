@@ -41,10 +41,11 @@ def test_a_port_that_is_none_is_a_failure(tmp_path: Path, text: str) -> None:
     assert found.verdict is Verdict.FAIL
 
 
-def test_a_secret_that_others_may_read_is_a_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["admin.token", "views.duckdb", "views.duckdb.wal"])
+def test_a_secret_that_others_may_read_is_a_failure(tmp_path: Path, name: str) -> None:
     given = settings(tmp_path)
     given.data_dir.mkdir()
-    token = given.data_dir / "admin.token"
+    token = given.data_dir / name
     token.write_text("cj_x")
     token.chmod(0o600)
     assert [f.verdict for f in find(checks.check_data_dir, given)] == [Verdict.OK, Verdict.OK]

@@ -25,6 +25,8 @@ OPTIONS = {
     "--actor-type": "user",
     "--actor": "ada",
     "--data-subject": "carol",
+    "--supersedes": "two",
+    "--valid-at": "2026-05-01T00:00:00Z",
     "--payload": "{}",
     "--refs": "{}",
     "--schema-version": "2",
@@ -57,6 +59,7 @@ def test_every_option_without_stdin_is_a_field_of_the_entry(fake: FakeClient) ->
     assert main(["publish", *given, *URL]) == 0
     ((_, (record,), _),) = fake.asked
     assert len(record) == len(OPTIONS)
+    assert record["supersedes"] == ["two"]
     assert [record["entry_type"], record["summary"], record["schema_version"]] == ["c.d", "other", 2]
 
 

@@ -34,6 +34,13 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
     head, summary = capsys.readouterr().out.splitlines()
     assert head == "#1  0.500  1 min  peer.escalation  platform/ada  e1"
     assert summary == "    " + "the disk is full " * 20 + "\\x1b[2J"
+    for actor, said in (
+        ({"actor_type": "agent", "actor_id": "ada"}, "platform/ada"),
+        ({"actor_type": "user", "actor_id": "boss\x1b[2J"}, "platform/ada by user boss\\x1b[2J"),
+        ({"actor_type": "keeper", "actor_id": None}, "platform/ada by keeper"),
+    ):
+        print_recall({"hits": [{**hit, **actor}], "recipe": "robust", "model": None, "view_seq": 3})
+        assert capsys.readouterr().out.splitlines()[0] == f"#1  0.500  1 min  peer.escalation  {said}  e1"
 
 
 def test_a_number_of_hits_out_of_bounds_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def test_a_report_that_shows_a_token_little_is_shown_as_far_as_it_goes() -> None
     assert page(**dict.fromkeys(set(WELL) - {"ready"})) == {
         "ready": "yes",
         "journal": "0 entries",
-        "views": "all 0 at 0",
+        "views": "at 0",
     }
 
 

@@ -41,7 +41,7 @@ async def test_a_worked_recall_that_fails_does_not_end_up(
         return None
 
     monkeypatch.setattr(runtime_package, "Runtime", QuietRuntime)
-    monkeypatch.setattr("crew_journal.services.cli.logs.configure_logging", lambda _level: None)
+    monkeypatch.setattr("crew_journal.services.cli.logs.configure_logging", lambda _level, **_: None)
     monkeypatch.setattr(up, "stop_on_signals", lambda _at_once: asyncio.Event())
     monkeypatch.setattr(up, "_announce", nothing)
     monkeypatch.setattr(up, "_show_sample", fails)

@@ -7,17 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.catalogue import catalogue
-from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, is_embedded
+from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, REMEMBERED, is_embedded
 
 CALM = ("info", "notice")
 SEVERE = ("warn", "error")
 SEVERITIES = (*CALM, *SEVERE)
 FLAG = {"episodic": True}
-ALWAYS = ["peer.escalation", "summary.generated", "memory.consolidated", "approval.denied", "eval.regression_detected"]
+CONTRACT = [
+    "peer.escalation",
+    "summary.generated",
+    "memory.consolidated",
+    "approval.denied",
+    "eval.regression_detected",
+]
+ALWAYS = [*CONTRACT, REMEMBERED]
 OTHERS = [*sorted({name.removesuffix(".*") for name in catalogue()} - EMBEDDABLE), "network.egress", "of.the.future"]
 
 
-def test_the_allow_list_is_the_contracts_eight_types() -> None:
+def test_the_allow_list_is_the_contracts_eight_types_and_what_agents_remember() -> None:
     assert {*ALWAYS, "keeper.decision", "mission.status_change", "peer.conversation"} == EMBEDDABLE
 
 
@@ -47,3 +54,16 @@ def test_no_flag_forces_another_type_least_of_all_noise(entry_type: str) -> None
 @given(st.sampled_from(sorted(EMBEDDABLE)), st.sampled_from(["true", 1, "yes", None, [], {"on": True}]))
 def test_only_the_boolean_true_is_a_flag(entry_type: str, value: object) -> None:
     assert is_embedded(entry_type, "info", {}, {"episodic": value}) == is_embedded(entry_type, "info", {}, {})
+
+
+@given(
+    st.sampled_from([*sorted(EMBEDDABLE), *OTHERS]),
+    st.sampled_from(SEVERITIES),
+    st.sampled_from([{}, {"state": "escalated"}]),
+    st.sampled_from([{}, FLAG]),
+)
+def test_the_second_version_differs_from_the_first_in_what_agents_remember_alone(
+    entry_type: str, severity: str, payload: dict[str, str], refs: dict[str, bool]
+) -> None:
+    first, second = (is_embedded(entry_type, severity, payload, refs, version) for version in (1, 2))
+    assert (first, second) == (False, True) if entry_type == REMEMBERED else first == second

@@ -1,11 +1,17 @@
-"""Every published event version has a golden file; what was published once is read for ever."""
+"""Every published event version has a golden file; what was published once is read for ever.
+
+A golden file is never rewritten: a field that the format gets later is optional, so the old file still says everything
+that it said, and the new field has its default.
+"""
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry
@@ -35,17 +41,64 @@ def read(record: dict):
     return decode(SEQ, record["subject"], record["headers"], body, PUBLISHED)
 
 
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
+CONTROL = [name for name in NAMES if golden(name)["subject"].startswith("control.")]
+
+
+def says(found: Any, stored: Any) -> bool:
+    """Whether ``found`` holds all that ``stored`` holds; its objects may have further fields."""
+    if isinstance(stored, dict):
+        return isinstance(found, dict) and all(says(found.get(name), value) for name, value in stored.items())
+    if isinstance(stored, list):
+        return isinstance(found, list) and len(found) == len(stored) and all(map(says, found, stored))
+    return bool(found == stored)
+
+
+def with_unknown_fields(payload: Any) -> Any:
+    """A payload as a newer version may have written it: each model in it has a field more."""
+    if isinstance(payload, BaseModel):
+        fields = {name: with_unknown_fields(getattr(payload, name)) for name in type(payload).model_fields}
+        return {**fields, "of_the_future": {"n": 1}}
+    if isinstance(payload, (tuple, list)):
+        return [with_unknown_fields(part) for part in payload]
+    return payload
+
+
 @pytest.mark.parametrize("payload", control_payloads().values(), ids=lambda p: f"{p.ENTRY_TYPE}.v{p.VERSION}")
-def test_every_control_payload_has_a_golden_file_that_still_reads(payload: type[ControlPayload]):
-    event = read(golden(f"{payload.ENTRY_TYPE}.v{payload.VERSION}"))
+def test_every_control_payload_has_a_golden_file(payload: type[ControlPayload]):
+    assert f"{payload.ENTRY_TYPE}.v{payload.VERSION}" in CONTROL
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_a_golden_decision_of_whatever_version_still_says_what_it_said(name: str):
+    record = golden(name)
+    event = read(record)
     assert isinstance(event, EntryRecorded)
     assert event.control
-    assert event.entry.schema_version == payload.VERSION
-    assert payload.model_validate(event.entry.payload).model_dump(mode="json") == event.entry.payload
+    payload = control_payloads()[event.entry.entry_type].model_validate(event.entry.payload)
+    assert event.entry.schema_version == payload.VERSION, "an upcaster is missing"
+    assert says(payload.model_dump(mode="json"), event.entry.payload)
 
 
-def test_the_golden_entry_reads_as_it_was_written():
-    record = golden("entry.v1")
+@pytest.mark.parametrize("name", CONTROL)
+def test_fields_that_a_newer_version_wrote_are_ignored(name: str):
+    record = golden(name)
+    event = read(record)
+    assert isinstance(event, EntryRecorded)
+    model = control_payloads()[event.entry.entry_type]
+    payload = model.model_validate(event.entry.payload)
+    assert model.model_validate(with_unknown_fields(payload)) == payload
+    newer = read({**record, "body": {**record["body"], "of_the_future": {"n": 1}}})
+    assert isinstance(newer, EntryRecorded)
+    assert newer.entry == event.entry
+
+
+ENTRIES = ["entry.v1", "entry.superseding.v1"]
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_golden_entry_reads_as_it_was_written(name: str):
+    record = golden(name)
     event = read(record)
     assert isinstance(event, EntryRecorded)
     assert event.entry.to_record() == record["body"]
@@ -73,24 +126,57 @@ LINK = LinkDerived(SEQ, "default", "j_2", 41, "j_1", 40, "similar", 0.91, PUBLIS
 TOKEN_BITS = TokenBitsDerived(
     SEQ, "default", "j_1", 41, "all-MiniLM-L6-v2", 1, 128, bytes(range(32)), 1, PUBLISHED, "embed@1"
 )
-DOCUMENT = DocumentWritten(SEQ, "default", "ada", "daily", "2026-11-21", "# Notes\nä\n", "ada", PUBLISHED)
-
-
-@pytest.mark.parametrize(
-    ("name", "event", "message"),
-    [
-        ("derived.vector.v1", VECTOR, encode_vector(VECTOR, 1)),
-        ("derived.token_bits.v1", TOKEN_BITS, encode_token_bits(TOKEN_BITS, 1)),
-        ("derived.link.v1", LINK, encode_link(LINK, 1)),
-        ("document.v1", DOCUMENT, encode_document(DOCUMENT, "w_1")),
-    ],
+DOCUMENT = DocumentWritten(
+    SEQ,
+    "default",
+    "a-ada",
+    "topics",
+    "people/maria.md",
+    "replace",
+    "# Notes\nä\n",
+    "consolidation",
+    "w_1",
+    "agent",
+    PUBLISHED,
+    actor_id="ada",
+    data_subject_id="maria",
+    derived_from=("j_1", "w_0"),
+    reason="tidied up",
 )
+LINE = DocumentWritten(
+    SEQ, "default", "c-platform", "daily", "2026-11-21", "append", "- ä\n", "mcp", "w_2", "agent", PUBLISHED
+)
+RETRACTED = replace(DOCUMENT, action="retract", content="", source="api", write_id="w_3", derived_from=())
+RESTORED = replace(DOCUMENT, action="restore", source="api", write_id="w_4", derived_from=("w_1",))
+PINS = replace(LINE, owner="w", tier="pins", key=None, write_id="w_5", action="replace")
+PERSON = replace(PINS, owner="u-0af90af90af90af9", tier="USER", write_id="w_6", actor_type="system")
+
+
+FACTS = [
+    ("derived.vector.v1", VECTOR, encode_vector(VECTOR, 1)),
+    ("derived.token_bits.v1", TOKEN_BITS, encode_token_bits(TOKEN_BITS, 1)),
+    ("derived.link.v1", LINK, encode_link(LINK, 1)),
+    ("document.replace.v1", DOCUMENT, encode_document(DOCUMENT)),
+    ("document.append.v1", LINE, encode_document(LINE)),
+    ("document.retract.v1", RETRACTED, encode_document(RETRACTED)),
+    ("document.restore.v1", RESTORED, encode_document(RESTORED)),
+    ("document.workspace.v1", PINS, encode_document(PINS)),
+    ("document.user.v1", PERSON, encode_document(PERSON)),
+]
+
+
+@pytest.mark.parametrize(("name", "event", "message"), FACTS)
 def test_derived_facts_and_documents_are_written_and_read_as_the_golden_file_says(
     name, event, message: OutgoingMessage
 ):
     record = golden(name)
     assert record == {"subject": message.subject, "headers": message.headers, "body_hex": message.body.hex()}
     assert read(record) == event
+    assert read({**record, "headers": {**record["headers"], "Crew-Of-The-Future": "1"}}) == event
+
+
+def test_no_golden_file_is_left_unread():
+    assert {*CONTROL, *ENTRIES, *(name for name, _, _ in FACTS)} == set(NAMES)
 
 
 def test_upcasters_run_in_a_chain_up_to_the_newest_version():

@@ -32,7 +32,8 @@ def test_parameters_beside_the_filters_are_read():
     given = params("workspace_id=+w1+&min_seq=7&crew_id=c1", COMMON, filters=True)
     assert (given.text("workspace_id"), given.whole("min_seq")) == ("w1", 7)
     assert parse_filters(given.items).crew_ids == ("c1",)
-    assert params("workspace_id=+", COMMON).text("workspace_id") is None
+    with pytest.raises(InvalidQuery, match="workspace_id is empty"):
+        params("workspace_id=+", COMMON)
 
 
 @pytest.mark.parametrize("query", ["crew=c1", "workspace_id=w1&workspace_id=w2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -160,3 +161,40 @@ def test_whatever_is_offered_is_stripped_again(entries: int, spent: Spending) ->
     for text in (memory_nudge(entries), cost_nudge(spent, 0.0)):
         assert text is not None
         assert strip_nudges(f"Done. {text}\nNext.") == "Done. Next."
+
+
+_NUMBERS = st.one_of(
+    st.floats(),
+    st.integers(),
+    st.integers(min_value=10**15),
+    st.sampled_from([10**400, -(10**400), 1e308, float("inf"), float("nan"), "1e400", "NaN", True, None, [], {}]),
+)
+_COSTS = st.dictionaries(
+    st.sampled_from(
+        ["cost_usd", "usd", "tokens", "total_tokens", "input_tokens", "output_tokens", "prompt_tokens", "call_id"]
+    ),
+    _NUMBERS,
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            CostEntry,
+            st.sampled_from(["a", "b", "c"]),
+            st.sampled_from(["llm.call", "cost.incurred"]),
+            st.just("t1"),
+            st.sampled_from(["s1", None]),
+            _COSTS,
+            _COSTS,
+        ),
+        max_size=20,
+    )
+)
+def test_no_number_that_an_entry_may_hold_breaks_the_cost_nudge(entries: list[CostEntry]) -> None:
+    spent = spending([call("real", cost_usd=2.5, tokens=10), *entries])
+    assert math.isfinite(spent.usd)
+    assert spent.usd >= 2.5 or any(entry.entry_type == "cost.incurred" for entry in entries)
+    text = cost_nudge(spent, 1.0)
+    assert text is None or ("inf" not in text and "nan" not in text)
+    assert (text is not None) == (spent.usd > 1.0)

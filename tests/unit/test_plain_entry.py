@@ -10,7 +10,8 @@ from crew_journal.schemas.plain import PLAIN_FIELDS, plain_entry
 BASE = {"id": "j_1", "workspace_id": "w", "ts": "2026-11-21T09:30:00.000Z", "entry_type": "a.b", "summary": "x"}
 NASTY = st.sampled_from(
     [None, "", " ", "_", "a b", "x\n", "é", "2026-02-30T00:00:00.000Z", "2026-11-21T09:30:00Z", "normal", "pin", "INFO",
-     "warn", "user", {}, {"a": [1]}, [], 0, 1, 40_000, True, 1.0, "x" * 65, "x" * 2_001, "a.b.c.d.e", "\u2028", "_system"]
+     "warn", "user", {}, {"a": [1]}, [], 0, 1, 40_000, True, 1.0, "x" * 65, "x" * 2_001, "a.b.c.d.e", "\u2028", "_system",
+     ["a"], ["a", "-"], ("a",), ["_"], ["a b"], [1], ["a"] * 100, ["a"] * 101, "2026-11-21T09:30:00.001Z"]
 )  # fmt: skip
 
 
@@ -36,6 +37,7 @@ def test_an_ordinary_stored_entry_takes_the_shortcut():
     full = {
         **BASE, "crew_id": "c", "agent_id": "a", "trace_id": "t", "severity": "warn", "priority": "pin",
         "actor_type": "user", "actor_id": "Maria", "payload": {"a": 1}, "refs": {"episodic": True}, "schema_version": 2,
+        "supersedes": ["a", "b"], "valid_at": "2026-11-20T00:00:00.000Z",
     }  # fmt: skip
     entry = plain_entry(full)
     assert entry is not None

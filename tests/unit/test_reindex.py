@@ -74,18 +74,18 @@ JUDGED = "SELECT workspace_id, id FROM journal_entries WHERE embeddable ORDER BY
 
 
 @pytest.fixture
-def second_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 2: runs are embedded, conversations not any more."""
+def third_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 3: runs are embedded, conversations not any more."""
     types = EMBEDDABLE | {"run.completed"}
-    second = Policy(types, lambda kind, _severity, _payload, _refs: kind != "peer.conversation")
-    monkeypatch.setitem(embed_policy.POLICIES, 2, second)
+    third = Policy(types, lambda kind, _severity, _payload, _refs: kind != "peer.conversation")
+    monkeypatch.setitem(embed_policy.POLICIES, 3, third)
 
 
 MIXED = [
     entry("run1"),
     entry("talk1", entry_type="peer.conversation", refs={"episodic": True}),
     entry("run2", workspace="w2"),
-    reindex(policy=2),
+    reindex(policy=3),
     entry("run3"),
     entry("talk2", entry_type="peer.conversation", refs={"episodic": True}),
     entry("run4", workspace="w2"),
@@ -102,7 +102,7 @@ async def judged(path: Path, messages: Sequence[OutgoingMessage], batch: int) ->
         return live.store.rows(JUDGED), live.digests()
 
 
-@pytest.mark.usefixtures("second_policy")
+@pytest.mark.usefixtures("third_policy")
 async def test_a_new_policy_is_in_force_from_its_reindex_on_for_all_entries_of_its_workspace(tmp_path: Path) -> None:
     found, digests = await judged(tmp_path / "whole", MIXED, len(MIXED))
     assert found == [("w1", "run1"), ("w1", "run3"), ("w2", "talk3")]
@@ -110,14 +110,14 @@ async def test_a_new_policy_is_in_force_from_its_reindex_on_for_all_entries_of_i
         assert await judged(tmp_path / str(batch), MIXED, batch) == (found, digests)
 
 
-@pytest.mark.usefixtures("second_policy")
+@pytest.mark.usefixtures("third_policy")
 async def test_without_a_reindex_a_new_policy_changes_nothing(tmp_path: Path) -> None:
     messages = [message for message in MIXED if "reindex" not in message.subject]
     found, _ = await judged(tmp_path, messages, 3)
     assert found == [("w1", "talk1"), ("w1", "talk2"), ("w2", "talk3")]
 
 
-@pytest.mark.usefixtures("second_policy")
+@pytest.mark.usefixtures("third_policy")
 async def test_a_reindex_can_go_back_to_an_older_policy(tmp_path: Path) -> None:
     for batch in (1, len(MIXED) + 1):
         found, _ = await judged(tmp_path / str(batch), [*MIXED, reindex("r2")], batch)

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 from support.journal import NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import Publisher, catalogue, info_of
+from crew_journal.schemas.catalogue import SERVICE_ALONE, catalogue, info_of
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed
 from crew_journal.schemas.export import entry_json_schema, stored_json_schema
@@ -46,6 +46,9 @@ ALLOWED: list[dict[str, Any]] = [
     *({name: value} for name in NAMES for value in ("x", "x" * 128, "Zoë of <crew>")),
     {"payload": {}, "refs": {"a": [1, None, "x", 1e300]}},
     {"schema_version": 32_767},
+    *({"supersedes": ids} for ids in ([], ["a"], ["a", "__", "A" * 64], ["a"] * 100)),
+    *({"valid_at": value} for value in ("2026-11-22T09:30:00Z", "0001-01-01T00:00:00Z", "9999-12-31t23:59:59.999z")),
+    {"valid_at": None},
 ]
 REFUSED: list[dict[str, Any]] = [
     {"summary": ""},
@@ -60,7 +63,8 @@ REFUSED: list[dict[str, Any]] = [
     *({name: value} for name in IDS for value in ("_", "a b", "a.b", "é", "a\n", "A" * 65, 5, ["a"])),
     {"id": "d_" + "0" * 32},
     *(
-        {"ts": value}
+        {name: value}
+        for name in ("ts", "valid_at")
         for value in (
             "2026-11-22T09:30:00",
             "2026-11-22",
@@ -82,6 +86,7 @@ REFUSED: list[dict[str, Any]] = [
     *({name: value} for name in NAMES for value in ("x" * 129, "two\nlines", "\x7f", "\u2028", 5)),
     *({name: value} for name in ("payload", "refs") for value in ([], "x", 5)),
     *({"schema_version": value} for value in (0, -1, 32_768, 1.5, "one")),
+    *({"supersedes": ids} for ids in (["_"], ["a b"], ["A" * 65], [1], "a", ["a"] * 101, {"a": 1}, [None])),
     {"colour": "red"},
 ]
 
@@ -126,7 +131,7 @@ def test_what_the_service_refuses_the_schema_refuses(case):
 @pytest.mark.parametrize("known", sorted(catalogue()))
 def test_a_type_that_only_the_service_publishes_is_refused_by_both(known):
     entry_type = known.replace("*", "anything")
-    expected = info_of(entry_type).publisher is not Publisher.SERVICE
+    expected = info_of(entry_type).publisher not in SERVICE_ALONE
     assert SUBMITTED.is_valid(note(entry_type=entry_type)) is expected
     assert is_accepted(note(entry_type=entry_type)) is expected
 

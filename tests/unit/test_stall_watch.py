@@ -20,7 +20,7 @@ class World:
     """The parts the watch looks at, as they are when a disk was full and has room again."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *, ours: bool = True) -> None:
-        self.writer: Any = SimpleNamespace(in_flight=1, acked=7, crowding=SimpleNamespace(refused=0))
+        self.writer: Any = SimpleNamespace(in_flight=1, acked=7)
         self.canary: Any = SimpleNamespace(outcome=SimpleNamespace(ok=True))
         self.stream: Any = SimpleNamespace(trouble=None)
         self.free = FREE_DISK_FLOOR_BYTES
@@ -58,16 +58,6 @@ async def test_an_ack_in_between_is_no_stall(world: World) -> None:
     await world.look(STALLED_LOOKS - 1)
     assert world.watch.trouble is None
     assert world.restarts == 0
-
-
-async def test_a_journal_that_says_why_it_takes_no_batch_is_no_stall(world: World) -> None:
-    for _ in range(3 * STALLED_LOOKS):
-        world.writer.crowding.refused += 1
-        await world.look(1)
-    assert world.watch.trouble is None
-    assert world.restarts == 0
-    await world.look(STALLED_LOOKS)  # it answers no more
-    assert world.restarts == 1
 
 
 async def test_without_a_write_that_waits_nothing_is_wrong(world: World) -> None:

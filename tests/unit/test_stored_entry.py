@@ -15,3 +15,4 @@ def test_an_entry_that_was_just_committed_is_shown_with_whole_numbers_of_any_siz
     shown = json.loads(StoredEntry.of_event(recorded(3, "größe", payload={"n": number})).to_json())
     assert shown["payload"] == {"n": number}
     assert shown["summary"] == "größe"
+    assert (shown["supersedes"], shown["valid_at"]) == ([], None)

@@ -258,6 +258,8 @@ _odd = st.fixed_dictionaries(
         "data_subject_id": _texts,
         "schema_version": st.sampled_from([1, 2, 32_767, 32_768, 0, True, 1.0, "1"]),
         "surprise": st.integers(),
+        "valid_at": _times,
+        "supersedes": st.lists(_ids, max_size=3) | st.just(["a"] * 101) | st.just("a"),
     },
 )
 
@@ -282,11 +284,12 @@ _submissions = st.builds(
 def test_the_shortcut_never_accepts_what_the_model_would_not_store_the_same_way(submission: dict[str, Any]) -> None:
     record = {name: value for name, value in submission.items() if value is not None and value != ""}
     record["workspace_id"] = "acme"
-    short = accept_plain(record, NOW)
+    short = accept_plain(record, NOW, "agent", "scout")
     if short is None:
         return
     content = content_hash(record)
-    entry = JournalEntry.model_validate({"id": short.entry_id, "ts": NOW, **record})
+    actor = {} if "actor_type" in record else {"actor_type": "agent", "actor_id": "scout"}
+    entry = JournalEntry.model_validate({"id": short.entry_id, "ts": NOW, **actor, **record})
     long = encode_entry(entry, content, control=False, given_id="id" in record)
     assert orjson.loads(short.body) == orjson.loads(long.body)
     assert (short.subject, short.head, short.content) == (long.subject, long.head, long.content)
@@ -309,6 +312,7 @@ def test_a_submission_is_accepted_or_refused_by_name_and_never_fails_otherwise(s
 
 def test_an_ordinary_submission_takes_the_shortcut() -> None:
     ordinary = note(
-        payload={"question": "why"}, trace_id="run-1", ts="2026-11-21T09:30:00.000Z", severity="warn", actor_type="user"
-    )
-    assert accept_plain({**ordinary, "workspace_id": "acme", "agent_id": "scout"}, NOW) is not None
+        payload={"question": "why"}, trace_id="run-1", ts="2026-11-21T09:30:00.000Z", severity="warn", actor_type="user",
+        supersedes=["e1"], valid_at="2026-11-20T00:00:00.000Z",
+    )  # fmt: skip
+    assert accept_plain({**ordinary, "workspace_id": "acme", "agent_id": "scout"}, NOW, "agent", "scout") is not None

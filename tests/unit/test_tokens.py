@@ -1,15 +1,18 @@
 """Tokens follow the views, also where the views changed without a commit: rebuild, catch-up, swap."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from support.events import at, control
+from support.journal import eventually
 
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import NotAuthenticated, NotFound, ViewsBehind
+from crew_journal.schemas.errors import InvalidQuery, NotAuthenticated, NotFound, ViewsBehind
 from crew_journal.schemas.events.control import ControlPayload, TokenCreated, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.grants import Grants
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views import ADMISSION_PROJECTION
@@ -87,7 +90,7 @@ def test_a_token_that_a_catch_up_folded_counts_without_a_restart():
     registry.load()
     with pytest.raises(NotAuthenticated):
         registry.authenticate(token)
-    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None, "", "", None))
     views.generation += 1
     assert registry.authenticate(token).agent_id == "ada"
     assert registry.counts("t_1")
@@ -95,7 +98,7 @@ def test_a_token_that_a_catch_up_folded_counts_without_a_restart():
 
 def test_a_token_that_a_rebuild_no_longer_knows_does_not_count():
     views, token = Views(), mint_token()
-    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None, "", "", None))
     registry = TokenRegistry(views, None, mint_token())  # type: ignore[arg-type]  # only reads here
     registry.load()
     assert registry.authenticate(token)
@@ -109,7 +112,7 @@ def test_a_token_that_a_rebuild_no_longer_knows_does_not_count():
 def test_half_folded_tokens_are_not_believed_for_they_may_be_revoked_and_none_is_called_unknown():
     views, owner, token = Views(), mint_token(), mint_token()
     views.seqs = {ADMISSION_PROJECTION: 9, TOKENS_PROJECTION: 4}
-    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None, "", "", None))
     registry = TokenRegistry(views, None, owner)  # type: ignore[arg-type]  # only reads here
     registry.load()
     with pytest.raises(ViewsBehind):
@@ -121,11 +124,11 @@ def test_half_folded_tokens_are_not_believed_for_they_may_be_revoked_and_none_is
 
 def test_a_view_that_falls_behind_takes_nothing_back_from_what_is_known():
     views, token, revoked = Views(), mint_token(), mint_token()
-    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None))
+    views.held.append(("t_1", token_hash(token), "AGENT", "default", None, "ada", None, "", "", None))
     registry = TokenRegistry(views, None, mint_token())  # type: ignore[arg-type]  # only reads here
     registry.load()
     views.seqs = {ADMISSION_PROJECTION: 9, TOKENS_PROJECTION: 4}
-    views.held.append(("t_2", token_hash(revoked), "AGENT", "default", None, "eve", None))
+    views.held.append(("t_2", token_hash(revoked), "AGENT", "default", None, "eve", None, "", "", None))
     views.generation += 1
     assert registry.authenticate(token).agent_id == "ada"
     with pytest.raises(NotAuthenticated):
@@ -149,3 +152,108 @@ async def test_a_token_that_was_revoked_while_it_was_made_gets_no_nats_user():
     with pytest.raises(NotFound, match="meanwhile"):
         await registry.create(owner, role=Role.AGENT, workspace="w1", agent_id="ada", nats=True)
     assert users.wanted == ()
+
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+OWNER = Principal(token_id="owner", role=Role.OWNER, workspace_id=None)
+
+
+class Clock:
+    """A time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Records:
+    """A ``Recorder`` that keeps what it records."""
+
+    def __init__(self) -> None:
+        self.payloads: list[ControlPayload] = []
+
+    async def record(self, _: str, payload: ControlPayload, **__: object) -> Appended:
+        self.payloads.append(payload)
+        return Appended("c", len(self.payloads), duplicate=False)
+
+
+def registry_with(clock: Callable[[], datetime], users: Users | None = None) -> tuple[TokenRegistry, Views, Records]:
+    views, records = Views(), Records()
+    registry = TokenRegistry(views, records, mint_token(), nats=users, clock=clock)  # type: ignore[arg-type]  # fakes
+    registry.load()
+    return registry, views, records
+
+
+async def test_a_token_is_refused_from_its_expiry_on_saying_when_it_was_and_what_to_do():
+    clock = Clock()
+    registry, _, _ = registry_with(clock)
+    made = await registry.create(
+        OWNER, role=Role.AGENT, workspace="w1", agent_id="ada", grants=Grants(expires_at=NOW + timedelta(days=30))
+    )
+    clock.now = NOW + timedelta(days=30, milliseconds=-1)
+    assert registry.authenticate(made.plaintext).agent_id == "ada"
+    assert registry.counts(made.info.token_id)
+    clock.now = NOW + timedelta(days=30)
+    with pytest.raises(NotAuthenticated, match="expired at 2026-12-21T09:30") as refused:
+        registry.authenticate(made.plaintext)
+    assert "token create" in refused.value.hint
+    assert not registry.counts(made.info.token_id), "its live tails end"
+
+
+async def test_grants_are_facts_that_every_way_to_learn_of_a_token_knows():
+    registry, views, records = registry_with(Clock())
+    grants = Grants(("keeper.*", "approval.denied"), ("keeper", "user:ann"), NOW + timedelta(hours=1))
+    made = await registry.create(OWNER, role=Role.AGENT, workspace="w1", grants=grants)
+    [fact] = records.payloads
+    bearer = registry.authenticate(made.plaintext)
+    assert (bearer.agent_id, bearer.may_publish, bearer.speaks_for) == ("keeper", grants.may_publish, grants.speaks_for)
+    assert (made.info.may_publish, made.info.speaks_for) == (grants.may_publish, grants.speaks_for)
+    assert made.info.expires_ms == bearer.expires_ms
+    elsewhere, its_views, _ = registry_with(Clock())
+    its_views.commit(1, fact)
+    assert elsewhere.authenticate(made.plaintext) == bearer
+    views.held.append(
+        (bearer.token_id, token_hash(made.plaintext), "AGENT", "w1", None, "keeper", None, "keeper.* approval.denied",
+         "keeper user:ann", bearer.expires_ms)
+    )  # fmt: skip
+    views.generation += 1
+    assert registry.authenticate(made.plaintext) == bearer
+
+
+@pytest.mark.parametrize(
+    ("role", "grants", "field"),
+    [
+        (Role.AGENT, Grants(("skill.*",)), "may_publish"),
+        (Role.AGENT, Grants(("keeper.*", "memory.consolidated")), "may_publish"),
+        (Role.AGENT, Grants(("*",)), "may_publish.0"),
+        (Role.AGENT, Grants(("Keeper.*",)), "may_publish.0"),
+        (Role.AGENT, Grants((), ("robot",)), "speaks_for.0"),
+        (Role.ADMIN, Grants(("keeper.*",)), "may_publish"),
+        (Role.OWNER, Grants((), ("keeper",)), "speaks_for"),
+        (Role.AGENT, Grants((), (), NOW), "expires_at"),
+    ],
+)
+async def test_a_grant_that_can_never_count_is_refused_naming_its_field(role: Role, grants: Grants, field: str):
+    registry, _, records = registry_with(Clock())
+    with pytest.raises(InvalidQuery) as refused:
+        await registry.create(
+            OWNER, role=role, workspace="w1", agent_id="ada" if role is Role.AGENT else None, grants=grants
+        )
+    assert refused.value.field == field
+    assert refused.value.hint
+    assert records.payloads == []
+
+
+async def test_the_nats_user_of_a_token_ends_with_it():
+    users = Users()
+    registry, _, _ = registry_with(lambda: datetime.now(UTC), users)
+    soon = datetime.now(UTC) + timedelta(milliseconds=500)
+    kept = await registry.create(OWNER, role=Role.AGENT, workspace="w1", agent_id="bob", nats=True)
+    made = await registry.create(
+        OWNER, role=Role.AGENT, workspace="w1", agent_id="ada", nats=True, grants=Grants(expires_at=soon)
+    )
+    assert {user.name for user in users.wanted} == {kept.info.token_id, made.info.token_id}
+    await eventually(lambda: {user.name for user in users.wanted} == {kept.info.token_id}, "only the other counts")
+    registry.close()

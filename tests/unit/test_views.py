@@ -46,17 +46,19 @@ async def test_an_entry_is_stored_as_it_was_sent(tmp_path: Path) -> None:
     sent = entry(
         "e1", summary="one two", entry_type="peer.conversation", payload=payload, refs={"parent_entry_id": "e0"},
         trace_id="t1", data_subject_id="Ada", severity="warn", actor_type="user", actor_id="ada", ts_ms=EPOCH_MS + 5,
+        supersedes=["e0", "-"], valid_at="1969-12-31T23:59:59.999Z",
     )  # fmt: skip
     [row], parked = await rows_after(
         tmp_path,
         [sent],
         "SELECT seq, id, workspace_id, crew_id, agent_id, trace_id, ts_ms, entry_type, severity, priority, actor_type, "
-        "actor_id, summary, refs, data_subject_id, run_id, control, embeddable, words, size, payload FROM journal_entries",
+        "actor_id, summary, refs, data_subject_id, supersedes, valid_ms, run_id, control, embeddable, words, size, payload "
+        "FROM journal_entries",
     )
     assert not parked
     assert row[:-1] == (
         1, "e1", "w1", "c1", "a1", "t1", EPOCH_MS + 5, "peer.conversation", "warn", "normal", "user",
-        "ada", "one two", '{"parent_entry_id":"e0"}', "Ada", "r7", False, True, 6, len(sent.body),
+        "ada", "one two", '{"parent_entry_id":"e0"}', "Ada", '["e0", "-"]', -1, "r7", False, True, 6, len(sent.body),
     )  # fmt: skip
     assert json.loads(str(row[-1])) == payload
 

@@ -195,6 +195,11 @@ class ManagedBroker:
         if self._supervisor is not None and self._process is not None:
             await end_child(self._process, patience_s=self._stop_timeout_s)
 
+    async def kill(self) -> None:
+        """End a server that hangs by KILL; the supervisor starts it again, on the same port."""
+        if self._supervisor is not None and self._process is not None:
+            await end_child(self._process, patience_s=0.0)
+
     async def wait_ready(self, timeout_s: float) -> None:
         """Return once the server is up, at once if it is.
 

@@ -3,12 +3,10 @@
 The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
 escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
 
-Invariant: an agent's credentials reach nothing but its own subjects. A permission list alone does not achieve
-that: JetStream sends the ack of a publish to whatever reply subject the *client* named, with the server's
-own rights. Seen: with publish rights on its own subject alone, a client emptied the stream on 2.10.27 (reply
-``$JS.API.STREAM.PURGE.JOURNAL``; the ack's ``seq`` is read as the purge's) and put a message on ``control.>``
-on 2.15.1. So every agent lives in an account of its own, into which only its own subject is imported: there
-``$JS.API``, ``control.>`` and other agents' subjects do not exist, whatever the reply names.
+Invariant: an agent's credentials reach nothing but the service's answer to its own requests (``services.journal.ingest``).
+Every agent lives in an account of its own without JetStream, into which only its own request subject is imported: there
+the streams' subjects, ``$JS.API`` and other agents do not exist, whatever subject, header or reply a message names. A
+permission list in a shared account does not achieve that (ADR 7).
 """
 
 from __future__ import annotations
@@ -22,8 +20,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.ids import NO_ID, is_id, is_workspace
+from crew_journal.schemas.ids import is_id, is_workspace
 from crew_journal.schemas.principal import BCRYPT_HASH
+from crew_journal.schemas.subjects import INGEST_SUBJECTS, ingest_subject
 
 Durability = Literal["durable", "interval"]
 
@@ -32,7 +31,7 @@ SYNC_INTERVAL: Final[dict[str, str]] = {"durable": "always", "interval": "250ms"
 power failure, but nothing on a killed process (facts/nats.md)."""
 LOOPBACK: Final = "127.0.0.1"
 MAX_PAYLOAD: Final = 1_048_576
-"""Bytes: an entry is at most 256 KiB; leaves room for headers and the largest vectors."""
+"""Bytes of a message: an entry is at most 256 KiB; leaves room for headers, the largest vectors and lists."""
 LOG_SIZE_LIMIT: Final = 10 * 1_048_576
 """Bytes per log file before the server rotates it."""
 LOG_FILES: Final = 3
@@ -61,7 +60,7 @@ _Id = Annotated[str, AfterValidator(_checked_id)]
 
 
 class AgentUser(BaseModel):
-    """A NATS user of one agent: publish-only, on its own subjects.
+    """A NATS user of one agent: may send requests to append as that agent, and hear the answers.
 
     Attributes:
         name: User name, the token's id; names its account, too. Unique.
@@ -81,8 +80,8 @@ class AgentUser(BaseModel):
 
     @property
     def subject(self) -> str:
-        """All it may publish: ``journal.<workspace>.<crew or _>.<agent>.>``."""
-        return f"journal.{self.workspace_id}.{self.crew_id or NO_ID}.{self.agent_id}.>"
+        """Where it sends its requests: ``ingest.<workspace>.<crew or _>.<agent>``."""
+        return ingest_subject(self.workspace_id, self.crew_id, self.agent_id)
 
 
 def mint_password() -> str:
@@ -137,7 +136,7 @@ def render_config(config: ServerConfig, agents: Sequence[AgentUser]) -> str:
     journal: dict[str, Any] = {
         "jetstream": "enabled",
         "users": [{"user": config.user, "password": config.password}],
-        "exports": [{"service": "journal.>"}],
+        "exports": [{"service": INGEST_SUBJECTS}],
     }
     accounts = {SERVICE_ACCOUNT: journal}
     accounts |= {AGENT_ACCOUNT_PREFIX + agent.name: _agent_account(agent) for agent in agents}

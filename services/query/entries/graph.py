@@ -25,7 +25,7 @@ _AROUND: Final = f"""SELECT src_entry_id, dst_entry_id, weight FROM {RELATIONS}
 _BETWEEN: Final = f"""SELECT src_entry_id, dst_entry_id, relation, weight, state, reason, created_at FROM {RELATIONS}
     WHERE {_LIVE} AND src_entry_id IN (SELECT unnest(?)) AND dst_entry_id IN (SELECT unnest(?))
     ORDER BY src_seq DESC, weight DESC, dst_entry_id, relation"""
-_NODES: Final = f"SELECT id, seq, ts_ms, entry_type, summary, agent_id, crew_id FROM {ENTRIES}"
+_NODES: Final = f"SELECT id, seq, ts_ms, entry_type, summary, agent_id, crew_id, actor_type, actor_id FROM {ENTRIES}"
 
 
 class GraphQueries:
@@ -94,9 +94,11 @@ class GraphQueries:
                 summary=summary,
                 agent_id=agent_id,
                 crew_id=crew_id,
+                actor_type=actor_type,
+                actor_id=actor_id,
                 depth=depth,
             )
-            for name, seq, ts_ms, entry_type, summary, agent_id, crew_id in rows
+            for name, seq, ts_ms, entry_type, summary, agent_id, crew_id, actor_type, actor_id in rows
         ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.timestamps import format_ms, format_ts
 from crew_journal.schemas.views import ENTRY_COLUMNS
 from crew_journal.services.query.entries.cursor import Cursor
 
@@ -29,7 +29,7 @@ class StoredEntry:
     Attributes:
         seq: Stream sequence in JOURNAL.
         ts_ms: Its time, milliseconds since the epoch.
-        record: The JSON object of the answer; ``payload`` and ``refs`` may be ``orjson.Fragment``.
+        record: The JSON object of the answer; ``payload``, ``refs`` and ``supersedes`` may be ``orjson.Fragment``.
     """
 
     seq: int
@@ -38,12 +38,15 @@ class StoredEntry:
 
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> StoredEntry:
-        """A row selected with ``SELECT_LIST``; payload and refs are passed through as the JSON they are stored as."""
+        """A row selected with ``SELECT_LIST``; what is stored as JSON is passed through as it is."""
         record = dict(zip(ENTRY_COLUMNS, row, strict=True))
         ts_ms = record.pop("ts_ms")
         record["ts"] = format_ms(ts_ms)
         record["payload"] = orjson.Fragment(record["payload"])
         record["refs"] = orjson.Fragment(record["refs"])
+        record["supersedes"] = orjson.Fragment(record["supersedes"])
+        valid_ms = record.pop("valid_ms")
+        record["valid_at"] = None if valid_ms is None else format_ms(valid_ms)
         return cls(record["seq"], ts_ms, record)
 
     @classmethod
@@ -71,6 +74,8 @@ class StoredEntry:
                 "payload": entry.payload,
                 "refs": entry.refs,
                 "data_subject_id": entry.data_subject_id,
+                "supersedes": entry.supersedes,
+                "valid_at": None if entry.valid_at is None else format_ts(entry.valid_at),
                 "schema_version": entry.schema_version,
                 "ts": format_ms(event.ts_ms),
             },

@@ -20,7 +20,7 @@ from crew_journal.schemas.events.control import EmbeddingsDropped, PriorityChang
 from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.rules.embed_policy import POLICIES, is_embedded
+from crew_journal.schemas.rules.embed_policy import is_embedded
 from crew_journal.schemas.rules.importance import base_importance
 from crew_journal.schemas.rules.text import strings_in, tokens_of
 from crew_journal.schemas.rules.turns import is_users
@@ -137,7 +137,7 @@ class SplitCommit:
 
 def _changes_policy(event: EntryRecorded) -> bool:
     """Whether an entry may have had earlier ones judged anew."""
-    return event.control and event.entry.entry_type == ReindexRequested.ENTRY_TYPE and len(POLICIES) > 1
+    return event.control and event.entry.entry_type == ReindexRequested.ENTRY_TYPE
 
 
 def extend(index: HotIndex, commit: WorkspaceCommit) -> None:

@@ -18,6 +18,7 @@ import orjson
 from pydantic_core import from_json
 
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.timestamps import format_ms, to_ms
 from crew_journal.schemas.views import ENTRIES
 from crew_journal.services.query.hot.growable import GrowableArray
 
@@ -35,10 +36,12 @@ _FIELDS: Final = (
     "mission_id",
     "payload",
     "refs",
+    "supersedes",
+    "valid_ms",
 )
 _SEPARATOR: Final = "\x1e"
 """Record separator: no id, name or JSON text can hold it, and in a summary it has become a blank."""
-RECORD_SQL: Final = "concat_ws(chr(30), " + ", ".join(f"coalesce({name}, '')" for name in _FIELDS) + ")"
+RECORD_SQL: Final = "concat_ws(chr(30), " + ", ".join(f"coalesce({name}::VARCHAR, '')" for name in _FIELDS) + ")"
 """The record of a row of ``journal_entries``."""
 FETCH_SQL: Final = f"""SELECT seq, {RECORD_SQL} FROM (SELECT unnest(?::UBIGINT[]) AS wanted)
     JOIN {ENTRIES} ON seq = wanted WHERE workspace_id = ?"""
@@ -61,6 +64,8 @@ class EntryRecord(NamedTuple):
     mission_id: str | None
     payload: dict[str, Any]
     refs: dict[str, Any]
+    supersedes: tuple[str, ...]
+    valid_at: str | None
 
     @classmethod
     def parse(cls, text: str) -> EntryRecord:
@@ -80,6 +85,8 @@ class EntryRecord(NamedTuple):
             parts[10] or None,
             _object(parts[11]),
             _object(parts[12]),
+            tuple(from_json(parts[13])) if parts[13] != "[]" else (),
+            format_ms(int(parts[14])) if parts[14] else None,
         )
 
 
@@ -105,7 +112,10 @@ def record_of(event: EntryRecorded) -> bytes:
         entry.mission_id or "",
     )
     text = _SEPARATOR.join(fields) + _SEPARATOR
-    return text.encode() + _json(entry.payload) + _SEPARATOR.encode() + _json(entry.refs)
+    superseded = json.dumps(entry.supersedes) if entry.supersedes else "[]"
+    valid_ms = "" if entry.valid_at is None else str(to_ms(entry.valid_at))
+    rest = f"{_SEPARATOR}{superseded}{_SEPARATOR}{valid_ms}"
+    return text.encode() + _json(entry.payload) + _SEPARATOR.encode() + _json(entry.refs) + rest.encode()
 
 
 def _json(value: dict[str, Any]) -> bytes:

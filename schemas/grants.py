@@ -1,0 +1,64 @@
+"""What a token may do beyond its role: publish vouched types, and speak for others than its agent.
+
+Invariant: a grant names types of the catalogue's ``vouched`` publishers or actors; it can never widen what the service or
+operators keep to themselves, for only the check of vouched types asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import StringConstraints
+
+from crew_journal.schemas.catalogue import SERVICE_ALONE, Publisher, publishers_of
+from crew_journal.schemas.subjects import MAX_ENTRY_TYPE
+
+MAX_GRANTS: Final = 32
+"""Patterns, and actors, of one token."""
+TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,2}(\.[a-z0-9_]+|\.\*)?$"
+SPEAKER_PATTERN: Final = r"^(agent|user|system|keeper|sidecar|orchestrator)(:[A-Za-z0-9_-]{1,64})?$"
+
+TypePattern = Annotated[str, StringConstraints(pattern=TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
+"""An entry type, or ``prefix.*`` for every type below it."""
+Speaker = Annotated[str, StringConstraints(pattern=SPEAKER_PATTERN)]
+"""An actor type, or one actor of it: ``keeper``, ``keeper:gate``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What a token gets beyond its role (``schemas.grants``), and when it ends; never if ``expires_at`` is None."""
+
+    may_publish: tuple[str, ...] = ()
+    speaks_for: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+
+
+def covers(patterns: tuple[str, ...], entry_type: str) -> bool:
+    """Whether one of the patterns stands for the type."""
+    return any(
+        entry_type.startswith(pattern[:-1]) if pattern.endswith(".*") else entry_type == pattern for pattern in patterns
+    )
+
+
+def why_not_granted(pattern: str) -> str | None:
+    """Why a pattern cannot be granted: agents and their tokens can publish none of its types. None if it can."""
+    publishers = publishers_of(pattern)
+    if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
+        return None
+    who = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
+    return f"{pattern}: only {who} can publish {'these types' if pattern.endswith('.*') else 'this type'}"
+
+
+def actor_of(speaker: str) -> tuple[str, str | None]:
+    """Type and id of an actor; None for every id."""
+    actor_type, _, actor_id = speaker.partition(":")
+    return actor_type, actor_id or None
+
+
+def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) -> bool:
+    """Whether an actor is among those that a token may speak for."""
+    return any(
+        kind == actor_type and (name is None or name == actor_id) for kind, name in (actor_of(one) for one in speakers)
+    )

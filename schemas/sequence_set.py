@@ -1,0 +1,189 @@
+"""One compact form of the stream sequences and entry ids that an event names: erased, compacted, retracted or lost.
+
+Invariant: equal sets have equal texts (ranges ascending, disjoint, not adjacent), and a value stays below 132 KB of JSON,
+so that an entry that holds one stays far below ``entry.MAX_ENTRY_BYTES``; what needs more is split into parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from crew_journal.schemas.entry import Id
+
+MAX_TEXT: Final = 65_536
+"""Characters of the ranges of one part: some 5,000 ranges of sequences of six digits."""
+MAX_IDS: Final = 1_000
+"""Ids of one part: at most 67 KB of JSON."""
+MAX_SEQUENCE: Final = 2**63 - 1
+
+_RANGE: Final = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?", re.ASCII)
+
+Range = tuple[int, int]
+"""First and last sequence, both included."""
+
+
+def normalised(ranges: Iterable[Range]) -> list[Range]:
+    """The same sequences as ascending ranges that neither overlap nor touch: the union of what is given."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+def ranges_of(sequences: Iterable[int]) -> list[Range]:
+    """Sequences in any order, repeated or not, as ranges."""
+    return normalised((seq, seq) for seq in sequences)
+
+
+def without(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
+    """The sequences of ``ranges`` that are not in ``removed``; both normalised."""
+    found: list[Range] = []
+    cuts = list(removed)
+    at = 0
+    for first, last in ranges:
+        while at < len(cuts) and cuts[at][1] < first:
+            at += 1
+        for cut_first, cut_last in cuts[at:]:
+            if cut_first > last:
+                break
+            if first < cut_first:
+                found.append((first, cut_first - 1))
+            first = max(first, cut_last + 1)
+        if first <= last:
+            found.append((first, last))
+    return found
+
+
+def size_of(ranges: Iterable[Range]) -> int:
+    """How many sequences they hold."""
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def format_ranges(ranges: Iterable[Range]) -> str:
+    """Normalised ranges as text, ``1-5,9,12-20``."""
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def parse_ranges(text: str) -> list[Range]:
+    """The ranges of a text that ``format_ranges`` has made.
+
+    Raises:
+        ValueError: If it is not the one form of its sequences.
+    """
+    found: list[Range] = []
+    for part in text.split(",") if text else ():
+        read = _RANGE.fullmatch(part)
+        if read is None:
+            raise ValueError(f"{part[:40]!r} is not a sequence or a range of sequences")
+        first, last = int(read[1]), int(read[2] or read[1])
+        if (read[2] is not None and last <= first) or last > MAX_SEQUENCE:
+            raise ValueError(f"{part!r} is not an ascending range")
+        if found and first <= found[-1][1] + 1:
+            raise ValueError(f"{part!r} does not lie beyond the range before it, with a gap between them")
+        found.append((first, last))
+    return found
+
+
+class SequenceSet(BaseModel):
+    """Stream sequences and entry ids.
+
+    Attributes:
+        sequences: Ascending ranges, ``1-5,9,12-20``.
+        ids: Entry ids, ascending, each once.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sequences: str = Field(default="", max_length=MAX_TEXT)
+    ids: tuple[Id, ...] = Field(default=(), max_length=MAX_IDS)
+
+    @field_validator("sequences")
+    @classmethod
+    def _in_its_one_form(cls, text: str) -> str:
+        parse_ranges(text)
+        return text
+
+    @field_validator("ids")
+    @classmethod
+    def _ascending(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
+        if any(one >= other for one, other in pairwise(ids)):
+            raise ValueError("the ids must ascend, each once")
+        return ids
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The sequences as ranges."""
+        return parse_ranges(self.sequences)
+
+    def __contains__(self, seq: int) -> bool:
+        return any(first <= seq <= last for first, last in self.ranges)
+
+    def iterate(self) -> Iterator[int]:
+        """Every sequence, ascending."""
+        for first, last in self.ranges:
+            yield from range(first, last + 1)
+
+    def union(self, *others: SequenceSet) -> SequenceSet:
+        """What any of them holds.
+
+        Raises:
+            pydantic.ValidationError: If it is too large for one value.
+        """
+        all_of_them = (self, *others)
+        ranges = normalised(one for part in all_of_them for one in part.ranges)
+        ids = sorted({one for part in all_of_them for one in part.ids})
+        return SequenceSet(sequences=format_ranges(ranges), ids=tuple(ids))
+
+
+def in_parts(
+    ranges: Iterable[Range], ids: Iterable[str] = (), *, max_text: int = MAX_TEXT, max_ids: int = MAX_IDS
+) -> tuple[SequenceSet, ...]:
+    """A set of any size as values of bounded size, at least one; their union is the set.
+
+    Args:
+        ranges: Sequences; overlaps are merged.
+        ids: Entry ids in any order.
+        max_text: Characters of the ranges of one part.
+        max_ids: Ids of one part.
+    """
+    texts: list[str] = []
+    for piece in (format_ranges([one]) for one in normalised(ranges)):
+        if texts and len(texts[-1]) + 1 + len(piece) <= max_text:
+            texts[-1] += f",{piece}"
+        else:
+            texts.append(piece)
+    named = sorted(set(ids))
+    groups = [tuple(named[start : start + max_ids]) for start in range(0, len(named), max_ids)]
+    return tuple(
+        SequenceSet(
+            sequences=texts[part] if part < len(texts) else "",
+            ids=groups[part] if part < len(groups) else (),
+        )
+        for part in range(max(1, len(texts), len(groups)))
+    )
+
+
+class InParts(BaseModel):
+    """One of several events that together name a set.
+
+    Attributes:
+        part: Which of them this is, from 1.
+        parts: How many there are.
+    """
+
+    part: int = Field(default=1, ge=1)
+    parts: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> InParts:
+        if self.part > self.parts:
+            raise ValueError(f"part {self.part} is not one of {self.parts}")
+        return self

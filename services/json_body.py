@@ -1,0 +1,79 @@
+"""JSON that is submitted, over HTTP or NATS, as a value.
+
+Invariant: malformed JSON is an error that names the place and quotes nothing. A whole number beyond 64 bits is refused:
+orjson makes it a float of 17 digits, and the journal would keep that for ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+from pydantic_core import from_json
+
+from crew_journal.schemas.errors import FieldProblem, InvalidEntry, InvalidQuery
+
+_DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))
+_BEYOND_UNSIGNED: Final = b"0" * len(str(2**64))
+_NUMBER_FIX: Final = "send it as text, or a whole number from -2^63 to 2^64 - 1"
+_BEYOND_SIGNED: Final = b"-" + b"0" * len(str(2**63))
+
+
+def parse_json(body: bytes | bytearray) -> Any:
+    """The JSON value of a body.
+
+    Raises:
+        InvalidQuery: If it is no JSON.
+        InvalidEntry: Naming each field that holds a whole number beyond 64 bits.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidQuery(
+            f"the body is no JSON: line {error.lineno}, column {error.colno}",
+            hint="send UTF-8 JSON; NaN, comments and trailing commas are none",
+            field="body",
+        ) from None
+    if _may_exceed_64_bits(body):
+        _refuse_beyond_64_bits(body)
+    return value
+
+
+def _may_exceed_64_bits(body: bytes | bytearray) -> bool:
+    """Whether so many digits follow each other as only a whole number beyond 64 bits needs; in a text they may, too.
+
+    Costs 0.7 ns a byte, half of what reading the body does.
+    """
+    shape = body.translate(_DIGITS_AS_ZERO)
+    return _BEYOND_UNSIGNED in shape or _BEYOND_SIGNED in shape
+
+
+def _refuse_beyond_64_bits(body: bytes | bytearray) -> None:
+    """Read the body once more, with whole numbers of any size, and name the fields that hold one beyond 64 bits."""
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        said = "the body is nested too deeply, or holds a number of thousands of digits"
+        hint = "flatten it to 190 levels at most; send such numbers as text"
+        raise InvalidQuery(said, hint=hint, field="body") from None
+    parts = [(f"entries[{i}].", part) for i, part in enumerate(value)] if isinstance(value, list) else [("", value)]
+    problems = tuple(
+        FieldProblem(f"{prefix}{_shown(name)}", "holds a whole number beyond 64 bits", _NUMBER_FIX)
+        for prefix, part in parts
+        for name, field in (part.items() if isinstance(part, dict) else [("value", part)])
+        if not _fits(field)
+    )
+    if problems:
+        raise InvalidEntry(problems)
+
+
+def _fits(value: Any) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _shown(name: str) -> str:
+    return name if name.isascii() and name.isprintable() else "entry"

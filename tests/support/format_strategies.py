@@ -1,0 +1,49 @@
+"""Writes of documents and rare fields of entries, as hypothesis draws them for ``strategies.journals``."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import strategies as st
+from support.events import document
+
+from crew_journal.schemas.events.derived import OutgoingMessage
+
+_CONTENTS = st.one_of(
+    st.just(""),
+    st.just("# Notes\n- Größe 💥\n"),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+    st.just("long line " * 9_000),
+)
+RARE_FIELDS = st.sampled_from(
+    [
+        {},
+        {"supersedes": ["e1", "x" * 64], "valid_at": "0001-01-01T00:00:00.000Z"},
+        {"supersedes": [], "valid_at": "2026-11-21T10:30:00+01:00"},
+        {"supersedes": ["no id!"]},
+        {"of_the_future": {"n": 1}},
+    ]
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> OutgoingMessage:
+    """A document write of any action, owner and key; sometimes its body is another than it was."""
+    action = draw(st.sampled_from(["replace", "append", "append", "retract", "restore"]))
+    made = document(
+        draw(st.sampled_from(["w_1", "w_2", "w_3", "e1"])),
+        workspace=draw(st.sampled_from(["w1", "w1", "w2", "W1"])),
+        owner=draw(st.sampled_from(["a-a1", "a-" + "x" * 64, "c-c1", "w", "u-" + "0af9" * 8])),
+        tier=draw(st.sampled_from(["AGENT", "daily", "topics", "t" * 32])),
+        key=draw(st.sampled_from([None, "2026-11-21", "a/b.md", "notes/Größe 1.md", "h-" + "0" * 32, "_"])),
+        action=action,
+        content="" if action == "retract" else draw(_CONTENTS),
+        source=draw(st.sampled_from(["api", "mcp", "mirror", "import", "consolidation"])),
+        actor_type=draw(st.sampled_from(["agent", "user", "system"])),
+        actor_id=draw(st.sampled_from([None, "a1"])),
+        data_subject_id=draw(st.sampled_from([None, "maria"])),
+        derived_from=draw(st.sampled_from([(), ("e1",), ("e1", "w_1", "e9")])),
+        reason=draw(st.sampled_from(["", "wrong since Friday"])),
+    )
+    change = draw(st.sampled_from([{}, {}, {}, {"of_the_future": [1]}, {"key": "another"}, {"action": "shred"}]))
+    return OutgoingMessage(made.subject, json.dumps({**json.loads(made.body), **change}).encode(), made.headers)

@@ -88,17 +88,3 @@ class Problem(Answer):
     trace_id: str
     field: str | None = None
     problems: tuple[ProblemField, ...] | None = None
-
-
-class Nudge(Answer):
-    """Text for the user turn, marked so that ``strip_nudges`` takes it out of what a model answers."""
-
-    kind: str
-    text: str
-
-
-class NudgesAnswer(Answer):
-    """What is due and was not offered to this session before."""
-
-    nudges: tuple[Nudge, ...]
-    view_seq: int

@@ -6,8 +6,6 @@ operators keep to themselves, for only the check of vouched types asks for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Final
 
 from pydantic import StringConstraints
@@ -24,15 +22,6 @@ TypePattern = Annotated[str, StringConstraints(pattern=TYPE_PATTERN, max_length=
 """An entry type, or ``prefix.*`` for every type below it."""
 Speaker = Annotated[str, StringConstraints(pattern=SPEAKER_PATTERN)]
 """An actor type, or one actor of it: ``keeper``, ``keeper:gate``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grants:
-    """What a token gets beyond its role (``schemas.grants``), and when it ends; never if ``expires_at`` is None."""
-
-    may_publish: tuple[str, ...] = ()
-    speaks_for: tuple[str, ...] = ()
-    expires_at: datetime | None = None
 
 
 def covers(patterns: tuple[str, ...], entry_type: str) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any
 
-from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.services.node_status import as_json
 
@@ -28,14 +27,12 @@ class OperationParts:
         verify: ``(progress)`` → the result with ``equal``.
         salvage: ``(progress)`` → a record for each lost entry, the last with ``result``.
         embedder: The embedder and its last outcome.
-        broker: How other processes reach the broker.
     """
 
     rebuild: Callable[[Sequence[str] | None, bool, str | None, Progress], Awaitable[Mapping[str, Any]]]
     verify: Callable[[Progress], Awaitable[Mapping[str, Any]]]
     salvage: Callable[[Progress], AsyncIterator[Mapping[str, Any]]]
     embedder: Callable[[], Mapping[str, Any]]
-    broker: Callable[[], BrokerAnswer]
 
 
 class Operations:
@@ -68,10 +65,6 @@ class Operations:
         """The embedder, its model, and its last outcome."""
         answer: Mapping[str, Any] = as_json(self._parts.embedder())
         return answer
-
-    async def broker(self) -> BrokerAnswer:
-        """How reactors in other processes reach the broker."""
-        return self._parts.broker()
 
     def _refuse_second(self) -> None:
         if self._one_at_a_time.locked():

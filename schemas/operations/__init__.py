@@ -2,7 +2,17 @@
 
 from typing import Any, Final
 
-from crew_journal.schemas.operations import embeddings, health, letters, priorities, recall, relations, sweeps
+from crew_journal.schemas.operations import (
+    embeddings,
+    health,
+    letters,
+    priorities,
+    recall,
+    relations,
+    sweeps,
+    tokens,
+    workspaces,
+)
 from crew_journal.schemas.operations.operation import Operation
 
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
@@ -12,6 +22,8 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *relations.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
+    *workspaces.OPERATIONS,
+    *tokens.OPERATIONS,
     *letters.OPERATIONS,
 )
 """In the order of the docs."""

@@ -23,7 +23,6 @@ from crew_journal.services.cli.evaluate import evaluate
 from crew_journal.services.cli.health import health
 from crew_journal.services.cli.importing.command import import_command
 from crew_journal.services.cli.journal import list_entries, tail
-from crew_journal.services.cli.nudges import nudges
 from crew_journal.services.cli.operate import dlq, rebuild, status, verify
 from crew_journal.services.cli.operations import add_commands, command_of
 from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
@@ -58,7 +57,6 @@ app.command("import")(import_command)
 app.command("list")(list_entries)
 app.command("tail")(tail)
 app.command("recall")(recall)
-app.command("nudges")(nudges)
 app.command("eval")(evaluate)
 app.command("schema")(schema)
 app.command("status")(status)
@@ -73,7 +71,7 @@ app.add_typer(embeddings, name="embeddings")
 app.add_typer(agents, name="agent")
 app.add_typer(tokens, name="token")
 app.add_typer(workspace, name="workspace")
-add_commands(app, {"dlq": dlq, "agent": agents, "embeddings": embeddings})
+add_commands(app, {"dlq": dlq, "agent": agents, "embeddings": embeddings, "token": tokens})
 embedder.command("activate")(command_of(ACTIVATE_MODEL))  # its name before there was `embeddings`
 
 

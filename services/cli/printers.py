@@ -133,6 +133,69 @@ def _dropped(answer: Mapping[str, Any]) -> None:
     say(f"{safe(answer['model'])} {'is dropped' if answer['changed'] else 'was dropped before'}")
 
 
+def _tokens(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import print_table
+
+    columns = (
+        "token",
+        "role",
+        "workspace",
+        "crew",
+        "agent",
+        "nats",
+        "created",
+        "expires",
+        "revoked",
+        "grants",
+        "label",
+    )
+    rows = [
+        (
+            made["token_id"],
+            made["role"],
+            made["workspace_id"] or "all",
+            made["crew_id"] or "-",
+            made["agent_id"] or "-",
+            "yes" if made["nats"] else "-",
+            _day(made["created_ms"]),
+            minute(made["expires_ms"]),
+            _day(made["revoked_ms"]),
+            " ".join((*made["may_publish"], *(f"as {actor}" for actor in made["speaks_for"]))) or "-",
+            made["label"],
+        )
+        for made in answer["tokens"]
+    ]
+    print_table("", columns, rows)
+
+
+def _day(unix_ms: int | None) -> str:
+    from crew_journal.schemas.timestamps import format_ms
+
+    return format_ms(unix_ms)[:10] if unix_ms else "-"
+
+
+def minute(unix_ms: int | None) -> str:
+    """A time to the minute, UTC; a hyphen for none."""
+    from crew_journal.schemas.timestamps import format_ms
+
+    return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
+
+
+def _revoked(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import safe, say
+
+    say(f"token {safe(answer['token_id'])} is revoked")
+
+
+def _nudges(answer: Mapping[str, Any]) -> None:
+    from crew_journal.services.cli.output import safe, say
+
+    for nudge in answer["nudges"]:
+        print(safe(nudge["text"]))
+    if not answer["nudges"]:
+        say("no nudge is due, or this session has had it")
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "set_priority": _priority,
     "dead_letters": _dead_letters,
@@ -146,5 +209,8 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "embedding_models": _models,
     "activate_model": _activated,
     "drop_model": _dropped,
+    "tokens": _tokens,
+    "revoke_token": _revoked,
+    "nudges": _nudges,
 }
 """By the name of the operation."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
 from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where, Workspace
+from crew_journal.services.cli.options import Json, Where
+from crew_journal.services.cli.printers import minute
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -63,7 +64,7 @@ def create(
     with client(where, create=True) as journal:
         made = plain(
             journal.create_token(
-                role=role.upper(),
+                role=cast(Any, role.upper()),  # the service checks it
                 workspace_id=workspace,
                 all_workspaces=every_workspace,
                 agent_id=agent,
@@ -84,69 +85,8 @@ def create(
         print(safe(made["token"]))
     bound = made["workspace_id"] or "all workspaces"
     if made["expires_ms"]:
-        bound += f", expires {_minute(made['expires_ms'])}"
+        bound += f", expires {minute(made['expires_ms'])}"
     say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) is shown only now")
-
-
-@app.command("list")
-@grouped
-def list_tokens(
-    workspace: Workspace = None,
-    *,
-    where: Where,
-    json_output: Json = False,
-) -> None:
-    """List tokens: ids, bindings, grants, when they expire or were revoked; never the tokens themselves."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, print_table
-
-    with client(where) as journal:
-        found = [plain(made) for made in journal.tokens(workspace_id=workspace)]
-    if json_output:
-        emit({"tokens": found})
-        return
-    columns = (
-        "token",
-        "role",
-        "workspace",
-        "crew",
-        "agent",
-        "nats",
-        "created",
-        "expires",
-        "revoked",
-        "grants",
-        "label",
-    )
-    rows = [
-        (
-            made["token_id"],
-            made["role"],
-            made["workspace_id"] or "all",
-            made["crew_id"] or "-",
-            made["agent_id"] or "-",
-            "yes" if made["nats"] else "-",
-            _day(made["created_ms"]),
-            _minute(made["expires_ms"]),
-            _day(made["revoked_ms"]),
-            " ".join((*made["may_publish"], *(f"as {actor}" for actor in made["speaks_for"]))) or "-",
-            made["label"],
-        )
-        for made in found
-    ]
-    print_table("", columns, rows)
-
-
-def _day(unix_ms: int | None) -> str:
-    from crew_journal.schemas.timestamps import format_ms
-
-    return format_ms(unix_ms)[:10] if unix_ms else "-"
-
-
-def _minute(unix_ms: int | None) -> str:
-    from crew_journal.schemas.timestamps import format_ms
-
-    return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -169,23 +109,3 @@ def expiry_of(text: str, now: datetime) -> datetime:
         raise typer.BadParameter(
             "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"
         ) from None
-
-
-@app.command("revoke")
-@grouped
-def revoke(
-    token_id: Annotated[str, typer.Argument(help="Its id, as `token list` shows it.")],
-    *,
-    where: Where,
-    json_output: Json = False,
-) -> None:
-    """Revoke a token; it is refused from now on."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, safe, say
-
-    with client(where) as journal:
-        journal.revoke_token(token_id)
-    if json_output:
-        emit({"token_id": token_id, "revoked": True})
-    else:
-        say(f"token {safe(token_id)} is revoked")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.operations.operation import Operation
+from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.client.core import ask, params_of
 from crew_journal.services.client.wire import Request, Steps
 
@@ -36,7 +38,7 @@ def ask_operation(operation: Operation[Any, _A], given: Mapping[str, Any]) -> St
             raise NotFound(f"nothing has the {name} {value!r}", hint="check the id", field=name)
         path = path.replace("{" + name + "}", quote(value, safe=""))
     rest = {
-        name: value
+        name: format_ts(value) if isinstance(value, datetime) else value
         for name, value in given.items()
         if name not in operation.path_fields and value is not None and value != fields[name].default
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from crew_journal.schemas.operations.embeddings import (
@@ -35,6 +36,23 @@ from crew_journal.schemas.operations.relations import (
     RelationAnswer,
 )
 from crew_journal.schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
+from crew_journal.schemas.operations.tokens import (
+    BROKER,
+    CREATE_TOKEN,
+    REVOKE_TOKEN,
+    TOKENS,
+    BrokerAnswer,
+    TokenCreatedAnswer,
+    TokenRevokedAnswer,
+    TokensAnswer,
+)
+from crew_journal.schemas.operations.workspaces import (
+    CONFIGURE_WORKSPACE,
+    NUDGES,
+    WORKSPACE_SETTINGS,
+    NudgesAnswer,
+    WorkspaceSettingsAnswer,
+)
 from crew_journal.services.client.asking import ask_operation
 from crew_journal.services.client.flavours import Awaiting, Blocking
 
@@ -512,6 +530,145 @@ class Operations(Blocking):
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
         return self._run(ask_operation(DROP_MODEL, given))
+
+    def nudges(
+        self,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> NudgesAnswer:
+        """Print the nudges that are due for a session, a line each, marked for the user turn.
+
+        Each kind at most once per session: it is recorded before it is answered. Usually there are none.
+
+        Args:
+            session_id: The session; each kind of nudge is offered to it once.
+            agent_id: The agent, for OWNER and ADMIN.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._run(ask_operation(NUDGES, given))
+
+    def workspace_settings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> WorkspaceSettingsAnswer:
+        """Show the settings of a workspace; the defaults if it was not configured.
+
+        Args:
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._run(ask_operation(WORKSPACE_SETTINGS, given))
+
+    def configure_workspace(
+        self,
+        cost_nudge_usd: float,
+        *,
+        workspace_id: str | None = None,
+    ) -> WorkspaceSettingsAnswer:
+        """Change the settings of a workspace.
+
+        Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
+
+        Args:
+            cost_nudge_usd: US dollars in 24 h above which an agent is nudged.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        return self._run(ask_operation(CONFIGURE_WORKSPACE, given))
+
+    def create_token(
+        self,
+        role: Literal["OWNER", "ADMIN", "LEAD", "AGENT"],
+        *,
+        workspace_id: str | None = None,
+        all_workspaces: bool = False,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        label: str = "",
+        nats: bool = False,
+        may_publish: Sequence[str] = (),
+        speaks_for: Sequence[str] = (),
+        expires_at: datetime | None = None,
+    ) -> TokenCreatedAnswer:
+        """Make a token; the answer holds its secret, this once.
+
+        With ``nats`` the secret is a NATS password, too, and ``nats_access`` says where, as whom and on which
+        subject.
+
+        Args:
+            role: OWNER, ADMIN, LEAD or AGENT.
+            workspace_id: Its workspace; `default` if absent.
+            all_workspaces: For an OWNER: every workspace, named in each request.
+            crew_id: Its crew; LEAD needs one.
+            agent_id: Its agent; LEAD and AGENT need one.
+            label: What it is for.
+            nats: For LEAD and AGENT: whether it is a NATS password, too.
+            may_publish: For LEAD and AGENT: further entry types, or prefix.*, to publish.
+            speaks_for: For LEAD and AGENT: further actors, like keeper or keeper:gate.
+            expires_at: From when on it is refused; never if absent.
+        """
+        given: dict[str, Any] = {
+            "role": role,
+            "workspace_id": workspace_id,
+            "all_workspaces": all_workspaces,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "label": label,
+            "nats": nats,
+            "may_publish": may_publish,
+            "speaks_for": speaks_for,
+            "expires_at": expires_at,
+        }
+        return self._run(ask_operation(CREATE_TOKEN, given))
+
+    def tokens(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> TokensAnswer:
+        """List tokens: ids, bindings, grants, when they expire or were revoked; never their secrets.
+
+        Of the token's workspace; of all for a token of all workspaces that names none.
+
+        Args:
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"workspace_id": workspace_id}
+        return self._run(ask_operation(TOKENS, given))
+
+    def revoke_token(
+        self,
+        token_id: str,
+    ) -> TokenRevokedAnswer:
+        """Revoke a token; it is refused from now on.
+
+        Its live tails and its connections to the broker are cut.
+
+        Args:
+            token_id: Its id, as `token list` shows it.
+        """
+        given: dict[str, Any] = {"token_id": token_id}
+        return self._run(ask_operation(REVOKE_TOKEN, given))
+
+    def broker(
+        self,
+    ) -> BrokerAnswer:
+        """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
+        given: dict[str, Any] = {}
+        return self._run(ask_operation(BROKER, given))
 
     def dead_letters(
         self,
@@ -1044,6 +1201,145 @@ class AsyncOperations(Awaiting):
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
         return await self._run(ask_operation(DROP_MODEL, given))
+
+    async def nudges(
+        self,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> NudgesAnswer:
+        """Print the nudges that are due for a session, a line each, marked for the user turn.
+
+        Each kind at most once per session: it is recorded before it is answered. Usually there are none.
+
+        Args:
+            session_id: The session; each kind of nudge is offered to it once.
+            agent_id: The agent, for OWNER and ADMIN.
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._run(ask_operation(NUDGES, given))
+
+    async def workspace_settings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> WorkspaceSettingsAnswer:
+        """Show the settings of a workspace; the defaults if it was not configured.
+
+        Args:
+            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._run(ask_operation(WORKSPACE_SETTINGS, given))
+
+    async def configure_workspace(
+        self,
+        cost_nudge_usd: float,
+        *,
+        workspace_id: str | None = None,
+    ) -> WorkspaceSettingsAnswer:
+        """Change the settings of a workspace.
+
+        Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
+
+        Args:
+            cost_nudge_usd: US dollars in 24 h above which an agent is nudged.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        return await self._run(ask_operation(CONFIGURE_WORKSPACE, given))
+
+    async def create_token(
+        self,
+        role: Literal["OWNER", "ADMIN", "LEAD", "AGENT"],
+        *,
+        workspace_id: str | None = None,
+        all_workspaces: bool = False,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        label: str = "",
+        nats: bool = False,
+        may_publish: Sequence[str] = (),
+        speaks_for: Sequence[str] = (),
+        expires_at: datetime | None = None,
+    ) -> TokenCreatedAnswer:
+        """Make a token; the answer holds its secret, this once.
+
+        With ``nats`` the secret is a NATS password, too, and ``nats_access`` says where, as whom and on which
+        subject.
+
+        Args:
+            role: OWNER, ADMIN, LEAD or AGENT.
+            workspace_id: Its workspace; `default` if absent.
+            all_workspaces: For an OWNER: every workspace, named in each request.
+            crew_id: Its crew; LEAD needs one.
+            agent_id: Its agent; LEAD and AGENT need one.
+            label: What it is for.
+            nats: For LEAD and AGENT: whether it is a NATS password, too.
+            may_publish: For LEAD and AGENT: further entry types, or prefix.*, to publish.
+            speaks_for: For LEAD and AGENT: further actors, like keeper or keeper:gate.
+            expires_at: From when on it is refused; never if absent.
+        """
+        given: dict[str, Any] = {
+            "role": role,
+            "workspace_id": workspace_id,
+            "all_workspaces": all_workspaces,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "label": label,
+            "nats": nats,
+            "may_publish": may_publish,
+            "speaks_for": speaks_for,
+            "expires_at": expires_at,
+        }
+        return await self._run(ask_operation(CREATE_TOKEN, given))
+
+    async def tokens(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> TokensAnswer:
+        """List tokens: ids, bindings, grants, when they expire or were revoked; never their secrets.
+
+        Of the token's workspace; of all for a token of all workspaces that names none.
+
+        Args:
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"workspace_id": workspace_id}
+        return await self._run(ask_operation(TOKENS, given))
+
+    async def revoke_token(
+        self,
+        token_id: str,
+    ) -> TokenRevokedAnswer:
+        """Revoke a token; it is refused from now on.
+
+        Its live tails and its connections to the broker are cut.
+
+        Args:
+            token_id: Its id, as `token list` shows it.
+        """
+        given: dict[str, Any] = {"token_id": token_id}
+        return await self._run(ask_operation(REVOKE_TOKEN, given))
+
+    async def broker(
+        self,
+    ) -> BrokerAnswer:
+        """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
+        given: dict[str, Any] = {}
+        return await self._run(ask_operation(BROKER, given))
 
     async def dead_letters(
         self,

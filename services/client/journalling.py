@@ -15,12 +15,9 @@ from crew_journal.schemas.api import (
     EntriesAnswer,
     EntryAnswer,
     EntryRecord,
-    Nudge,
-    NudgesAnswer,
     Receipt,
 )
-from crew_journal.schemas.api_admin import WorkspaceSettingsAnswer
-from crew_journal.services.client.core import ask, ask_json, entry_path, params_of, said
+from crew_journal.services.client.core import ask, ask_json, entry_path, params_of
 from crew_journal.services.client.flavours import Call
 from crew_journal.services.client.submitting import Entry, body_of, encoded, encoded_batch
 from crew_journal.services.client.wire import Request, Steps
@@ -86,29 +83,6 @@ class JournalCalls:
         """
         given = {"min_seq": min_seq, "workspace_id": workspace_id}
         return (yield from ask(Request("GET", f"{entry_path(entry_id)}/entry", params_of(given)), EntryAnswer))
-
-    @Call
-    def nudges(self, /, session_id: str, **given: object) -> Steps[tuple[Nudge, ...]]:
-        """Nudges for the user turn of a session, each kind once; ``given`` are the fields of POST /v1/nudges."""
-        body = {"session_id": session_id, **said(given)}  # repeated after a lost answer it gives none, as it should
-        answer = yield from ask(Request("POST", "/v1/nudges", json=body), NudgesAnswer)
-        return answer.nudges
-
-    @Call
-    def workspace_settings(
-        self, *, workspace_id: str | None = None, min_seq: int | None = None
-    ) -> Steps[WorkspaceSettingsAnswer]:
-        """The settings of a workspace."""
-        given = {"workspace_id": workspace_id, "min_seq": min_seq}
-        return ask(Request("GET", "/v1/workspace/settings", params_of(given)), WorkspaceSettingsAnswer)
-
-    @Call
-    def configure_workspace(
-        self, *, cost_nudge_usd: float, workspace_id: str | None = None
-    ) -> Steps[WorkspaceSettingsAnswer]:
-        """Change them, whole; ``view_seq`` of the answer is the sequence of the change."""
-        body = said({"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id})
-        return ask(Request("PUT", "/v1/workspace/settings", json=body), WorkspaceSettingsAnswer)
 
     @Call
     def status(self, *, workspace_id: str | None = None) -> Steps[dict[str, Any]]:

@@ -19,7 +19,6 @@ from crew_journal.services.http.problems import install_handlers
 from crew_journal.services.http.routes_admin import admin_routes
 from crew_journal.services.http.routes_embeddings import embedding_routes
 from crew_journal.services.http.routes_journal import journal_routes
-from crew_journal.services.http.routes_nudges import nudge_routes
 from crew_journal.services.http.routes_status import status_routes
 
 TITLE: Final = "Crew Journal"
@@ -42,7 +41,6 @@ def create_app(services: AppServices) -> FastAPI:
     app.state.routes = []
     for router in (
         journal_routes(),
-        nudge_routes(),
         status_routes(),
         admin_routes(),
         embedding_routes(),

@@ -9,13 +9,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
 from crew_journal.services.desk import Desk
 from crew_journal.services.journal.submitted import Appender
 from crew_journal.services.journal.tokens import TokenRegistry
-from crew_journal.services.memory.nudges import NudgeService
-from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
 
@@ -64,10 +61,6 @@ class AdminOperations(Protocol):
 
     async def embedder(self) -> Mapping[str, Any]:
         """The embedder, its model, and its last outcome."""
-        ...
-
-    async def broker(self) -> BrokerAnswer:
-        """How reactors in other processes reach the broker."""
         ...
 
 
@@ -125,6 +118,4 @@ class AppServices:
     status: NodeStatus
     admin: AdminOperations
     models: ModelAdministration
-    nudges: NudgeService
-    workspace_settings: WorkspaceSettingsService
     limits: HttpLimits = field(default_factory=HttpLimits)

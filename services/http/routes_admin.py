@@ -6,25 +6,16 @@ everything else is bound to the token's workspace.
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Annotated, Final
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.api_admin import (
-    BrokerAnswer,
-    TokenCreatedAnswer,
-    TokenRequest,
-    TokensAnswer,
-)
-from crew_journal.schemas.grants import Grants
-from crew_journal.services.http.auth import Administrator, NodeOwner, administering, services_of
-from crew_journal.services.http.bodies import answer, answer_model, read_model
+from crew_journal.services.http.auth import NodeOwner, administering, services_of
+from crew_journal.services.http.bodies import answer, read_model
 from crew_journal.services.http.lines import LINES, lines
-from crew_journal.services.http.openapi import WORKSPACE, body_of, parameters, problems
-from crew_journal.services.http.params import named_workspace
+from crew_journal.services.http.openapi import body_of, problems
 from crew_journal.services.query.entries.queries import MAX_SEQ
 
 _STATES: Final = ("parked", "folded", "retried", "discarded")
@@ -54,7 +45,6 @@ def admin_routes() -> APIRouter:
     """The routes of administration."""
     router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(administering)])
     _operations(router)
-    _tokens(router)
     return router
 
 
@@ -100,66 +90,3 @@ def _operations(router: APIRouter) -> None:
     async def embedder(request: Request) -> Response:
         """Health is the last outcome, not the configuration."""
         return answer(dict(await services_of(request).admin.embedder()))
-
-    @router.get(
-        "/broker",
-        summary="How reactors in other processes reach the broker",
-        responses={200: {"model": BrokerAnswer}, **problems()},
-        response_class=Response,
-    )
-    async def broker(request: Request, _principal: NodeOwner) -> Response:
-        """Holds the service's password."""
-        return answer((await services_of(request).admin.broker()).model_dump())
-
-
-def _tokens(router: APIRouter) -> None:
-    @router.get(
-        "/tokens",
-        summary="List tokens",
-        responses={200: {"model": TokensAnswer}, **problems()},
-        openapi_extra=parameters(WORKSPACE),
-        response_class=Response,
-    )
-    async def list_tokens(request: Request, principal: Administrator) -> Response:
-        """Without their secrets, which nobody has."""
-        named = named_workspace(request)
-        found = await services_of(request).tokens.list(principal, named)
-        return answer_model(TokensAnswer(tokens=found))
-
-    @router.post(
-        "/tokens",
-        status_code=HTTPStatus.CREATED,
-        summary="Make a token",
-        responses={201: {"model": TokenCreatedAnswer}, **problems(409, 413, 422)},
-        openapi_extra=body_of(TokenRequest),
-        response_class=Response,
-    )
-    async def create_token(request: Request, principal: Administrator) -> Response:
-        """The answer holds the secret, this once."""
-        services = services_of(request)
-        asked = await read_model(request, TokenRequest, services.limits.body_bytes)
-        made = await services.tokens.create(
-            principal,
-            role=asked.role,
-            workspace=asked.workspace_id,
-            all_workspaces=asked.all_workspaces,
-            crew_id=asked.crew_id,
-            agent_id=asked.agent_id,
-            label=asked.label,
-            nats=asked.nats,
-            grants=Grants(asked.may_publish, asked.speaks_for, asked.expires_at),
-        )
-        answered = TokenCreatedAnswer(**made.info.model_dump(), token=made.plaintext, nats_access=made.nats_access)
-        return answer_model(answered, HTTPStatus.CREATED)
-
-    @router.delete(
-        "/tokens/{token_id}",
-        status_code=HTTPStatus.NO_CONTENT,
-        summary="Revoke a token",
-        responses=problems(404),
-        response_class=Response,
-    )
-    async def revoke_token(request: Request, principal: Administrator, token_id: str) -> Response:
-        """It is refused from the moment this is answered; its live tails and connections to the broker are cut."""
-        await services_of(request).tokens.revoke(principal, token_id)
-        return Response(status_code=HTTPStatus.NO_CONTENT)

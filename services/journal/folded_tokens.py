@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.api_admin import TokenRecord
 from crew_journal.schemas.errors import ViewsDamaged
+from crew_journal.schemas.operations.tokens import TokenRecord
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.journal.broker.config import AgentUser

@@ -10,10 +10,10 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from crew_journal.schemas.api_admin import NatsAccess, TokenRecord
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import TokenCreated
-from crew_journal.schemas.grants import Grants, actor_of, why_not_granted
+from crew_journal.schemas.grants import actor_of, why_not_granted
+from crew_journal.schemas.operations.tokens import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.journal.owner_token import token_hash
 
@@ -26,18 +26,13 @@ class NewToken:
     info: TokenRecord
     nats_access: NatsAccess | None = None
 
+    def answer(self) -> TokenCreatedAnswer:
+        """What the caller is shown, this once."""
+        return TokenCreatedAnswer(**self.info.model_dump(), token=self.plaintext, nats_access=self.nats_access)
+
 
 def token_created(
-    token_id: str,
-    plaintext: str,
-    *,
-    role: Role,
-    workspace_id: str | None,
-    crew_id: str | None,
-    agent_id: str | None,
-    label: str,
-    grants: Grants,
-    now: datetime,
+    token_id: str, plaintext: str, workspace_id: str | None, asked: TokenRequest, now: datetime
 ) -> TokenCreated:
     """The fact that a token was made.
 
@@ -46,19 +41,20 @@ def token_created(
     Raises:
         InvalidQuery: If role, crew and agent do not fit together, a grant can never count, or it has expired already.
     """
-    if role.administers and (grants.may_publish or grants.speaks_for):
-        field = "may_publish" if grants.may_publish else "speaks_for"
+    role, agent_id = asked.role, asked.agent_id
+    if role.administers and (asked.may_publish or asked.speaks_for):
+        field = "may_publish" if asked.may_publish else "speaks_for"
         raise InvalidQuery(
             f"{role.value} tokens publish these types and speak for everybody anyway",
             hint=f"leave {field} out, or ask for role AGENT",
             field=field,
         )
-    for refused in filter(None, map(why_not_granted, grants.may_publish)):
+    for refused in filter(None, map(why_not_granted, asked.may_publish)):
         raise InvalidQuery(refused, hint="name types that a token can be granted, like keeper.*", field="may_publish")
-    if grants.expires_at is not None and grants.expires_at <= now:
+    if asked.expires_at is not None and asked.expires_at <= now:
         raise InvalidQuery("expires_at is not in the future", hint="name a later time", field="expires_at")
-    if agent_id is None and grants.speaks_for:
-        kind, name = actor_of(grants.speaks_for[0])
+    if agent_id is None and asked.speaks_for:
+        kind, name = actor_of(asked.speaks_for[0])
         agent_id = name or kind
     try:
         payload = TokenCreated(
@@ -66,12 +62,12 @@ def token_created(
             sha256=token_hash(plaintext),
             role=role,
             workspace_id=workspace_id,
-            crew_id=crew_id,
+            crew_id=asked.crew_id,
             agent_id=agent_id,
-            label=label,
-            may_publish=grants.may_publish,
-            speaks_for=grants.speaks_for,
-            expires_at=grants.expires_at,
+            label=asked.label,
+            may_publish=asked.may_publish,
+            speaks_for=asked.speaks_for,
+            expires_at=asked.expires_at,
         )
         payload.bearer()
     except ValidationError as error:
@@ -95,21 +91,21 @@ def administers_tokens(principal: Principal) -> None:
         raise NotAllowed(f"a token of role {principal.role.value} manages no tokens", hint="use an ADMIN token")
 
 
-def workspace_for(principal: Principal, role: Role, workspace: str | None, *, all_workspaces: bool) -> str | None:
+def workspace_for(principal: Principal, asked: TokenRequest) -> str | None:
     """The workspace of a token that is asked for; None for all of them.
 
     Raises:
         NotAllowed: If the asker's role or workspace does not allow it.
         InvalidQuery: If both one and all workspaces are named.
     """
-    if role is Role.OWNER and principal.role is not Role.OWNER:
+    if asked.role is Role.OWNER and principal.role is not Role.OWNER:
         raise NotAllowed("only an OWNER makes OWNER tokens", hint="ask for role ADMIN, LEAD or AGENT", field="role")
-    if all_workspaces and principal.workspace_id is not None:
+    if asked.all_workspaces and principal.workspace_id is not None:
         raise NotAllowed(
             "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
         )
-    if all_workspaces and workspace:
+    if asked.all_workspaces and asked.workspace_id:
         raise InvalidQuery(
             "workspace_id and all_workspaces exclude each other", hint="give one of the two", field="all_workspaces"
         )
-    return None if all_workspaces else principal.workspace(workspace)
+    return None if asked.all_workspaces else principal.workspace(asked.workspace_id)

@@ -17,7 +17,6 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.api_admin import NatsAccess, TokenRecord
 from crew_journal.schemas.entry import ActorType
 from crew_journal.schemas.errors import (
     CrewJournalError,
@@ -29,8 +28,8 @@ from crew_journal.schemas.errors import (
 )
 from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.grants import Grants
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
+from crew_journal.schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
 from crew_journal.schemas.ports import CommittedBatch, ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
@@ -54,7 +53,6 @@ __all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
 _TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenNatsAllowed.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
-_NO_GRANTS: Final = Grants()
 EXPIRY_CHECK_S: Final = 3_600.0
 """Seconds after which a NATS user's expiry is looked at again at the latest: a clock may be set, a machine may sleep."""
 
@@ -179,31 +177,12 @@ class TokenRegistry:
                 hint="try again; `crew-journal status` tells of the view `tokens`",
             )
 
-    async def create(
-        self,
-        principal: Principal,
-        *,
-        role: Role,
-        workspace: str | None,
-        all_workspaces: bool = False,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
-        label: str = "",
-        nats: bool = False,
-        grants: Grants = _NO_GRANTS,
-    ) -> NewToken:
+    async def create(self, principal: Principal, asked: TokenRequest) -> NewToken:
         """Make a token and wait until it counts.
 
         Args:
             principal: Who asks: OWNER or ADMIN; an ADMIN makes no OWNER.
-            role: The new token's role.
-            workspace: Its workspace; the asker's own (or ``default``) if absent.
-            all_workspaces: For every workspace; only an OWNER of all may, and only for role OWNER.
-            crew_id: Its crew; a LEAD needs one.
-            agent_id: Its agent; LEAD and AGENT need one.
-            label: What to call it.
-            nats: Whether it is to be the password of a NATS user as well, who publishes as this agent.
-            grants: What it may do beyond its role, over HTTP, and when it expires.
+            asked: What it is to be bound to, and what it may do beyond its role.
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
@@ -213,14 +192,10 @@ class TokenRegistry:
             ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
         """
         administers_tokens(principal)
-        workspace_id = workspace_for(principal, role, workspace, all_workspaces=all_workspaces)
+        role, nats = asked.role, asked.nats
+        workspace_id = workspace_for(principal, asked)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
-        payload = token_created(
-            token_id,
-            plaintext,
-            role=role, workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id, label=label, grants=grants,
-            now=self._clock(),
-        )  # fmt: skip
+        payload = token_created(token_id, plaintext, workspace_id, asked, self._clock())
         bound = payload.bearer()
         if nats:
             self._check_nats(bound)

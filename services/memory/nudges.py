@@ -19,6 +19,7 @@ from pydantic_core import from_json
 from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import MemorySearched, NudgeOffered
 from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.operations.workspaces import NudgesAnswer, NudgeShown, NudgesRequest
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal
 from crew_journal.schemas.rules.nudges import (
@@ -44,6 +45,7 @@ from crew_journal.schemas.views import (
     NUDGES_PROJECTION,
     WORKSPACE_SETTINGS,
 )
+from crew_journal.services.desk import Caller
 from crew_journal.services.journal.recorder import Recorder
 
 _ID_NAME: Final = "nudge"
@@ -103,38 +105,21 @@ class NudgeService:
         self._clock = clock
         self._min_seq_wait_s = min_seq_wait_s
 
-    async def offer(
-        self,
-        principal: Principal,
-        session_id: str,
-        *,
-        agent_id: str | None = None,
-        workspace: str | None = None,
-        min_seq: int | None = None,
-    ) -> Nudges:
+    async def offer(self, caller: Caller, asked: NudgesRequest) -> NudgesAnswer:
         """The nudges that are due and that this session has not had.
 
-        Args:
-            principal: Who asks: an agent for itself, an OWNER or ADMIN for any.
-            session_id: The session the nudges are for.
-            agent_id: The agent, for OWNER and ADMIN.
-            workspace: The workspace, for a token of all.
-            min_seq: Wait until the views have passed this sequence.
-
         Raises:
-            NotAllowed: If the token is for another workspace or agent.
-            InvalidQuery: If nobody names an agent.
-            ViewsBehind: If ``min_seq`` was not reached in time.
+            NotAllowed: If the token is for another agent.
+            InvalidQuery: If no agent is named by the token or the request.
         """
-        workspace_id = principal.workspace(workspace)
-        agent = _agent_of(principal, agent_id)
+        workspace_id, session_id = caller.workspace_id, asked.session_id
+        agent = _agent_of(caller.principal, asked.agent_id)
         needed = (ENTRIES_PROJECTION, NUDGES_PROJECTION)
-        if min_seq:
-            await self._views.wait_for(min_seq, self._min_seq_wait_s, *needed)
         view_seq = self._views.view_seq(*needed)
         due = await asyncio.to_thread(self._due, workspace_id, agent, session_id, to_ms(self._clock()))
         offered = [nudge for nudge in due if await self._publish(workspace_id, agent, session_id, nudge.kind)]
-        return Nudges(tuple(offered), view_seq)
+        shown = tuple(NudgeShown(kind=nudge.kind, text=nudge.text) for nudge in offered)
+        return NudgesAnswer(nudges=shown, view_seq=view_seq)
 
     async def _publish(self, workspace_id: str, agent_id: str, session_id: str, kind: NudgeKind) -> bool:
         """Whether this request is the one that may offer it."""

@@ -11,19 +11,42 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.operations import embeddings, health, letters, priorities, recall, relations, sweeps
+from crew_journal.schemas.operations import (
+    embeddings,
+    health,
+    letters,
+    priorities,
+    recall,
+    relations,
+    sweeps,
+    tokens,
+    workspaces,
+)
 from crew_journal.schemas.operations.operation import Request
+from crew_journal.schemas.operations.tokens import (
+    BrokerAnswer,
+    BrokerRequest,
+    RevokeTokenRequest,
+    TokenCreatedAnswer,
+    TokenRequest,
+    TokenRevokedAnswer,
+    TokensAnswer,
+    TokensRequest,
+)
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.desk import Caller, Desk, Handler
+from crew_journal.services.journal.tokens import TokenRegistry
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
+from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.recall import RecallService
@@ -46,6 +69,10 @@ class Handlers:
     relations: Relations
     graph: GraphQueries
     agents: Agents
+    tokens: TokenRegistry
+    broker: Callable[[], BrokerAnswer]
+    nudges: NudgeService
+    workspace_settings: WorkspaceSettingsService
     models: EmbeddingModels
     timekeeper: Sweeps
     sweeps: SweepNow
@@ -72,9 +99,33 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(embeddings.ADD_MODEL, use.models.add)
     desk.bind(embeddings.ACTIVATE_MODEL, use.models.activate)
     desk.bind(embeddings.DROP_MODEL, use.models.drop)
+    desk.bind(workspaces.NUDGES, use.nudges.offer)
+    desk.bind(workspaces.WORKSPACE_SETTINGS, use.workspace_settings.get)
+    desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
+    _bind_tokens(desk, use.tokens, use.broker)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
+
+
+def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:
+    async def create(caller: Caller, asked: TokenRequest) -> TokenCreatedAnswer:
+        return (await registry.create(caller.principal, asked)).answer()
+
+    async def show(caller: Caller, asked: TokensRequest) -> TokensAnswer:
+        return TokensAnswer(tokens=await registry.list(caller.principal, asked.workspace_id))
+
+    async def revoke(caller: Caller, asked: RevokeTokenRequest) -> TokenRevokedAnswer:
+        await registry.revoke(caller.principal, asked.token_id)
+        return TokenRevokedAnswer(token_id=asked.token_id)
+
+    async def reach(_caller: Caller, _asked: BrokerRequest) -> BrokerAnswer:
+        return broker()
+
+    desk.bind(tokens.CREATE_TOKEN, create)
+    desk.bind(tokens.TOKENS, show)
+    desk.bind(tokens.REVOKE_TOKEN, revoke)
+    desk.bind(tokens.BROKER, reach)
 
 
 def _for_principal(method: Callable[[Principal, _Q], Awaitable[_A]]) -> Handler[_Q, _A]:

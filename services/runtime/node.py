@@ -29,9 +29,9 @@ from crew_journal.consumers.host.giving_back import share_one_heap
 from crew_journal.consumers.host.opening import PutAside, put_damaged_aside
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged, ViewsDamaged
+from crew_journal.schemas.operations.tokens import BrokerAnswer
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
@@ -340,6 +340,10 @@ class Runtime:
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),
+                nudges=memory.nudges,
+                workspace_settings=memory.workspace_settings,
+                tokens=tokens,
+                broker=self._broker_answer,
                 models=models,
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
@@ -359,8 +363,6 @@ class Runtime:
                 status=node,
                 admin=operations,
                 models=models,
-                nudges=memory.nudges,
-                workspace_settings=memory.workspace_settings,
                 limits=HttpLimits.of(settings),
             )
         )
@@ -428,12 +430,14 @@ class Runtime:
         self._failure = JournalDamaged(said, hint="start the node again: it keeps the views that know what was lost")
         self._closed.set()
 
-    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
+    def _broker_answer(self) -> BrokerAnswer:
         url, user, password = self._nats
+        return BrokerAnswer(url=url, user=user, password=password)
+
+    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
         return OperationParts(
             rebuild=partial(views.rebuild, gap_watch),
             verify=partial(views.verify, gap_watch),
             salvage=views.salvage,
             embedder=embedding.figures,
-            broker=lambda: BrokerAnswer(url=url, user=user, password=password),
         )

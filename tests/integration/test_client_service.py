@@ -53,7 +53,7 @@ async def test_the_sync_client_does_what_the_async_one_does(stack: Stack) -> Non
             seen = [next(tail).summary for _ in range(3)]
             tail.close()  # type: ignore[attr-defined]  # it is a generator
             made = client.create_token(role="AGENT", workspace_id="sync", agent_id="ada")
-            assert made.token_id in {token.token_id for token in client.tokens(workspace_id="sync")}
+            assert made.token_id in {token.token_id for token in client.tokens(workspace_id="sync").tokens}
             client.revoke_token(made.token_id)
             assert list(client.verify())[-1] == {"result": {"same": True}}
             assert client.broker().user == "crew-journal"
@@ -153,7 +153,7 @@ async def test_what_may_not_be_done_twice_is_not_retried(stack: Stack) -> None:
         proxy.lose_answers = 1
         with pytest.raises(Unavailable, match="does not answer"):
             await client.create_token(role="ADMIN", workspace_id="once")
-        assert len(await client.tokens(workspace_id="once")) == 1
+        assert len((await client.tokens(workspace_id="once")).tokens) == 1
 
 
 async def test_a_tail_comes_back_by_itself_without_loss_or_repetition(stack: Stack) -> None:

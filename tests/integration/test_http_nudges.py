@@ -35,7 +35,7 @@ def ago(moment: timedelta, **fields: Any) -> dict[str, Any]:
 
 
 async def kinds(client: AsyncCrewJournal, session: str, **given: Any) -> list[str]:
-    return [nudge.kind for nudge in await client.nudges(session, **given)]
+    return [nudge.kind for nudge in (await client.nudges(session, **given)).nudges]
 
 
 async def test_the_thirtieth_entry_since_the_last_update_brings_one_nudge_per_session(stack: Stack) -> None:
@@ -46,7 +46,7 @@ async def test_the_thirtieth_entry_since_the_last_update_brings_one_nudge_per_se
         seq = await write(stack, "m1", {}, agent="a2")
         assert await kinds(client, "s1", min_seq=seq) == []
         seq = await write(stack, "m1", {})
-        (nudge,) = await client.nudges("s1", min_seq=seq)
+        (nudge,) = (await client.nudges("s1", min_seq=seq)).nudges
         assert nudge.kind == "memory"
         assert "You have 30 new journal entries" in nudge.text
         assert await kinds(client, "s1") == []
@@ -86,7 +86,7 @@ async def test_a_day_that_cost_more_than_the_setting_brings_one_nudge(stack: Sta
         seq = await write(stack, "cost", outside, outside, inside)
         assert await kinds(agent, "s1", min_seq=seq) == []
         seq = await write(stack, "cost", paid)
-        (nudge,) = await agent.nudges("s1", min_seq=seq)
+        (nudge,) = (await agent.nudges("s1", min_seq=seq)).nudges
         assert nudge.kind == "cost"
         assert "Last 24h: 2 calls, 2.0k tokens, $1.20." in nudge.text
         assert await kinds(agent, "s1") == []
@@ -102,7 +102,7 @@ async def test_of_concurrent_requests_one_gets_the_nudge(stack: Stack) -> None:
     async with stack.client(token.plaintext) as client:
         assert await kinds(client, "warm", min_seq=seq) == ["memory"]
         answers = await asyncio.gather(*(client.nudges("s1") for _ in range(20)))
-    assert sorted(map(len, answers)) == [0] * 19 + [1]
+    assert sorted(len(answer.nudges) for answer in answers) == [0] * 19 + [1]
 
 
 async def test_an_agent_asks_for_itself_and_an_operator_names_one(stack: Stack) -> None:
@@ -154,7 +154,7 @@ async def test_a_query_that_fails_is_no_nudge_and_no_error(stack: Stack, monkeyp
 async def test_a_response_is_stored_stripped_and_its_retry_is_the_same_entry(stack: Stack) -> None:
     seq = await write(stack, "strip", *[{}] * 30)
     async with stack.client() as owner:
-        (nudge,) = await owner.nudges("s1", workspace_id="strip", agent_id="a1", min_seq=seq)
+        (nudge,) = (await owner.nudges("s1", workspace_id="strip", agent_id="a1", min_seq=seq)).nudges
         said = {"id": "r1", "workspace_id": "strip", "agent_id": "a1", "entry_type": "chat.agent_response",
                 "summary": f"Done. {nudge.text}", "payload": {"text": nudge.text + "\nAll well."}}  # fmt: skip
         first, again = await owner.append(said), await owner.append(said)

@@ -67,7 +67,7 @@ async def test_dead_letters_figures_and_tokens_of_another_workspace_stay_hidden(
             assert status.keys() == own
             assert status["memory"].keys() == {"sweeps", "error"}
             assert status["ready"] is True
-            assert theirs.token_id not in {token.token_id for token in await acme.tokens()}
+            assert theirs.token_id not in {token.token_id for token in (await acme.tokens()).tokens}
             assert (await acme.count(types=["run.completed"])).count == 1
         async with AsyncCrewJournal(node.http_url, agent.token) as ada:
             assert "broker" not in await ada.status()

@@ -18,8 +18,8 @@ from support.journal import eventually
 from support.nats import nats_agent
 from support.running import running_node
 
-from crew_journal.schemas.api_admin import NatsAccess, TokenCreatedAnswer
 from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
+from crew_journal.schemas.operations.tokens import NatsAccess, TokenCreatedAnswer
 from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -123,7 +123,7 @@ async def test_a_revoked_token_is_put_out_at_once_and_others_stay(tmp_path: Path
             assert stays.is_connected
         assert await refused_at(reach(made))
         assert await say(reach(kept), "bob is still here") > 0
-        listed = {token.token_id: (token.nats, token.revoked_ms is None) for token in await owner.tokens()}
+        listed = {token.token_id: (token.nats, token.revoked_ms is None) for token in (await owner.tokens()).tokens}
         assert listed == {made.token_id: (True, False), kept.token_id: (True, True)}
 
 
@@ -155,7 +155,7 @@ async def test_the_secret_is_in_the_answer_alone(tmp_path: Path) -> None:
     async with node(tmp_path) as owner:
         made = await owner.create_token(**ADA)
         await say(reach(made), SUMMARY)
-        assert made.token not in repr([token.model_dump() for token in await owner.tokens()])
+        assert made.token not in repr([token.model_dump() for token in (await owner.tokens()).tokens])
         page = await owner.list(workspace_id="acme")
         assert "token.nats_allowed" in {entry.entry_type for entry in page.entries}
     assert files_with(made.token, tmp_path) == []
@@ -200,7 +200,7 @@ async def test_a_token_that_the_broker_could_not_be_told_of_is_revoked_again(
     async with node(tmp_path) as owner:
         with pytest.raises(BrokerError, match="not to be told"):
             await owner.create_token(**ADA)
-        assert [token.revoked_ms is None for token in await owner.tokens()] == [False]
+        assert [token.revoked_ms is None for token in (await owner.tokens()).tokens] == [False]
         failing = False
         assert await say(reach(await owner.create_token(**ADA)), "now it is") > 0
 
@@ -217,7 +217,7 @@ async def test_a_broker_of_ones_own_is_told_by_its_operator_what_the_refusal_say
         async with node(tmp_path / "ours", **settings) as owner:
             with pytest.raises(BrokerNotOurs, match="not this node's own") as refused:
                 await owner.create_token(**ADA)
-            assert [token for token in await owner.tokens() if token.revoked_ms is None] == []
+            assert [token for token in (await owner.tokens()).tokens if token.revoked_ms is None] == []
             await theirs.add_account(by_hand(refused.value.hint).replace("BCRYPT HASH", user.bcrypt))
             access = NatsAccess(address=theirs.url, user="ada", password=password, subject=user.subject, max_bytes=0)
             seq = await say(access, SUMMARY)

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, Receipt
-from crew_journal.schemas.api_admin import (
-    BrokerAnswer,
-    TokenCreatedAnswer,
-    TokenRecord,
-)
 from crew_journal.schemas.operations.letters import DeadLetter, DeadLetterAnswer, DeadLettersAnswer
 from crew_journal.schemas.operations.priorities import PriorityAnswer
 from crew_journal.schemas.operations.recall import RecallAnswer
 from crew_journal.schemas.operations.sweeps import SweepAnswer
+from crew_journal.schemas.operations.tokens import (
+    BrokerAnswer,
+    TokenCreatedAnswer,
+    TokenRecord,
+)
 
 URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
 ENTRY = {

@@ -27,7 +27,6 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.positions import position_of
 from crew_journal.consumers.host.host import Host, Parked
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound, RefusedByOneView
 from crew_journal.schemas.operations.embeddings import (
@@ -47,6 +46,7 @@ from crew_journal.schemas.operations.letters import (
     DiscardRequest,
     RetryRequest,
 )
+from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -159,9 +159,6 @@ class FakeNode:
     async def embedder(self) -> Mapping[str, Any]:
         return {"mode": "sparse-only"}
 
-    async def broker(self) -> BrokerAnswer:
-        return BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret")
-
 
 @dataclass
 class FakeModels:
@@ -216,7 +213,9 @@ class Stack:
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
-        return await self.tokens.create(owner, role=role, workspace=workspace, agent_id=agent, crew_id=crew)
+        return await self.tokens.create(
+            owner, TokenRequest(role=role, workspace_id=workspace, agent_id=agent, crew_id=crew)
+        )
 
     def client(self, token: str | None = None) -> AsyncCrewJournal:
         return AsyncCrewJournal(self.url, token or self.owner)
@@ -349,6 +348,10 @@ async def running_stack(
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
+                nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
+                workspace_settings=WorkspaceSettingsService(store, journal),
+                tokens=tokens,
+                broker=lambda: BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret"),
                 models=models,
                 timekeeper=timekeeper,
                 sweeps=sweeps,
@@ -367,8 +370,6 @@ async def running_stack(
             status=node,
             admin=node,
             models=models,
-            nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
-            workspace_settings=WorkspaceSettingsService(store, journal),
             limits=limits or HttpLimits(),
         )
         app = create_app(services)

@@ -9,13 +9,14 @@ from support.events import at, control
 from support.journal import eventually
 
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import InvalidQuery, NotAuthenticated, NotFound, ViewsBehind
+from crew_journal.schemas.errors import InvalidQuery, InvalidRequest, NotAuthenticated, NotFound, ViewsBehind
 from crew_journal.schemas.events.control import ControlPayload, TokenCreated, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.grants import Grants
+from crew_journal.schemas.operations.tokens import CREATE_TOKEN, TokenRequest
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views import ADMISSION_PROJECTION
+from crew_journal.services.desk import parse
 from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.broker.config import AgentUser
 from crew_journal.services.journal.owner_token import mint_token, token_hash
@@ -150,12 +151,16 @@ async def test_a_token_that_was_revoked_while_it_was_made_gets_no_nats_user():
     registry.load()
     owner = Principal(token_id="owner", role=Role.OWNER, workspace_id=None)
     with pytest.raises(NotFound, match="meanwhile"):
-        await registry.create(owner, role=Role.AGENT, workspace="w1", agent_id="ada", nats=True)
+        await registry.create(owner, asked(role=Role.AGENT, workspace_id="w1", agent_id="ada", nats=True))
     assert users.wanted == ()
 
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 OWNER = Principal(token_id="owner", role=Role.OWNER, workspace_id=None)
+
+
+def asked(**fields: Any) -> TokenRequest:
+    return TokenRequest.model_validate(fields)
 
 
 class Clock:
@@ -189,9 +194,8 @@ def registry_with(clock: Callable[[], datetime], users: Users | None = None) -> 
 async def test_a_token_is_refused_from_its_expiry_on_saying_when_it_was_and_what_to_do():
     clock = Clock()
     registry, _, _ = registry_with(clock)
-    made = await registry.create(
-        OWNER, role=Role.AGENT, workspace="w1", agent_id="ada", grants=Grants(expires_at=NOW + timedelta(days=30))
-    )
+    ends = NOW + timedelta(days=30)
+    made = await registry.create(OWNER, asked(role=Role.AGENT, workspace_id="w1", agent_id="ada", expires_at=ends))
     clock.now = NOW + timedelta(days=30, milliseconds=-1)
     assert registry.authenticate(made.plaintext).agent_id == "ada"
     assert registry.counts(made.info.token_id)
@@ -204,12 +208,17 @@ async def test_a_token_is_refused_from_its_expiry_on_saying_when_it_was_and_what
 
 async def test_grants_are_facts_that_every_way_to_learn_of_a_token_knows():
     registry, views, records = registry_with(Clock())
-    grants = Grants(("keeper.*", "approval.denied"), ("keeper", "user:ann"), NOW + timedelta(hours=1))
-    made = await registry.create(OWNER, role=Role.AGENT, workspace="w1", grants=grants)
+    grants = {
+        "may_publish": ("keeper.*", "approval.denied"),
+        "speaks_for": ("keeper", "user:ann"),
+        "expires_at": NOW + timedelta(hours=1),
+    }
+    made = await registry.create(OWNER, asked(role=Role.AGENT, workspace_id="w1", **grants))
     [fact] = records.payloads
     bearer = registry.authenticate(made.plaintext)
-    assert (bearer.agent_id, bearer.may_publish, bearer.speaks_for) == ("keeper", grants.may_publish, grants.speaks_for)
-    assert (made.info.may_publish, made.info.speaks_for) == (grants.may_publish, grants.speaks_for)
+    given = (grants["may_publish"], grants["speaks_for"])
+    assert (bearer.agent_id, bearer.may_publish, bearer.speaks_for) == ("keeper", *given)
+    assert (made.info.may_publish, made.info.speaks_for) == given
     assert made.info.expires_ms == bearer.expires_ms
     elsewhere, its_views, _ = registry_with(Clock())
     its_views.commit(1, fact)
@@ -225,34 +234,44 @@ async def test_grants_are_facts_that_every_way_to_learn_of_a_token_knows():
 @pytest.mark.parametrize(
     ("role", "grants", "field"),
     [
-        (Role.AGENT, Grants(("skill.*",)), "may_publish"),
-        (Role.AGENT, Grants(("keeper.*", "memory.consolidated")), "may_publish"),
-        (Role.AGENT, Grants(("*",)), "may_publish.0"),
-        (Role.AGENT, Grants(("Keeper.*",)), "may_publish.0"),
-        (Role.AGENT, Grants((), ("robot",)), "speaks_for.0"),
-        (Role.ADMIN, Grants(("keeper.*",)), "may_publish"),
-        (Role.OWNER, Grants((), ("keeper",)), "speaks_for"),
-        (Role.AGENT, Grants((), (), NOW), "expires_at"),
+        (Role.AGENT, {"may_publish": ("skill.*",)}, "may_publish"),
+        (Role.AGENT, {"may_publish": ("keeper.*", "memory.consolidated")}, "may_publish"),
+        (Role.ADMIN, {"may_publish": ("keeper.*",)}, "may_publish"),
+        (Role.OWNER, {"speaks_for": ("keeper",)}, "speaks_for"),
+        (Role.AGENT, {"expires_at": NOW}, "expires_at"),
     ],
 )
-async def test_a_grant_that_can_never_count_is_refused_naming_its_field(role: Role, grants: Grants, field: str):
+async def test_a_grant_that_can_never_count_is_refused_naming_its_field(role: Role, grants: dict[str, Any], field: str):
     registry, _, records = registry_with(Clock())
+    agent = "ada" if role is Role.AGENT else None
     with pytest.raises(InvalidQuery) as refused:
-        await registry.create(
-            OWNER, role=role, workspace="w1", agent_id="ada" if role is Role.AGENT else None, grants=grants
-        )
+        await registry.create(OWNER, asked(role=role, workspace_id="w1", agent_id=agent, **grants))
     assert refused.value.field == field
     assert refused.value.hint
     assert records.payloads == []
+
+
+@pytest.mark.parametrize(
+    ("grants", "field"),
+    [
+        ({"may_publish": ["*"]}, "may_publish.0"),
+        ({"may_publish": ["Keeper.*"]}, "may_publish.0"),
+        ({"speaks_for": ["robot"]}, "speaks_for.0"),
+    ],
+)
+def test_a_grant_that_is_not_well_formed_is_refused_naming_its_place(grants: dict[str, Any], field: str):
+    with pytest.raises(InvalidRequest) as refused:
+        parse(CREATE_TOKEN, {"role": "AGENT", "agent_id": "ada", **grants})
+    assert [problem.field for problem in refused.value.problems] == [field]
 
 
 async def test_the_nats_user_of_a_token_ends_with_it():
     users = Users()
     registry, _, _ = registry_with(lambda: datetime.now(UTC), users)
     soon = datetime.now(UTC) + timedelta(milliseconds=500)
-    kept = await registry.create(OWNER, role=Role.AGENT, workspace="w1", agent_id="bob", nats=True)
+    kept = await registry.create(OWNER, asked(role=Role.AGENT, workspace_id="w1", agent_id="bob", nats=True))
     made = await registry.create(
-        OWNER, role=Role.AGENT, workspace="w1", agent_id="ada", nats=True, grants=Grants(expires_at=soon)
+        OWNER, asked(role=Role.AGENT, workspace_id="w1", agent_id="ada", nats=True, expires_at=soon)
     )
     assert {user.name for user in users.wanted} == {kept.info.token_id, made.info.token_id}
     await eventually(lambda: {user.name for user in users.wanted} == {kept.info.token_id}, "only the other counts")

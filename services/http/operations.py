@@ -16,7 +16,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, InvalidRequest
+from crew_journal.schemas.errors import FieldProblem, InvalidEntry, InvalidQuery, InvalidRequest
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.operations.operation import Effect, Operation, plain_types
 from crew_journal.schemas.operations.operation import Request as AskedFor
@@ -112,7 +112,10 @@ async def _body(request: Request, operation: Operation[Any, Any], limit: int) ->
         raise InvalidQuery(f"{first.field}: {first.problem}", hint=first.fix, field=first.field) from None
     if not isinstance(value, dict):
         known = ", ".join(operation.request.model_fields)
-        raise InvalidQuery("the body is not a JSON object", hint=f"send an object with {known}", field="body")
+        said, fix = "is not a JSON object", f"send an object with {known}"
+        if not reads:
+            raise InvalidRequest((FieldProblem("body", said, fix),))
+        raise InvalidQuery(f"the body {said}", hint=fix, field="body")
     return value
 
 

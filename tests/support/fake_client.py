@@ -12,6 +12,8 @@ from crew_journal.schemas.operations.tokens import (
     BrokerAnswer,
     TokenCreatedAnswer,
     TokenRecord,
+    TokenRevokedAnswer,
+    TokensAnswer,
 )
 
 URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
@@ -84,6 +86,8 @@ class FakeClient:
             "seq": 7,
             "payload": {},
             "refs": {},
+            "supersedes": (),
+            "valid_at": None,
         }
         difference = {"table": "postings", "key": {"doc": "7"}, "column": "tf", "kind": "changed"}
         verified = {
@@ -110,9 +114,9 @@ class FakeClient:
             "dead_letters": lambda: DeadLettersAnswer(dead_letters=(DeadLetter.model_validate(LETTER),)),
             "retry_dead_letter": lambda: DeadLetterAnswer(seq=args[0], state="retried", new_seq=9),
             "discard_dead_letter": lambda: DeadLetterAnswer(seq=args[0], state="discarded"),
-            "tokens": lambda: (TokenRecord.model_validate(TOKEN),),
+            "tokens": lambda: TokensAnswer(tokens=(TokenRecord.model_validate(TOKEN),)),
             "create_token": lambda: TokenCreatedAnswer.model_validate({**TOKEN, "token": "cj_secret"}),
-            "revoke_token": lambda: None,
+            "revoke_token": lambda: TokenRevokedAnswer(token_id=args[0]),
             "embedder_status": lambda: {"kind": "none", "mode": "sparse-only"},
             "activate_model": lambda: {"model": args[0], "changed": True, "missing": 2, "embeddable": 5},
             "embedding_models": lambda: {"workspace_id": None, "models": [MODEL]},

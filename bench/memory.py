@@ -25,7 +25,7 @@ REST_LOOKS: Final = 6
 """Idle seconds on end until a stack counts as at rest: views are tidied after two, freed memory is given back after that."""
 SAMPLE: Final = ("--sample", "--embedder", "minilm")
 LIBRARIES: Final = (
-    "import duckdb, numpy, pyarrow, pydantic, fastapi, uvicorn, nats, faststream.nats, tokenizers, safetensors, resource;"
+    "import duckdb, numpy, pyarrow, pydantic, starlette, uvicorn, nats, faststream.nats, tokenizers, safetensors, resource;"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 )
 """What the bare libraries take once imported, in KiB."""

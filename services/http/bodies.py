@@ -10,8 +10,9 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import orjson
-from fastapi import Request, Response
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
 
 from crew_journal.schemas.body_problems import body_problems
 from crew_journal.schemas.errors import EntryTooLarge, InvalidEntry, InvalidRequest
@@ -19,12 +20,6 @@ from crew_journal.services.http.budget import Share
 from crew_journal.services.json_body import parse_json
 
 _M = TypeVar("_M", bound=BaseModel)
-
-
-class Nothing(BaseModel):
-    """The body of a route that takes none: what is asked stands in the query string, and a field here would be lost."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 async def read_json(request: Request, limit: int) -> Any:

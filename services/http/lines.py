@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final
 
 import orjson
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.services.http.auth import services_of
 from crew_journal.services.http.problems import trace_id_of
+from crew_journal.services.http.route import services_of
 from crew_journal.services.http.streaming import BoundedStream
 from crew_journal.services.problem import log_unexpected, problem_of, unexpected_problem
 

@@ -66,9 +66,11 @@ def problems(*also: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def parameters(*groups: dict[str, tuple[str, JsonSchema]], filters: bool = False) -> dict[str, Any]:
-    """``openapi_extra`` with query parameters."""
-    found: list[JsonSchema] = []
+def parameters(
+    *groups: dict[str, tuple[str, JsonSchema]], filters: bool = False, path: Iterable[str] = ()
+) -> dict[str, Any]:
+    """A route's ``parameters``: those of the path, the filters, and groups of query parameters."""
+    found: list[JsonSchema] = [parameter(name, "", _TEXT, place="path") for name in path]
     if filters:
         for name, description in FILTER_PARAMETERS.items():
             many = name in LIST_PARAMETERS
@@ -88,11 +90,6 @@ def parameter(
     return {"name": name, "in": place, "required": needed, "description": description, "schema": rest}
 
 
-def body(schema: JsonSchema, *, required: bool = True) -> dict[str, Any]:
-    """``openapi_extra`` with a JSON body."""
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
-
-
 def json_body(schema: JsonSchema, *, required: bool, example: Any = None) -> dict[str, Any]:
     """A route's ``requestBody`` of JSON, with an example."""
     shown = {"schema": schema} if example is None else {"schema": schema, "example": example}
@@ -103,6 +100,28 @@ def json_answer(model: type[BaseModel]) -> dict[str, Any]:
     """The ``content`` of an answer that is a model."""
     schema = inlined(model.model_json_schema(mode="serialization"))
     return {"content": {"application/json": {"schema": schema}}}
+
+
+def answered(model: type[BaseModel], status: int = 200) -> dict[str, Any]:
+    """``responses`` of a route that answers a model."""
+    return {str(int(status)): {"description": "Done.", **json_answer(model)}}
+
+
+ANY_OBJECT: Final[dict[str, Any]] = {
+    "200": {"description": "Done.", "content": {"application/json": {"schema": {"type": "object"}}}}
+}
+"""``responses`` of a route that answers figures by name."""
+
+
+def document(routes: Iterable[Described], *, title: str, version: str, summary: str) -> dict[str, Any]:
+    """The whole OpenAPI description."""
+    bearer = {"type": "http", "scheme": "bearer", "description": "A token: cj_ and 43 characters."}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version, "summary": summary},
+        "paths": paths_of(routes),
+        "components": {"securitySchemes": {"HTTPBearer": bearer}},
+    }
 
 
 def paths_of(routes: Iterable[Described]) -> dict[str, Any]:
@@ -121,11 +140,6 @@ def paths_of(routes: Iterable[Described]) -> dict[str, Any]:
             found["security"] = [{"HTTPBearer": []}]
         paths.setdefault(route.path, {})[route.method.lower()] = found
     return paths
-
-
-def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """``body`` of a model."""
-    return body(inlined(model.model_json_schema()), required=required)
 
 
 def submission_schema() -> JsonSchema:

@@ -22,7 +22,7 @@ from crew_journal.schemas.operations.operation import Effect, Operation, plain_t
 from crew_journal.schemas.operations.operation import Request as AskedFor
 from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.bodies import answer_model, read_json
-from crew_journal.services.http.openapi import inlined, json_answer, json_body, parameter
+from crew_journal.services.http.openapi import answered, inlined, json_body, parameter
 from crew_journal.services.http.route import Described, services_of
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
@@ -40,8 +40,6 @@ def _route(operation: Operation[Any, Any]) -> Described:
         raw = await given(request, operation, services.limits.body_bytes)
         return answer_model(await services.desk.run(operation, principal, raw), _status(operation))
 
-    status = _status(operation)
-    answers = {str(status.value): {"description": "Done."} | json_answer(operation.answer)}
     return Described(
         route=operation.route,
         name=operation.name,
@@ -49,7 +47,7 @@ def _route(operation: Operation[Any, Any]) -> Described:
         summary=operation.summary,
         description=_description(operation),
         serve=serve,
-        answers=answers,
+        answers=answered(operation.answer, _status(operation)),
         errors=operation.errors
         + ((413, 422) if operation.has_body and operation.effect is not Effect.READS else (413,)),
         extra=_described_fields(operation),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from fastapi import Request
+from starlette.requests import Request
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT

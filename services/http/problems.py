@@ -12,12 +12,12 @@ from typing import Final
 
 import orjson
 import structlog
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
-from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
+from crew_journal.schemas.errors import CrewJournalError, NotFound
 from crew_journal.services.problem import problem, problem_of, unexpected_problem
 
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -55,13 +55,6 @@ def trace_id_of(request: Request) -> str:
     return str(getattr(request.state, "trace_id", ""))
 
 
-def install_handlers(app: FastAPI) -> None:
-    """Answer every exception with a problem."""
-    app.add_exception_handler(CrewJournalError, _ours)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(RequestValidationError, _parameters)
-
-
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, CrewJournalError)
     trace_id = trace_id_of(request)
@@ -86,15 +79,11 @@ async def _framework(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> list[str]:
     """Every method of the path: the framework names those of the first route that has it."""
     found: set[str] = set()
-    for route in request.app.state.routes:
+    for route in request.app.routes:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
             found |= route.methods or set()
     return sorted(found)
 
 
-async def _parameters(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = str(first["loc"][-1]) if first["loc"] else "request"
-    hint = f"GET /openapi.json describes {where}"
-    return error_response(InvalidQuery(f"{where}: {first['msg']}", hint=hint, field=where), trace_id_of(request))
+EXCEPTION_HANDLERS: Final = {CrewJournalError: _ours, HTTPException: _framework}
+"""Every exception is answered with a problem; what is none of these reaches the edge."""

@@ -1,26 +1,26 @@
-"""``/v1/admin``: what OWNER and ADMIN may do; AGENT and LEAD get 403 for all of it.
+"""What takes long and answers with lines of JSON: rebuild, salvage, verify, the comparison of two models.
 
-Invariant: what shows or changes the whole node (rebuild, verify, the broker's password) needs an OWNER of all workspaces;
-everything else is bound to the token's workspace.
+Invariant: what shows or changes the whole node needs an OWNER of all workspaces; the comparison is bound to a workspace.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Final
 
 import structlog
-from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from crew_journal.services.http.auth import NodeOwner, administering, services_of
+from crew_journal.schemas.entry import WorkspaceId
+from crew_journal.schemas.operations.operation import Access
+from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.settings import RECALL_K_MAX
+from crew_journal.services.desk import check_access
 from crew_journal.services.http.bodies import answer, read_model
 from crew_journal.services.http.lines import LINES, lines
-from crew_journal.services.http.openapi import body_of, problems
-from crew_journal.services.query.entries.queries import MAX_SEQ
-
-_STATES: Final = ("parked", "folded", "retried", "discarded")
-_STATE: Final = {"state": ("Only those in this state.", {"type": "string", "enum": list(_STATES)})}
-Seq = Annotated[int, Path(ge=1, le=MAX_SEQ, description="The event's sequence in the journal.")]
+from crew_journal.services.http.openapi import ANY_OBJECT, inlined, json_body
+from crew_journal.services.http.route import Described, services_of
 
 log = structlog.get_logger(__name__)
 
@@ -33,60 +33,110 @@ class RebuildRequest(BaseModel):
     accept_loss: bool = Field(default=False, description="Only for all; the old views file is kept.")
 
 
-class DecisionRequest(BaseModel):
-    """Why a dead letter needs nothing more; whether to publish again what only one view could not fold."""
+class CompareRequest(BaseModel):
+    """Which two models to compare on the logged queries of a workspace."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    reason: str = Field(default="", max_length=500, description="Of a discard.")
-    force: bool = Field(default=False, description="Of a retry: also if all other views have the event already.")
+    one: str = Field(min_length=1, max_length=96)
+    other: str = Field(min_length=1, max_length=96)
+    workspace_id: WorkspaceId | None = None
+    queries: int = Field(default=100, ge=1, le=1_000)
+    k: int = Field(default=10, ge=1, le=RECALL_K_MAX)
+    recipe: str | None = Field(default=None, max_length=64)
 
 
-def admin_routes() -> APIRouter:
-    """The routes of administration."""
-    router = APIRouter(prefix="/v1/admin", tags=["admin"], dependencies=[Depends(administering)])
-    _operations(router)
-    return router
+async def rebuild(request: Request, principal: Principal) -> Response:
+    """Build views beside the live ones, then swap."""
+    check_access(Access.NODE_OWNER, principal)
+    services = services_of(request)
+    asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
+    log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
+    records = services.admin.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
+    return lines(request, records)
 
 
-def _operations(router: APIRouter) -> None:
-    @router.post(
-        "/rebuild",
+async def salvage(request: Request, principal: Principal) -> Response:
+    """What the views still know of lost entries."""
+    check_access(Access.NODE_OWNER, principal)
+    log.info("admin.salvage", token_id=principal.token_id)
+    return lines(request, services_of(request).admin.salvage())
+
+
+async def verify(request: Request, principal: Principal) -> Response:
+    """Compare the live views with a fresh rebuild."""
+    check_access(Access.NODE_OWNER, principal)
+    log.info("admin.verify", token_id=principal.token_id)
+    return lines(request, services_of(request).admin.verify())
+
+
+async def embedder(request: Request, principal: Principal) -> Response:
+    """The embedder and its last outcome."""
+    check_access(Access.ADMINISTRATOR, principal)
+    return answer(dict(await services_of(request).admin.embedder()))
+
+
+async def compare(request: Request, principal: Principal) -> Response:
+    """How far two models agree."""
+    check_access(Access.ADMINISTRATOR, principal)
+    services = services_of(request)
+    asked = await read_model(request, CompareRequest, services.limits.body_bytes)
+    workspace = principal.workspace(asked.workspace_id)
+    records = await services.models.compare(
+        workspace, (asked.one, asked.other), queries=asked.queries, k=asked.k, recipe=asked.recipe
+    )
+    return lines(request, records)
+
+
+ADMIN_ROUTES: Final = (
+    Described(
+        route="POST /v1/admin/rebuild",
+        name="rebuild",
+        tag="admin",
         summary="Rebuild views from the journal",
-        responses={200: LINES, **problems(413, 422)},
-        openapi_extra=body_of(RebuildRequest, required=False),
-        response_class=Response,
-    )
-    async def rebuild(request: Request, principal: NodeOwner) -> Response:
-        """Builds beside the live views, then swaps. Lines of JSON tell how far it is."""
-        services = services_of(request)
-        asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
-        log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
-        records = services.admin.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
-        return lines(request, records)
-
-    @router.post(
-        "/salvage",
+        description="Builds beside the live views, then swaps. Lines of JSON tell how far it is. For an OWNER of all "
+        "workspaces.",
+        serve=rebuild,
+        answers={"200": LINES},
+        errors=(413, 422),
+        extra=json_body(inlined(RebuildRequest.model_json_schema()), required=False),
+    ),
+    Described(
+        route="POST /v1/admin/salvage",
+        name="salvage",
+        tag="admin",
         summary="What the views still know of entries that the journal has lost",
-        responses={200: LINES, **problems()},
-        response_class=Response,
-    )
-    async def salvage(request: Request, principal: NodeOwner) -> Response:
-        """Lines of JSON, each with `entry` (may be imported) or `decision` (the service's own); the last has counts."""
-        log.info("admin.salvage", token_id=principal.token_id)
-        return lines(request, services_of(request).admin.salvage())
-
-    @router.post(
-        "/verify",
+        description="Lines of JSON, each with `entry` (may be imported) or `decision` (the service's own); the last "
+        "has counts.",
+        serve=salvage,
+        answers={"200": LINES},
+    ),
+    Described(
+        route="POST /v1/admin/verify",
+        name="verify",
+        tag="admin",
         summary="Compare the live views with a fresh rebuild",
-        responses={200: LINES, **problems()},
-        response_class=Response,
-    )
-    async def verify(request: Request, principal: NodeOwner) -> Response:
-        """Lines of JSON tell how far it is; the last names the first difference, if there is one."""
-        log.info("admin.verify", token_id=principal.token_id)
-        return lines(request, services_of(request).admin.verify())
-
-    @router.get("/embedder", summary="The embedder and its last outcome", responses=problems(), response_class=Response)
-    async def embedder(request: Request) -> Response:
-        """Health is the last outcome, not the configuration."""
-        return answer(dict(await services_of(request).admin.embedder()))
+        description="Lines of JSON tell how far it is; the last names the first difference, if there is one.",
+        serve=verify,
+        answers={"200": LINES},
+    ),
+    Described(
+        route="GET /v1/admin/embedder",
+        name="embedder_status",
+        tag="admin",
+        summary="The embedder and its last outcome",
+        description="Health is the last outcome, not the configuration.",
+        serve=embedder,
+        answers=ANY_OBJECT,
+    ),
+    Described(
+        route="POST /v1/admin/embeddings/compare",
+        name="compare_models",
+        tag="admin",
+        summary="How far two models agree on the queries that were asked",
+        description="Lines of JSON tell how far it is; the last holds the figures. Nothing is recorded or switched.",
+        serve=compare,
+        answers={"200": LINES},
+        errors=(404, 413, 422),
+        extra=json_body(inlined(CompareRequest.model_json_schema()), required=True),
+    ),
+)

@@ -6,61 +6,102 @@ Invariant: what needs no token names no workspace, agent or entry.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
-from crew_journal.services.http.auth import Asker, services_of
+from crew_journal.schemas.principal import Principal
 from crew_journal.services.http.bodies import answer
 from crew_journal.services.http.docs_page import render_docs
 from crew_journal.services.http.metrics import METRICS_TYPE, HttpMetrics
-from crew_journal.services.http.openapi import WORKSPACE, parameters, problems
+from crew_journal.services.http.openapi import ANY_OBJECT, WORKSPACE, parameters
 from crew_journal.services.http.params import named_workspace
+from crew_journal.services.http.route import Described, services_of
 
-_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"description": "Not ready, with the reasons"}}
+_TEXT: Final[dict[str, Any]] = {
+    "200": {"description": "Text format 0.0.4.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+_READY: Final = {**ANY_OBJECT, "503": {**ANY_OBJECT["200"], "description": "Not ready, with the reasons"}}
 
 
-def status_routes() -> APIRouter:
-    """The routes about the node."""
-    router = APIRouter(tags=["status"])
+async def status(request: Request, principal: Principal) -> Response:
+    """Figures of a workspace, or of the node."""
+    workspace = principal.workspace_or_all(named_workspace(request))
+    owns_the_node = principal.role.administers and principal.workspace_id is None
+    body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node)
+    return answer(dict(body))
 
-    @router.get(
-        "/v1/status",
+
+async def healthz(_request: Request) -> Response:
+    """Always ok while the process serves."""
+    return answer({"status": "ok"})
+
+
+async def readyz(request: Request) -> Response:
+    """503 with every reason if it cannot serve."""
+    reasons = list(await services_of(request).status.not_ready())
+    ready = not reasons
+    return answer({"ready": ready, "reasons": reasons}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def metrics(request: Request) -> Response:
+    """Figures for Prometheus."""
+    services = services_of(request)
+    shown: HttpMetrics = request.app.state.metrics
+    text = shown.render(await services.status.gauges(), services.tail.watchers)
+    return Response(text, media_type=METRICS_TYPE)
+
+
+async def docs(request: Request) -> Response:
+    """Every route on one page."""
+    return HTMLResponse(render_docs(request.app.openapi()))
+
+
+async def openapi(request: Request) -> Response:
+    """The description of every route."""
+    return answer(request.app.openapi())
+
+
+STATUS_ROUTES: Final = (
+    Described(
+        route="GET /v1/status",
+        name="status",
+        tag="status",
         summary="The node and the token's workspace",
-        responses=problems(),
-        openapi_extra=parameters(WORKSPACE),
-        response_class=Response,
-    )
-    async def status(request: Request, principal: Asker) -> Response:
-        """Figures of the token's workspace and whether the node is ready; the node's own for an OWNER of all workspaces."""
-        workspace = principal.workspace_or_all(named_workspace(request))
-        owns_the_node = principal.role.administers and principal.workspace_id is None
-        body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node)
-        return answer(dict(body))
-
-    @router.get("/healthz", summary="Whether the process lives", response_class=Response)
-    async def healthz() -> Response:
-        """Always ok while the process serves."""
-        return answer({"status": "ok"})
-
-    @router.get("/readyz", summary="Whether it can serve", responses=_NOT_READY, response_class=Response)
-    async def readyz(request: Request) -> Response:
-        """503 with every reason if it cannot."""
-        reasons = list(await services_of(request).status.not_ready())
-        ready = not reasons
-        return answer({"ready": ready, "reasons": reasons}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
-
-    @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
-    async def metrics(request: Request) -> Response:
-        """Text format 0.0.4."""
-        services = services_of(request)
-        shown: HttpMetrics = request.app.state.metrics
-        text = shown.render(await services.status.gauges(), services.tail.watchers)
-        return Response(text, media_type=METRICS_TYPE)
-
-    @router.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> HTMLResponse:
-        return HTMLResponse(render_docs(request.app.openapi()))
-
-    return router
+        description="Figures of the token's workspace and whether the node is ready; the node's own for an OWNER of all "
+        "workspaces.",
+        serve=status,
+        answers=ANY_OBJECT,
+        extra=parameters(WORKSPACE),
+    ),
+    Described(
+        route="GET /healthz",
+        name="healthz",
+        tag="status",
+        summary="Whether the process lives",
+        open=healthz,
+        answers=ANY_OBJECT,
+    ),
+    Described(
+        route="GET /readyz",
+        name="readyz",
+        tag="status",
+        summary="Whether it can serve",
+        open=readyz,
+        answers=_READY,
+    ),
+    Described(
+        route="GET /metrics",
+        name="metrics",
+        tag="status",
+        summary="Figures for Prometheus",
+        open=metrics,
+        answers=_TEXT,
+    ),
+)
+HIDDEN_ROUTES: Final = (
+    Described(route="GET /docs", name="docs", tag="status", summary="Every route on one page", open=docs),
+    Described(route="GET /openapi.json", name="openapi", tag="status", summary="This description", open=openapi),
+)
+"""Not in the description."""

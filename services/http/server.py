@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from crew_journal.schemas.errors import InvalidQuery, Unavailable
 from crew_journal.services.http.connections import BoundedProtocol, ConnectionBounds
@@ -42,7 +42,7 @@ class HttpServer:
 
     def __init__(
         self,
-        app: FastAPI,
+        app: ASGIApp,
         address: str,
         *,
         before_stop: Callable[[], None],

@@ -10,13 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from crew_journal.services.http.bodies import answer, read_json
 from crew_journal.services.http.connections import HEAD_BYTES, HEADERS, PIPELINED, ConnectionBounds
 from crew_journal.services.http.edge import Edge
 from crew_journal.services.http.metrics import HttpMetrics
+from crew_journal.services.http.problems import EXCEPTION_HANDLERS
 from crew_journal.services.http.server import HttpServer
 
 DEADLINE_S = 60.0
@@ -59,7 +64,7 @@ class Service:
     server: HttpServer
     go_on: asyncio.Event
     entered: asyncio.Event
-    app: FastAPI
+    app: Starlette
     connections: list[Connection] = field(default_factory=list)
 
     async def connect(self) -> Connection:
@@ -71,32 +76,35 @@ class Service:
 
 @asynccontextmanager
 async def running(bounds: ConnectionBounds | None = None) -> AsyncIterator[Service]:
-    app, go_on, entered = FastAPI(), asyncio.Event(), asyncio.Event()
+    go_on, entered = asyncio.Event(), asyncio.Event()
 
-    @app.get("/first")
-    @app.get("/second")
     async def ok(request: Request) -> Response:
         return answer({"path": request.url.path})
 
-    @app.post("/body")
     async def body(request: Request) -> Response:
         return answer({"items": len(await read_json(request, 10_000_000))})
 
-    @app.post("/unread")
-    async def unread() -> Response:
+    async def unread(_request: Request) -> Response:
         return answer({}, 401)
 
-    @app.get("/waits")
-    async def waits() -> Response:
+    async def waits(_request: Request) -> Response:
         entered.set()
         await go_on.wait()
         return answer({"path": "/waits"})
 
-    @app.get("/large")
-    async def large() -> Response:
+    async def large(_request: Request) -> Response:
         return answer("x" * 50_000_000)
 
-    app.add_middleware(Edge, hosts=None, metrics=HttpMetrics())
+    gets = {"/first": ok, "/second": ok, "/waits": waits, "/large": large}
+    app = Starlette(
+        routes=[
+            *(Route(path, endpoint) for path, endpoint in gets.items()),
+            Route("/body", body, methods=["POST"]),
+            Route("/unread", unread, methods=["POST"]),
+        ],
+        middleware=[Middleware(Edge, hosts=None, metrics=HttpMetrics())],
+        exception_handlers=EXCEPTION_HANDLERS,
+    )
     server = HttpServer(app, "127.0.0.1:0", before_stop=go_on.set, bounds=bounds)
     await server.start()
     service = Service(server, go_on, entered, app)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
-from fastapi import FastAPI
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
+from starlette.applications import Starlette
 from Stemmer import Stemmer
 from support.nats import running_broker
 from support.views import MEMORY_MB
@@ -209,7 +209,7 @@ class Stack:
     writer: Writer
     recall: RecallService
     timekeeper: Sweeps
-    app: FastAPI
+    app: Starlette
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)

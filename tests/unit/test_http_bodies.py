@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import orjson
 import pytest
-from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery
 from crew_journal.services.http.bodies import InvalidRequest, read_json, read_model

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"nats", "faststream", "duckdb", "numpy", "pyarrow", "fastapi", "orjson", "Stemmer", "uvicorn", "ollama"}
+HEAVY = {"nats", "faststream", "duckdb", "numpy", "pyarrow", "starlette", "orjson", "Stemmer", "uvicorn", "ollama"}
 TOP = ("schemas", "consumers", "services")
 
 

@@ -31,7 +31,7 @@ from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.schemas.api_admin import BrokerAnswer
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged, ViewsDamaged
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
@@ -223,8 +223,7 @@ class Runtime:
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client, streams.made)
         await self._begin(stream_watch)
-        gap_watch = views.watch(client, streams, self._broker, clock=utc_now, on_lost_end=self._lost_end)
-        await self._begin(gap_watch)
+        gap_watch = await views.watch(stack, client, streams, self._broker, clock=utc_now, give_up=self._give_up)
         canary = Canary(client, clock=utc_now)
         await self._begin(canary)
         heartbeat = Heartbeat(await self._connect("crew-journal heartbeat"), self._broker)
@@ -389,9 +388,11 @@ class Runtime:
     async def _watch(self, client: Connection) -> None:
         """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""
         await client.ended.wait()
-        self._failure = BrokerUnavailable(
-            f"the connection to the broker was closed for good: {client.state.last_error}", hint="start the node again"
-        )
+        why = f"the connection to the broker was closed for good: {client.state.last_error}"
+        self._give_up(BrokerUnavailable(why, hint="start the node again"))
+
+    def _give_up(self, why: CrewJournalError) -> None:
+        self._failure = why
         self._closed.set()
 
     async def _connect(self, name: str) -> Connection:
@@ -410,11 +411,6 @@ class Runtime:
             self._stack.push_async_callback(reactor.stop)
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
-
-    def _lost_end(self, said: str) -> None:
-        """Give up: what comes now gets sequences that the views have passed; a fresh start keeps them and folds anew."""
-        self._failure = JournalDamaged(said, hint="start the node again: it keeps the views that know what was lost")
-        self._closed.set()
 
     def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
         url, user, password = self._nats

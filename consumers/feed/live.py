@@ -214,7 +214,12 @@ class LiveFeed:
         with contextlib.suppress(NotFoundError):
             await self._js.delete_consumer(self._stream, self._durable)
         self._recreated += 1
-        info = await self._js.add_consumer(self._stream, wanted_consumer(self._durable, self._next))
+        wanted = wanted_consumer(self._durable, self._next)
+        info = await self._js.add_consumer(self._stream, wanted)
+        if not agrees(info, self._durable, self._next):
+            # a broker that had lost its metadata takes up what it has kept of a consumer of this name, wherever that stood
+            await self._js.delete_consumer(self._stream, self._durable)
+            info = await self._js.add_consumer(self._stream, wanted)
         self._lag = info.num_pending or 0
         _log.info("feed.consumer_created", durable=self._durable, start_seq=self._next, why=why)
 

@@ -163,6 +163,18 @@ class ViewsDamaged(Unavailable):
     HINT: ClassVar[str] = "`crew-journal rebuild` folds all views anew from the journal, which is whole"
 
 
+class JournalDamaged(CrewJournalError):
+    """The journal has lost what nothing explains; no views are replaced by what it still holds."""
+
+    title = "The journal is damaged"
+    status = 409
+    HINT: ClassVar[str] = (
+        "`crew-journal salvage --out FILE` writes what the views still know of it, "
+        "`crew-journal rebuild --accept-loss` then keeps the views file and goes on without it, "
+        "and `crew-journal import FILE` brings it back"
+    )
+
+
 class BrokerError(CrewJournalError):
     """The broker refuses or is set up wrongly."""
 

@@ -74,6 +74,7 @@ class NodeParts:
         batches: Whether others hold the broker's places for atomic batches: crowded_since, refused.
         cache: The hot indexes: workspaces, bytes.
         memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
+        journal: What the journal has lost: trouble, missing, sequences, since, views_kept, broker_said.
         damage: What is broken in the file of the views, None if nothing was found to be.
         views_aside: The file that was put aside when the node started: name, reason, at; None if none was.
     """
@@ -95,6 +96,7 @@ class NodeParts:
     batches: Callable[[], Mapping[str, Any]]
     cache: Callable[[], Mapping[str, Any]]
     memory: Callable[[str | None, bool], Mapping[str, Any]]
+    journal: Callable[[], Mapping[str, Any]]
     damage: Callable[[], str | None]
     views_aside: Mapping[str, Any] | None
 
@@ -127,6 +129,7 @@ class _Look:
     canary: Mapping[str, Any]
     connection: Mapping[str, Any]
     stream_trouble: str | None
+    journal: Mapping[str, Any]
     damage: str | None
     free_bytes: int
     total_bytes: int
@@ -134,6 +137,8 @@ class _Look:
     def problems(self) -> list[str]:
         """Why the node cannot serve, in words; empty if it can."""
         reasons = []
+        if self.journal.get("trouble"):
+            reasons.append(str(self.journal["trouble"]))
         if self.damage is not None:
             reasons.append(f"{self.damage} (crew-journal rebuild)")
         if self.folding.get("stopped"):
@@ -194,6 +199,7 @@ class Node:
                 "stream": head,
                 "view_seq": view_seq,
                 "projections": lag,
+                "journal_damage": look.journal,
                 "views_put_aside": parts.views_aside,
                 "folding": look.folding,
                 "feed": parts.feed(),
@@ -226,6 +232,7 @@ class Node:
             parts.canary(),
             parts.connection(),
             parts.stream_trouble(),
+            parts.journal(),
             parts.damage(),
             disk.free,
             disk.total,
@@ -248,6 +255,9 @@ class Node:
             "crew_journal_dead_letters": counts["dead_letters"]["parked"],
             "crew_journal_embedder_degraded": float(embedder["mode"] == "vector-degraded"),
             "crew_journal_ready": float(not look.problems()),
+            "crew_journal_damaged": float(bool(look.journal.get("trouble"))),
+            "crew_journal_missing_sequences": float(look.journal.get("missing", 0)),
+            "crew_journal_broker_damage_warnings": float(len(look.journal.get("broker_said", ()))),
             "crew_journal_disk_free_bytes": look.free_bytes,
             "crew_journal_batches_refused": float(parts.batches().get("refused", 0)),
             "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),

@@ -34,16 +34,18 @@ class OperationParts:
 
     Attributes:
         views: The views.
-        rebuild: ``(names or None, progress)`` → the result.
+        rebuild: ``(names or None, accept a loss, token of whoever asks, progress)`` → the result.
         verify: ``(progress)`` → the result with ``equal``.
+        salvage: ``(progress)`` → a record for each lost entry, the last with ``result``.
         desk: Retries and discards dead letters.
         embedder: The embedder and its last outcome.
         broker: How other processes reach the broker.
     """
 
     views: ViewReader
-    rebuild: Callable[[Sequence[str] | None, Progress], Awaitable[Mapping[str, Any]]]
+    rebuild: Callable[[Sequence[str] | None, bool, str | None, Progress], Awaitable[Mapping[str, Any]]]
     verify: Callable[[Progress], Awaitable[Mapping[str, Any]]]
+    salvage: Callable[[Progress], AsyncIterator[Mapping[str, Any]]]
     desk: DeadLetters
     embedder: Callable[[], Mapping[str, Any]]
     broker: Callable[[], BrokerAnswer]
@@ -56,10 +58,19 @@ class Operations:
         self._parts = parts
         self._one_at_a_time = asyncio.Lock()
 
-    async def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
+    async def rebuild(
+        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
         """Rebuild beside the live views and swap; progress records, then ``result``."""
-        async for record in self._long(lambda progress: self._parts.rebuild(projections, progress)):
+        async for record in self._long(lambda progress: self._parts.rebuild(projections, accept_loss, actor, progress)):
             yield record
+
+    async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
+        """What the views still know of lost entries: ``entry`` or ``decision`` records, then ``result``."""
+        self._refuse_second()
+        async with self._one_at_a_time:
+            async for record in self._parts.salvage(lambda _done, _total: None):
+                yield record
 
     async def verify(self) -> AsyncIterator[Mapping[str, Any]]:
         """Compare with a fresh rebuild; progress records, then ``result``."""
@@ -138,9 +149,12 @@ class Operations:
             f"the event at {letter.seq} is no longer kept in DEADLETTER", hint="it was settled or erased meanwhile"
         )
 
-    async def _long(self, work: Work) -> AsyncIterator[Mapping[str, Any]]:
+    def _refuse_second(self) -> None:
         if self._one_at_a_time.locked():
             raise Unavailable("another rebuild or verify is running", hint="wait for it to end, then ask again")
+
+    async def _long(self, work: Work) -> AsyncIterator[Mapping[str, Any]]:
+        self._refuse_second()
         async with self._one_at_a_time:
             news: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
             loop = asyncio.get_running_loop()

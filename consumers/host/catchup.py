@@ -36,7 +36,7 @@ async def catch_up(host: Host, source: ReplaySource, progress: Progress | None =
     Raises:
         FoldingStopped: For the environment's fault.
     """
-    names = host.laggards
+    names = tuple(name for name in host.laggards if name not in host.folder.held)
     if not names:
         host.lagging.clear()
         return ()

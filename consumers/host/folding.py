@@ -92,6 +92,13 @@ class Folder:
         self.suspended: dict[str, Suspension] = {}
         self.parked: dict[str, int] = {}
         self._trying: set[str] = set()
+        self.held: frozenset[str] = frozenset()
+        """Projections that must keep the rows of another version: suspended, and nobody tries again."""
+
+    def hold(self, names: Iterable[str], reason: str) -> None:
+        """Suspend projections until they are rebuilt, because their rows cannot be had again."""
+        self.held = frozenset(names)
+        self.suspended |= {name: Suspension(reason, datetime.now(UTC)) for name in self.held}
 
     def try_again(self, names: Iterable[str]) -> None:
         """Let suspended projections fold alone; they stay suspended until ``rejoin``."""
@@ -103,6 +110,8 @@ class Folder:
 
     def rejoin(self, names: Iterable[str]) -> None:
         """Take projections back into the group."""
+        names = tuple(names)
+        self.held -= frozenset(names)
         for name in names:
             self.suspended.pop(name, None)
             self._trying.discard(name)

@@ -150,16 +150,30 @@ class Host:
 
     # life
 
-    async def open(self) -> None:
+    def outdated(self) -> tuple[str, ...]:
+        """Names of the projections whose rows another version has folded, before ``open`` drops them; blocking."""
+        if "checkpoint" not in self.store.tables():
+            return ()
+        known = dict(self.store.rows("SELECT projection, version FROM checkpoint WHERE seq > 0"))
+        return tuple(p.name for p in self.projections if known.get(p.name, p.version) != p.version)
+
+    async def open(self, *, hold: str | None = None) -> None:
         """Create what is missing, read checkpoints and identities; a new version, or one without its tables, starts at 0.
+
+        Args:
+            hold: Why projections of a new version must not start at 0: they keep the rows of the former one and are
+                suspended until they are rebuilt. None if they may.
 
         Raises:
             ViewsDamaged: If the identities cannot be read.
         """
-        await self.store.write(self._create)
+        held = await asyncio.to_thread(self.outdated) if hold is not None else ()
+        await self.store.write(lambda con: self._create(con, frozenset(held)))
+        if hold is not None:
+            self.folder.hold(held, hold)
         await self.reload()
 
-    def _create(self, con: duckdb.DuckDBPyConnection) -> None:
+    def _create(self, con: duckdb.DuckDBPyConnection, held: frozenset[str]) -> None:
         there = existing_tables(con)
         changed = PARKINGS_TABLE not in there
         with transaction(con):
@@ -179,6 +193,9 @@ class Host:
                 if as_known and not _lost(projection, there):
                     continue
                 changed = True
+                if projection.name in held:
+                    create_tables(con, projection)  # what it lacks; what it has stays
+                    continue
                 drop_tables(con, projection)
                 create_tables(con, projection)
         forget(con)
@@ -193,7 +210,7 @@ class Host:
         self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
         names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
         self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
-        if self.laggards:
+        if set(self.laggards) - self.folder.held:
             self.lagging.set()
 
     async def close(self) -> None:
@@ -339,7 +356,7 @@ class Host:
             raise
         self._owed.difference_update(range(batch.first_seq, batch.last_seq + 1))
         self._failures, self._stopped, self._since = 0, None, None
-        if self.folder.suspended:
+        if self.folder.suspended.keys() - self.folder.held:
             self.lagging.set()
         if self._tidying is not None:
             await self._tidying.after_commit()

@@ -2,13 +2,13 @@
 
 Invariant: an opened file is of the stream at hand (``provenance``), says so, and no checkpoint in it lies beyond the
 stream's end. If one did, the stream would have lost its end (a power failure, a restored backup): sequences would come
-again with other messages, and every one up to the checkpoint would be skipped in silence. Views are derived, so a file that
-is put aside costs time and nothing else; it is moved, never deleted, until the next one that is damaged.
+again with other messages, and every one up to the checkpoint would be skipped in silence. A file that is put aside is moved,
+never overwritten; one that knows what the stream has lost (``AHEAD``) is kept until an operator has accepted the loss.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,8 @@ from crew_journal.consumers.host.provenance import StreamAtHand, stamp, why_not_
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.errors import Unavailable, ViewsDamaged
 
+AHEAD: Final = ".ahead-"
+"""Begins what is added to the name of a views file that knows what the stream has lost."""
 _DAMAGED: Final = ".damaged-"
 _WAL: Final = ".wal"
 _log = structlog.get_logger(__name__)
@@ -32,11 +34,13 @@ class PutAside:
         name: What the file is called now, in the same folder.
         reason: What was wrong with it.
         at: When it was put aside.
+        ahead: Whether it knows what the stream has lost.
     """
 
     name: str
     reason: str
     at: datetime
+    ahead: bool = False
 
 
 def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[ViewStore, PutAside | None]:
@@ -58,8 +62,8 @@ def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[Vie
         store = ViewStore.open(path, memory_mb=memory_mb)
         try:
             seq = _highest_checkpoint(store)
-            reason = why_not_of(store, stream, seq)
-            if reason is None:
+            wrong = why_not_of(store, stream, seq)
+            if wrong is None:
                 _bind(store, stream)
                 return store, None
         except BaseException:
@@ -69,8 +73,11 @@ def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[Vie
         aside = put_damaged_aside(path, damage)
         return _open_anew(path, memory_mb, stream), aside
     store.close()
-    aside = _put_aside(path, f".of-{seq}", reason)  # what the stream has lost may be in it: it is kept
-    _log.error("views.of_another_stream", views_seq=seq, stream_seq=stream.last_seq, reason=reason, kept_as=aside.name)
+    now = datetime.now(UTC)
+    suffix = f"{AHEAD}{now:%Y%m%dT%H%M%S.%fZ}" if wrong.ahead else f".of-{seq}"
+    aside = replace(_put_aside(path, suffix, wrong.reason), ahead=wrong.ahead)
+    said = {"views_seq": seq, "stream_seq": stream.last_seq, "reason": wrong.reason, "kept_as": aside.name}
+    _log.error("journal.lost_its_end" if wrong.ahead else "views.of_another_stream", **said)
     return _open_anew(path, memory_mb, stream), aside
 
 
@@ -125,6 +132,8 @@ def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
 
 def _put_aside(path: Path, suffix: str, reason: str) -> PutAside:
     kept = path.with_name(path.name + suffix)
+    while kept.exists():
+        kept = kept.with_name(kept.name + "-")
     log, kept_log = path.with_name(path.name + _WAL), kept.with_name(kept.name + _WAL)
     try:
         if log.exists():

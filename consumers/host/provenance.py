@@ -6,7 +6,8 @@ and its own entries up to the checkpoint would never be folded.
 
 Invariant: a file with a checkpoint is opened only if it bears the stamp of the stream, the time at which the stream was
 made (to the nanosecond; it survives restarts and a copied store), and no other message lies where its newest entry came
-from. The second holds off the same stream when it was restored from an older copy and has grown differently since. A file
+from. The second holds off the same stream when it was restored from an older copy and has grown differently since. A stream
+whose metadata was lost is made anew by the broker around the blocks that are there: it is known by its messages. A file
 of before there were stamps has only the second: an id in a workspace, 128 bits of their hash, and 128 bits of the
 content's at the same sequence of two streams by chance is no risk to reckon with.
 """
@@ -31,6 +32,8 @@ from crew_journal.schemas.subjects import JOURNAL_STREAM
 STREAM_TABLE: Final = "folded_stream"
 STREAM_DDL: Final = f"CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL)"
 _HALF: Final = 8
+_SAMPLE: Final = 4
+"""Entries asked for at each end of a stream that may have been made anew around the same messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,29 @@ class StreamAtHand:
         made: When it was made, as the broker writes it; tells it from every other.
         last_seq: Its last sequence.
         message: The message stored at a sequence, None if there is none any more; blocking.
+        own: Whether it lies in the data directory of the views, so that another stream there is one that lost everything.
     """
 
     made: str
     last_seq: int
     message: Callable[[int], RawMessage | None]
+    own: bool = False
 
 
-def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> str | None:
+@dataclass(frozen=True, slots=True)
+class NotOf:
+    """Why views are not to be used with a stream.
+
+    Attributes:
+        reason: In words.
+        ahead: Whether they know what this stream has lost; else they are of another one.
+    """
+
+    reason: str
+    ahead: bool
+
+
+def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None:
     """Why the views cannot be of this stream, None if they are.
 
     Args:
@@ -60,23 +78,41 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> str | None:
         ViewsDamaged: If the file is broken.
         BrokerUnavailable: If the stream does not tell its message.
     """
-    if seq > stream.last_seq:
-        return f"views of another stream, which went to {seq}; this one ends at {stream.last_seq}"
     if seq == 0:
         return None
     stamp = _stamp_of(store)
-    if stamp is not None and stamp != stream.made:
-        return f"views of another stream, made {stamp}; this one was made {stream.made}"
-    newest = _newest_entry(store)
-    if newest is None:
-        return None if stamp is not None else "views that do not tell of which stream they are"
-    at, identity, content = newest
+    known = stamp is not None
+    if known and stamp != stream.made and not _is_held(store, stream):
+        if stream.own:
+            return NotOf(
+                f"the stream was made anew at {stream.made}; the views, of one made {stamp}, went to {seq}", True
+            )
+        return NotOf(f"views of another stream, made {stamp}; this one was made {stream.made}", False)
+    if seq > stream.last_seq:
+        if known or stream.own:
+            return NotOf(f"the stream has lost its end: the views went to {seq}, it ends at {stream.last_seq}", True)
+        return NotOf(f"views of another stream, which went to {seq}; this one ends at {stream.last_seq}", False)
+    newest = _entries(store, seq, "DESC", 1)
+    if not newest:
+        return None if known else NotOf("views that do not tell of which stream they are", False)
+    at, identity, content = newest[0]
     stored = stream.message(at)
     if stored is None:  # deleted since, or another stream's gap
-        return None if stamp is not None else f"views of which nothing shows that they are of this stream: {at} is gone"
+        if known:
+            return None
+        return NotOf(f"views of which nothing shows that they are of this stream: {at} is gone", False)
     if _entry_of(stored) != (identity, content):
-        return f"views of another stream, or of this one before it was restored: it holds another message at {at}"
+        where = "views of another stream, or of this one before it was restored"
+        return NotOf(f"{where}: it holds another message at {at}", known)
     return None
+
+
+def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
+    """Whether the stream holds the first and the last entries of the views, where there is a message at all."""
+    asked = [one for order in ("DESC", "ASC") for one in _entries(store, stream.last_seq, order, _SAMPLE)]
+    stored = [(stream.message(seq), identity, content) for seq, identity, content in asked]
+    found = [_entry_of(message) == (identity, content) for message, identity, content in stored if message is not None]
+    return bool(found) and all(found)
 
 
 def stamp(con: duckdb.DuckDBPyConnection, made: str) -> bool:
@@ -97,15 +133,18 @@ def _stamp_of(store: ViewStore) -> str | None:
     return str(found[0][0]) if found else None
 
 
-def _newest_entry(store: ViewStore) -> tuple[int, bytes, bytes] | None:
-    """Sequence, identity and content of the last entry that was admitted."""
+def _entries(store: ViewStore, last_seq: int, order: str, count: int) -> list[tuple[int, bytes, bytes]]:
+    """Sequence, identity and content of the first or last entries that were admitted up to a sequence."""
     if ADMISSION_TABLE not in store.tables():
-        return None
-    found = store.rows(f"SELECT seq, k0, k1, content FROM {ADMISSION_TABLE} ORDER BY seq DESC LIMIT 1")
-    if not found:
-        return None
-    seq, k0, k1, content = found[0]
-    return int(seq), k0.to_bytes(_HALF, "little") + k1.to_bytes(_HALF, "little"), bytes(content)
+        return []
+    found = store.rows(
+        f"SELECT seq, k0, k1, content FROM {ADMISSION_TABLE} WHERE seq <= ? ORDER BY seq {order} LIMIT ?",
+        [last_seq, count],
+    )
+    return [
+        (int(seq), k0.to_bytes(_HALF, "little") + k1.to_bytes(_HALF, "little"), bytes(content))
+        for seq, k0, k1, content in found
+    ]
 
 
 def _entry_of(message: RawMessage) -> tuple[bytes, bytes] | None:

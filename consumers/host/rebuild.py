@@ -2,16 +2,18 @@
 
 Invariant: live recall never sees half a rebuild. A fresh file is filled beside the live one; under the host's lock, where
 the checkpoint stands still, it takes the last batch, and then the file is swapped or the tables are copied in one
-transaction. What was parked before is not published again.
+transaction. What was parked before is not published again. Views that know more than the stream are replaced only if an
+operator accepts the loss, and then their file is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +23,7 @@ import structlog
 from crew_journal.consumers.host.admission import AdmissionView
 from crew_journal.consumers.host.bulk import Progress, ReplaySource, fold_range
 from crew_journal.consumers.host.digest import Difference, DigestedView, ViewDigest, digest, first_difference
+from crew_journal.consumers.host.gaps import Lack, ReadAccount, RebuildRefused, explained, lack_of
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.leniency import PARKINGS_TABLE, forget_strikes
 from crew_journal.consumers.host.prepare import Parked
@@ -30,9 +33,12 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.host.transaction import read_checkpoints, transaction, write_checkpoints
 from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
+from crew_journal.schemas.sequence_set import without
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 
-_SUFFIX: Final = {"rebuild": ".rebuild", "verify": ".verify"}
+_SUFFIX: Final = {"rebuild": ".rebuild", "verify": ".verify", "salvage": ".salvage"}
+BEFORE_LOSS: Final = ".before-loss-"
+"""Begins what is added to the name of a views file that knew more than the stream that replaced it."""
 _log = structlog.get_logger(__name__)
 
 
@@ -45,12 +51,16 @@ class Rebuilt:
         seq: The sequence they are at.
         parked: Messages that could not be folded, as before.
         failed: Those that came to a halt while they were built → why; they are where they were.
+        lack: What the views knew and the stream lacks, accepted as lost; None if it lacks nothing.
+        kept_as: Name of the file of those views.
     """
 
     projections: tuple[str, ...]
     seq: int
     parked: int
     failed: Mapping[str, str] = field(default_factory=dict)
+    lack: Lack | None = None
+    kept_as: str | None = None
 
 
 class ViewNotRebuilt(CrewJournalError):
@@ -80,7 +90,15 @@ class Verified:
     difference: Difference | None = None
 
 
-class _Fresh:
+class Verification(list[Verified]):
+    """Each view, live against fresh, and what the stream lacks."""
+
+    def __init__(self, views: Iterable[Verified], lack: Lack) -> None:
+        super().__init__(views)
+        self.lack = lack
+
+
+class Fresh:
     """A store and host of their own beside the live ones."""
 
     def __init__(self, store: ViewStore, host: Host, parked: list[Parked]) -> None:
@@ -90,7 +108,12 @@ class _Fresh:
 
 
 @asynccontextmanager
-async def _beside(live: Host, projections: Sequence[Projection], kind: str, memory_mb: int) -> AsyncIterator[_Fresh]:
+async def beside(live: Host, projections: Sequence[Projection], kind: str, memory_mb: int) -> AsyncIterator[Fresh]:
+    """An empty store beside the live one, and a host of twins of the projections; both are deleted at the end.
+
+    Raises:
+        Unavailable: If the disk is too full.
+    """
     path = live.store.path.with_name(live.store.path.name + _SUFFIX[kind])
     _discard(path)
     needed = live.store.path.stat().st_size + live.store.wal_bytes + FREE_DISK_FLOOR_BYTES
@@ -108,7 +131,7 @@ async def _beside(live: Host, projections: Sequence[Projection], kind: str, memo
         await host.open()
         if (made := live.store.stream_made) is not None:  # not from the live file, which may be damaged
             await store.write(lambda con: stamp(con, made))
-        yield _Fresh(store, host, parked)
+        yield Fresh(store, host, parked)
     finally:
         await host.close()
         store.close()
@@ -136,6 +159,7 @@ async def rebuild(
     *,
     memory_mb: int,
     names: Collection[str] | None = None,
+    accept_loss: bool = False,
     progress: Progress | None = None,
 ) -> Rebuilt:
     """Build views anew from the stream and put them in place of the live ones.
@@ -145,36 +169,54 @@ async def rebuild(
         source: The stream.
         memory_mb: Memory limit of the second DuckDB, MiB.
         names: Projections to rebuild; None for all, identities included.
+        accept_loss: Whether views that know more than the stream are replaced, and their file is kept; only for all.
         progress: Told how far the replay is.
 
     A projection that comes to a halt on the way is left where it is, and named.
 
     Raises:
         NotFound: If a name is no projection.
+        JournalDamaged: If the stream lacks what nothing explains, or what the views know, and that is not accepted.
         ViewNotRebuilt: If all were to be replaced and one that works would not.
         Unavailable: If the disk is too full or the stream cannot be read; the live views are as they were.
     """
     chosen = _chosen(live, names)
-    async with _beside(live, chosen, "rebuild", memory_mb) as fresh:
+    account = ReadAccount()
+    counted = account.counted(source)
+    kept_as: str | None = None
+    async with beside(live, chosen, "rebuild", memory_mb) as fresh:
         while live.checkpoint - fresh.host.checkpoint > REPLAY_BATCH_MESSAGES:
-            await fold_range(fresh.host, source, live.checkpoint, progress)
+            await fold_range(fresh.host, counted, live.checkpoint, progress)
         async with live.paused():
             seq = live.checkpoint
-            await fold_range(fresh.host, source, seq, progress)
+            await fold_range(fresh.host, counted, seq, progress)
+            lack = await asyncio.to_thread(_lack, live, fresh, account)
+            if lack and not accept_loss:
+                raise RebuildRefused(lack)
             await fresh.host.close()
             fresh.store.close()
             failed = {name: out.reason for name, out in fresh.host.folder.suspended.items()}
             built = [projection for projection in chosen if projection.name not in failed]
             if names is None:
                 _refuse_if_worse(live, failed)
-                await live.store.swap(fresh.store.path)
+                if lack:
+                    kept_as = f"{live.store.path.name}{BEFORE_LOSS}{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+                await live.store.swap(fresh.store.path, keep_as=kept_as)
             else:
                 await live.store.write(lambda con: _copy(con, fresh.store.path, built, seq))
                 live.store.invalidate()
             live.folder.rejoin(projection.name for projection in built)
             await live.reload()
     _log.info("rebuilt", projections=[p.name for p in built], seq=seq, parked=len(fresh.parked), failed=failed)
-    return Rebuilt(tuple(p.name for p in built), seq, len(fresh.parked), failed)
+    return Rebuilt(tuple(p.name for p in built), seq, len(fresh.parked), failed, lack or None, kept_as)
+
+
+def _lack(live: Host, fresh: Fresh, account: ReadAccount) -> Lack:
+    """What the stream lacks that the live views know; only what it does not give if they cannot be read."""
+    try:
+        return lack_of(live.store, fresh.store, account.missing, explained(live.store))
+    except ViewsDamaged:  # a rebuild is what mends them; nothing is to be had from them
+        return Lack(without(account.missing, explained(fresh.store).ranges), [], [])
 
 
 def _refuse_if_worse(live: Host, failed: Mapping[str, str]) -> None:
@@ -207,9 +249,7 @@ def _copy(con: duckdb.DuckDBPyConnection, path: Path, projections: Sequence[Proj
         con.execute("DETACH fresh")
 
 
-async def verify(
-    live: Host, source: ReplaySource, *, memory_mb: int, progress: Progress | None = None
-) -> list[Verified]:
+async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: Progress | None = None) -> Verification:
     """Compare every live view with a fresh rebuild, at the sequence the live view was at when asked.
 
     The live digests are taken in one snapshot, so writes go on meanwhile. Where a digest differs, the two are compared
@@ -221,6 +261,9 @@ async def verify(
         memory_mb: Memory limit of the second DuckDB, MiB.
         progress: Told how far the replay is.
 
+    Returns:
+        Each view, and what the stream lacks.
+
     Raises:
         VerificationFailed: If the live views are damaged, so that there is nothing to compare.
         Unavailable: If the disk is too full or the stream cannot be read.
@@ -230,7 +273,9 @@ async def verify(
     except ViewsDamaged as damage:
         raise VerificationFailed(damage.message, hint=damage.hint) from damage
     found: list[Verified] = []
-    async with _beside(live, live.projections, "verify", memory_mb) as fresh:
+    account = ReadAccount()
+    source = account.counted(source)
+    async with beside(live, live.projections, "verify", memory_mb) as fresh:
         twins: dict[str, DigestedView] = {p.name: p for p in fresh.host.projections}
         twins[AdmissionView.name] = AdmissionView()
         for seq in sorted({at for at, _ in snapshot.values()}):
@@ -240,15 +285,18 @@ async def verify(
                 theirs = await asyncio.to_thread(_digest, fresh.store, twin)
                 found.append(Verified(name, seq, mine.digest == theirs.digest, mine, theirs))
         if all(result.equal for result in found):
-            return found
+            missing = without(account.missing, explained(live.store).ranges)
+            return Verification(found, Lack(missing, [], []))  # identities are among what is equal
         async with live.paused():
             await fold_range(fresh.host, source, live.checkpoint, progress)
-            return [
+            lack = await asyncio.to_thread(_lack, live, fresh, account)
+            named = [
                 result
                 if result.equal
                 else await asyncio.to_thread(_named, live, fresh, twins[result.projection], result)
                 for result in found
             ]
+            return Verification(named, lack)
 
 
 def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
@@ -256,7 +304,7 @@ def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
         return digest(con, view)
 
 
-def _named(live: Host, fresh: _Fresh, view: DigestedView, result: Verified) -> Verified:
+def _named(live: Host, fresh: Fresh, view: DigestedView, result: Verified) -> Verified:
     if live.store.view_seq(view.name) != fresh.store.view_seq(view.name):
         return result  # a laggard: its rows of then are gone, and the fresh ones are ahead
     with live.store.snapshot() as mine, fresh.store.snapshot() as theirs:

@@ -288,17 +288,21 @@ class ViewStore:
 
     # swapping
 
-    async def swap(self, new_file: Path) -> None:
+    async def swap(self, new_file: Path, *, keep_as: str | None = None) -> None:
         """Replace the file by ``new_file`` (complete, checkpointed, closed, same directory); readers wait meanwhile.
+
+        Args:
+            new_file: The new views.
+            keep_as: Name under which the old file is kept beside it; None to delete it.
 
         Raises:
             Unavailable: If a write-ahead log remains beside either file; then nothing was replaced. Beside a file that is
                 damaged it counts for nothing.
         """
-        await self.write(lambda _: self._swap(new_file))
+        await self.write(lambda _: self._swap(new_file, keep_as))
         self._generation += 1
 
-    def _swap(self, new_file: Path) -> None:
+    def _swap(self, new_file: Path, keep_as: str | None) -> None:
         if new_file.with_name(new_file.name + ".wal").exists():
             raise Unavailable("the new views are not checkpointed", hint="close them first")
         with self._gate.closed():
@@ -311,6 +315,11 @@ class ViewStore:
             try:
                 if self.wal_bytes and self._damage is None:  # it would be replayed into the other file
                     raise Unavailable("the live views keep a write-ahead log", hint="restart, then rebuild again")
+                if keep_as is not None:
+                    kept = self._path.with_name(keep_as)
+                    kept.hardlink_to(self._path)
+                    if self._wal.exists():
+                        self._wal.replace(kept.with_name(kept.name + ".wal"))
                 self._wal.unlink(missing_ok=True)
                 _sync(new_file)
                 new_file.replace(self._path)

@@ -160,6 +160,7 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         taken = size_text(sum(old.stat().st_size for old in kept))
         said = f"{len(kept)} put aside earlier take {taken}: {', '.join(sorted(old.name for old in kept))}"
         yield Finding("old-views", Verdict.WARN, said, "delete them when you need nothing of them: views are derived")
+    yield from _views_that_know_more(path)
     if is_owned(settings.data_dir):
         return  # whoever owns it has the file open or is about to; the readiness of an `up` says how it is
     try:
@@ -169,6 +170,22 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         yield Finding("views", Verdict.FAIL, damage.message, step)
     else:
         yield Finding("views", Verdict.OK, f"{VIEWS_FILE} opens, at {seq:,}", "`crew-journal verify` reads all of it")
+
+
+def _views_that_know_more(path: Path) -> Iterator[Finding]:
+    from crew_journal.consumers.host.opening import AHEAD
+    from crew_journal.consumers.host.rebuild import BEFORE_LOSS
+    from crew_journal.schemas.errors import JournalDamaged
+
+    def kept(kind: str) -> str:
+        return ", ".join(sorted(one.name for one in path.parent.glob(f"{path.name}{kind}*") if one.suffix != ".wal"))
+
+    if ahead := kept(AHEAD):
+        said = f"the journal has lost its end; kept because they know it: {ahead}"
+        yield Finding("journal", Verdict.FAIL, said, JournalDamaged.HINT)
+    if accepted := kept(BEFORE_LOSS):
+        step = "delete them once what `crew-journal salvage --out FILE` writes is imported again"
+        yield Finding("lost-entries", Verdict.WARN, f"kept because they knew what was lost: {accepted}", step)
 
 
 def check_parts(settings: Settings, where: Where) -> Iterator[Finding]:
@@ -263,9 +280,16 @@ def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
         yield Finding("up", Verdict.OK, f"ready at {there.url}")
     else:
         reasons = "; ".join(ready.json().get("reasons", ())) or f"it answers {ready.status_code}"
-        yield Finding("up", Verdict.FAIL, f"not ready: {reasons}", "see `crew-journal status`")
+        damaged = any(str(reason).startswith("JournalDamaged") for reason in ready.json().get("reasons", ()))
+        step = (
+            "do what the reason says, in that order; delete nothing before" if damaged else "see `crew-journal status`"
+        )
+        yield Finding("up", Verdict.FAIL, f"not ready: {reasons}", step)
     with sync_client(there) as journal:
         report = plain(journal.status())
+    if said := (report.get("journal_damage") or {}).get("broker_said"):
+        step = "what was lost, if anything, is named above; see nats/nats.log, and check the disk"
+        yield Finding("broker-log", Verdict.WARN, f"nats-server met damage: {'; '.join(said)}", step)
     letters = report["dead_letters"]["parked"]
     if letters:
         yield Finding("dead-letters", Verdict.WARN, f"{letters} events could not be folded", "crew-journal dlq list")

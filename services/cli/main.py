@@ -30,6 +30,7 @@ from crew_journal.services.cli.publishing import publish, schema
 from crew_journal.services.cli.recall import recall
 from crew_journal.services.cli.reindex import reindex, sweep
 from crew_journal.services.cli.relations import graph, relate, unrelate
+from crew_journal.services.cli.salvaging import salvage
 from crew_journal.services.cli.tokens import app as tokens
 from crew_journal.services.cli.up import up
 from crew_journal.services.cli.work import work
@@ -72,6 +73,7 @@ app.command("doctor")(doctor)
 app.command("reindex")(reindex)
 app.command("rebuild")(rebuild)
 app.command("verify")(verify)
+app.command("salvage")(salvage)
 embeddings.command("sweep")(sweep)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")

@@ -44,6 +44,10 @@ def status(
 @grouped
 def rebuild(
     projections: Names = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Give up what the journal has lost; `salvage` first. The old file is kept."),
+    ] = False,
     *,
     where: Where,
     json_output: Json = False,
@@ -51,10 +55,10 @@ def rebuild(
     """Fold the views anew from the journal, beside the live ones, and swap them in; exit code 1 if one cannot be."""
     from crew_journal.schemas.errors import CrewJournalError
     from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, safe
+    from crew_journal.services.cli.output import emit, safe, say
 
     with client(where) as journal:
-        result = follow("rebuild", journal.rebuild(projections or None))
+        result = follow("rebuild", journal.rebuild(projections or None, accept_loss=accept_loss))
     failed = result.get("failed") or {}
     if json_output:
         emit(result)
@@ -65,6 +69,8 @@ def rebuild(
         names = ", ".join(safe(name) for name in result["projections"])
         parked = f"; {result['parked']:,} events are parked (crew-journal dlq list)" if result.get("parked") else ""
         print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
+    if lost := result.get("lost"):
+        say(f"accepted as lost, and recorded: {lack_words(lost)}; the old views are kept as {result['kept_as']}")
     if failed:
         said = "; ".join(f"{name} cannot be rebuilt: {why}" for name, why in sorted(failed.items()))
         raise CrewJournalError(said, hint="mend the projection, raise its version, and start again")
@@ -77,7 +83,7 @@ def verify(
     json_output: Json = False,
 ) -> None:
     """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
-    from crew_journal.schemas.errors import VerificationFailed
+    from crew_journal.schemas.errors import JournalDamaged, VerificationFailed
     from crew_journal.services.cli.connection import client
     from crew_journal.services.cli.output import emit, safe
 
@@ -91,12 +97,29 @@ def verify(
     for view in result["projections"]:
         verdict = "same" if view["equal"] else "DIFFERS"
         print(f"{safe(view['projection']):<16}  {verdict:<7}  {view['live']['rows']:,} rows at {view['seq']}")
+    lost = result.get("journal") or {}
+    if lost.get("missing") or lost.get("known_entries") or lost.get("views_kept"):
+        raise VerificationFailed(
+            f"the journal lacks what it held: {lack_words(lost)}; do not rebuild the views, they may be the last copy",
+            hint=JournalDamaged.HINT,
+        )
     if not agrees(result):
         raise VerificationFailed(
-            f"the live views differ from a fresh rebuild: {first_difference(result)}",
+            f"the views lack what the journal has: the live views differ from a fresh rebuild: {first_difference(result)}",
             hint="`crew-journal rebuild` makes them right; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
+
+
+def lack_words(lost: Mapping[str, Any]) -> str:
+    """What the journal has lost, in words."""
+    said = f"{lost.get('missing', 0):,} sequences are missing" + (
+        f" ({lost['sequences']})" if lost["sequences"] else ""
+    )
+    said += f", {lost.get('known_entries', 0):,} entries that it lacks are in the views"
+    if kept := lost.get("views_kept"):
+        said += f", and it has lost its end, which {', '.join(kept)} knows"
+    return said
 
 
 def first_difference(result: Mapping[str, Any]) -> str:

@@ -27,6 +27,8 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "journal", _journal(report)
     yield "views", _views(report)
     yield from _out(report)
+    if said := (report.get("journal_damage") or {}).get("broker_said"):
+        yield from (("broker says", str(line)) for line in said)
     if aside := report.get("views_put_aside"):
         yield "old views", f"folded anew at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):

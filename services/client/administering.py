@@ -135,10 +135,15 @@ def compare_request(one: str, other: str, given: Mapping[str, object]) -> Reques
     return Request("POST", "/v1/admin/embeddings/compare", json=body, repeatable=False)
 
 
-def rebuild_request(projections: Sequence[str] | None) -> Request:
+def rebuild_request(projections: Sequence[str] | None, accept_loss: bool = False) -> Request:
     """Streams the rebuild."""
-    body = {"projections": list(projections)} if projections else {}
+    body = said({"projections": list(projections) if projections else None, "accept_loss": accept_loss or None})
     return Request("POST", "/v1/admin/rebuild", json=body, repeatable=False)
+
+
+def salvage_request() -> Request:
+    """Streams what the views still know of lost entries."""
+    return Request("POST", "/v1/admin/salvage", repeatable=False)
 
 
 def verify_request() -> Request:

@@ -20,7 +20,13 @@ from crew_journal.schemas.api import (
 )
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
-from crew_journal.services.client.administering import AdminCalls, compare_request, rebuild_request, verify_request
+from crew_journal.services.client.administering import (
+    AdminCalls,
+    compare_request,
+    rebuild_request,
+    salvage_request,
+    verify_request,
+)
 from crew_journal.services.client.core import checked
 from crew_journal.services.client.find import find
 from crew_journal.services.client.flavours import Blocking
@@ -128,9 +134,19 @@ class CrewJournal(Blocking, JournalCalls, RelationCalls, AdminCalls):
         """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
         return self._records(compare_request(one, other, given))
 
-    def rebuild(self, projections: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Rebuild views: progress records, the last one with key ``result``."""
-        return self._records(rebuild_request(projections))
+    def rebuild(
+        self, projections: Sequence[str] | None = None, *, accept_loss: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Rebuild views: progress records, the last one with key ``result``.
+
+        Raises:
+            JournalDamaged: If the journal has lost something, unless ``accept_loss`` gives it up.
+        """
+        return self._records(rebuild_request(projections, accept_loss))
+
+    def salvage(self) -> Iterator[dict[str, Any]]:
+        """What the views still know of lost entries: records with ``entry`` or ``decision``, the last with ``result``."""
+        return self._records(salvage_request())
 
     def verify(self) -> Iterator[dict[str, Any]]:
         """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""

@@ -67,8 +67,18 @@ class NodeStatus(Protocol):
 class AdminOperations(Protocol):
     """What OWNER and ADMIN may have done; the shell has checked role and workspace."""
 
-    def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
-        """Rebuild projections (all if None): progress records, the last one with key ``result``."""
+    def rebuild(
+        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Rebuild projections (all if None): progress records, the last one with key ``result``.
+
+        Raises:
+            JournalDamaged: If the journal has lost something and ``accept_loss`` is not given.
+        """
+        ...
+
+    def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
+        """What the views still know of lost entries: records with ``entry`` or ``decision``, the last with ``result``."""
         ...
 
     def verify(self) -> AsyncIterator[Mapping[str, Any]]:

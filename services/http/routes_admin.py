@@ -41,10 +41,11 @@ log = structlog.get_logger(__name__)
 
 
 class RebuildRequest(BaseModel):
-    """Which projections to rebuild; all if absent."""
+    """Which projections to rebuild, all if absent; whether what the journal has lost is given up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     projections: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=100)
+    accept_loss: bool = Field(default=False, description="Only for all; the old views file is kept.")
 
 
 class DecisionRequest(BaseModel):
@@ -76,8 +77,20 @@ def _operations(router: APIRouter) -> None:
         """Builds beside the live views, then swaps. Lines of JSON tell how far it is."""
         services = services_of(request)
         asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
-        log.info("admin.rebuild", token_id=principal.token_id)
-        return lines(request, services.admin.rebuild(asked.projections))
+        log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
+        records = services.admin.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
+        return lines(request, records)
+
+    @router.post(
+        "/salvage",
+        summary="What the views still know of entries that the journal has lost",
+        responses={200: LINES, **problems()},
+        response_class=Response,
+    )
+    async def salvage(request: Request, principal: NodeOwner) -> Response:
+        """Lines of JSON, each with `entry` (may be imported) or `decision` (the service's own); the last has counts."""
+        log.info("admin.salvage", token_id=principal.token_id)
+        return lines(request, services_of(request).admin.salvage())
 
     @router.post(
         "/verify",

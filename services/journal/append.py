@@ -34,6 +34,7 @@ from crew_journal.schemas.events.control import ControlPayload
 from crew_journal.schemas.ids import unforeseen
 from crew_journal.schemas.ports import IdentityReader, Published
 from crew_journal.schemas.principal import Principal
+from crew_journal.schemas.sequence_set import Range, normalised
 from crew_journal.schemas.settings import MAX_BATCH
 from crew_journal.services.journal.atomic import EncodedMessage
 from crew_journal.services.journal.decisions import Told, decision_entry
@@ -88,6 +89,7 @@ class Journal:
         self._recent: OrderedDict[str, _Known] = OrderedDict()  # a dict's first key is slow to find after deletes
         self._in_hand: dict[str, asyncio.Future[None]] = {}
         self._messages = writer.client.jetstream()
+        self._lost: list[Range] = []
 
     async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
         """Append one entry and return after the broker's ack.
@@ -149,6 +151,11 @@ class Journal:
             )
             for index, accepted in enumerate(batch)
         ]
+
+    def forget_lost(self, sequences: Sequence[Range]) -> None:
+        """Let entries be appended again whose messages the stream has lost, although the broker remembers their ids."""
+        self._recent.clear()
+        self._lost = normalised([*self._lost, *sequences])
 
     async def record(
         self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
@@ -251,7 +258,8 @@ class Journal:
 
     async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
         """Where an entry is whose message id the broker knows from the message at ``seq``, and whether it was before."""
-        content = await stored_content(self._messages, accepted, seq)
+        lost = any(first <= seq <= last for first, last in self._lost)
+        content = None if lost else await stored_content(self._messages, accepted, seq)
         if content is not None:
             return _Known(seq, content), True
         _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)

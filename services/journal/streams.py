@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, StreamMismatch
+from crew_journal.schemas.sequence_set import Range, normalised, ranges_of
 from crew_journal.schemas.settings import DEDUPE_WINDOW_S
 from crew_journal.schemas.subjects import (
     CANARY_STREAM,
@@ -264,6 +265,40 @@ async def stream_figures(client: Client) -> dict[str, int]:
     state = ((await stream_info(client, JOURNAL_STREAM)) or {}).get("state", {})
     names = {"head": "last_seq", "first": "first_seq", "messages": "messages", "bytes": "bytes"}
     return {name: int(state.get(key, 0)) for name, key in names.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGaps:
+    """What the broker knows to be missing from JOURNAL.
+
+    Attributes:
+        made: ``made_at`` of the stream.
+        last_seq: Its last sequence.
+        count: Sequences missing up to it.
+        ranges: Which; empty if they were not asked for.
+    """
+
+    made: str
+    last_seq: int
+    count: int
+    ranges: tuple[Range, ...]
+
+
+async def stream_gaps(client: Client, *, details: bool = True) -> StreamGaps:
+    """What is missing from JOURNAL, one request; with ``details`` its answer grows with every deleted message.
+
+    Raises:
+        BrokerError: If JetStream refuses, or there is no such stream.
+        BrokerUnavailable: If it does not answer.
+    """
+    info = await api_request(client, f"STREAM.INFO.{JOURNAL_STREAM}", {"deleted_details": True} if details else None)
+    if (error := info.get("error")) is not None:
+        raise BrokerError(f"the broker does not tell about stream {JOURNAL_STREAM}: {error.get('description', error)}")
+    state = info["state"]
+    first, last = int(state["first_seq"]), int(state["last_seq"])
+    before = [(1, min(first, last + 1) - 1)] if last and first > 1 else []
+    deleted = ranges_of(seq for seq in state.get("deleted") or () if 0 < seq <= last)
+    return StreamGaps(made_at(info), last, last - int(state["messages"]), tuple(normalised([*before, *deleted])))
 
 
 async def stream_head(client: Client) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
 from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.gap_watch import GapWatch
 from crew_journal.services.journal.nats_access import NatsUsers
 from crew_journal.services.journal.owner_token import ensure_owner_token
 from crew_journal.services.journal.stall_watch import StallWatch
@@ -195,6 +197,7 @@ class Runtime:
             memory_mb=settings.duckdb_memory_mb,
             clock=utc_now,
             say=self._say,
+            own_broker=self._broker is not None,
         )
         store, host, journal = views.store, views.host, views.journal
         feed = await views.follow(stack, data_dir, client, self._nats)
@@ -203,6 +206,7 @@ class Runtime:
         stream_watch = StreamWatch(client, streams.made)
         await stream_watch.start()
         stack.push_async_callback(stream_watch.stop)
+        gap_watch = await views.watch(stack, client, streams, self._broker, clock=utc_now, give_up=self._give_up)
         canary = Canary(client, clock=utc_now)
         await canary.start()
         stack.push_async_callback(canary.stop)
@@ -295,13 +299,14 @@ class Runtime:
                 batches=writer.crowding.figures,
                 cache=recall.figures,
                 memory=memory.figures,
+                journal=lambda: mapping(gap_watch.figures()),
                 damage=lambda: store.damage,
                 views_aside=None if aside is None else mapping(aside),
             ),
             clock=utc_now,
         )
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(self._operation_parts(views, embedding))
+        operations = Operations(self._operation_parts(views, embedding, gap_watch))
         app = create_app(
             AppServices(
                 journal=journal,
@@ -358,9 +363,11 @@ class Runtime:
     async def _watch(self, client: Connection) -> None:
         """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""
         await client.ended.wait()
-        self._failure = BrokerUnavailable(
-            f"the connection to the broker was closed for good: {client.state.last_error}", hint="start the node again"
-        )
+        why = f"the connection to the broker was closed for good: {client.state.last_error}"
+        self._give_up(BrokerUnavailable(why, hint="start the node again"))
+
+    def _give_up(self, why: CrewJournalError) -> None:
+        self._failure = why
         self._closed.set()
 
     async def _connect(self, name: str) -> Connection:
@@ -380,12 +387,13 @@ class Runtime:
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
 
-    def _operation_parts(self, views: NodeViews, embedding: Embedding) -> OperationParts:
+    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
         url, user, password = self._nats
         return OperationParts(
             views=views.store,
-            rebuild=views.rebuild,
-            verify=views.verify,
+            rebuild=partial(views.rebuild, gap_watch),
+            verify=partial(views.verify, gap_watch),
+            salvage=views.salvage,
             desk=views.desk,
             embedder=embedding.figures,
             broker=lambda: BrokerAnswer(url=url, user=user, password=password),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,24 +21,44 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.replay import replay
 from crew_journal.consumers.host.bulk import ReplaySource, fold_range
 from crew_journal.consumers.host.catchup import catch_up, keep_up
+from crew_journal.consumers.host.gaps import (
+    Lack,
+    ReadAccount,
+    RebuildRefused,
+    explained,
+    missing_text,
+    read_through,
+)
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.opening import PutAside, open_views
 from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.provenance import StreamAtHand
 from crew_journal.consumers.host.rebuild import rebuild, verify
+from crew_journal.consumers.host.salvage import salvage
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.endings import end_task
+from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
+from crew_journal.schemas.sequence_set import format_ranges, normalised, size_of, without
 from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
+from crew_journal.schemas.views import ADMISSION_PROJECTION
 from crew_journal.services.data_dir import node_id
 from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.warnings import damage_warnings
 from crew_journal.services.journal.connection import Connection
 from crew_journal.services.journal.deadletters import DeadLetters
-from crew_journal.services.journal.streams import DeclaredStreams
+from crew_journal.services.journal.gap_watch import GapParts, GapWatch
+from crew_journal.services.journal.streams import DeclaredStreams, stream_gaps
 from crew_journal.services.journal.writer import Writer
 from crew_journal.services.operations import Progress
 from crew_journal.services.runtime.figures import mapping
+from crew_journal.services.runtime.losses import accept_loss as record_loss
+from crew_journal.services.runtime.losses import ahead_files
 
 VIEWS_FILE: Final = "views.duckdb"
+RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
+LOSS_FOLD_S: Final = 30.0
+"""Seconds for the views to fold the record of an accepted loss; it is the next batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,7 @@ class NodeViews:
         journal: Appends, knowing which ids were folded.
         desk: Where what cannot be folded is kept.
         source: Reads the stream for folds of many messages at once.
+        account: What reads of the stream did not give.
         memory_mb: Memory of DuckDB, for rebuilds too.
         aside: The file that was put aside for this one, None if none was.
     """
@@ -60,6 +81,7 @@ class NodeViews:
     journal: Journal
     desk: DeadLetters
     source: ReplaySource
+    account: ReadAccount
     memory_mb: int
     aside: PutAside | None = None
 
@@ -75,6 +97,7 @@ class NodeViews:
         memory_mb: int,
         clock: Callable[[], datetime],
         say: Callable[[str], None],
+        own_broker: bool = False,
     ) -> Self:
         """Open the views and fold what they lack.
 
@@ -87,9 +110,10 @@ class NodeViews:
             memory_mb: Memory of DuckDB.
             clock: The time now, UTC.
             say: Told, in a line each, what takes long or is unusual.
+            own_broker: Whether the stream lies in ``data_dir``, too.
         """
         last_seq = streams.last_seq
-        at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client))
+        at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
         store, aside = await asyncio.to_thread(open_views, data_dir / VIEWS_FILE, memory_mb=memory_mb, stream=at_hand)
         if aside is not None:
             say(aside_text(aside))
@@ -102,21 +126,28 @@ class NodeViews:
         host = Host(store, discover_projections(), park=park)
         journal = Journal(writer, host.identities, clock=clock)
         desks.append(DeadLetters(writer, journal, host.identities))
-        await host.open()
-        stack.push_async_callback(host.close)
         source = _source(client, REPLAY_BATCH_MESSAGES)
+        hold = await _reason_to_hold(host, client, source, last_seq)
+        if hold is not None:
+            say(f"warning: {hold}")
+        await host.open(hold=hold)
+        stack.push_async_callback(host.close)
+        account = ReadAccount()
+        counted = account.counted(source)
         many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
         if many:
             say(f"views: folding {last_seq - host.checkpoint} messages")
-        await fold_range(host, source, last_seq)
-        if behind := host.laggards:  # who starts after us decides by them: which model is active, whose token counts
+        await fold_range(host, counted, last_seq)
+        if behind := sorted(
+            set(host.laggards) - host.folder.held
+        ):  # who starts after us decides by them: which model is active, whose token counts
             say(f"views: bringing up to date {', '.join(behind)}")
-            await catch_up(host, source)
+            await catch_up(host, counted)
         if many or behind:
             await store.give_back()  # before hot indexes are loaded beside what the fold has freed
-        keeping_up = asyncio.create_task(keep_up(host, source), name="catch-up")
+        keeping_up = asyncio.create_task(keep_up(host, counted), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)
-        return cls(store, host, journal, desks[0], source, memory_mb, aside)
+        return cls(store, host, journal, desks[0], source, account, memory_mb, aside)
 
     async def follow(
         self, stack: AsyncExitStack, data_dir: Path, client: Connection, nats: tuple[str, str | None, str | None]
@@ -124,23 +155,139 @@ class NodeViews:
         """Fold what comes from here on; the feed has a connection of its own to ``nats`` (URL, user, password)."""
         feed = LiveFeed(
             *nats,
-            handler=self.host.fold,
+            handler=self._fold,
             start_seq=self.host.checkpoint + 1,
             durable=f"views-{node_id(data_dir)}",
-            catch_up=partial(fold_range, self.host, _source(client, BATCH_MESSAGES)),
+            catch_up=partial(fold_range, self.host, self.account.counted(_source(client, BATCH_MESSAGES))),
         )
         await feed.start()
         stack.push_async_callback(feed.stop)
         return feed
 
-    async def rebuild(self, names: Sequence[str] | None, progress: Progress) -> Mapping[str, Any]:
-        """Build views anew from the stream, all if ``names`` is None, and put them in place of the old ones."""
-        return mapping(await rebuild(self.host, self.source, memory_mb=self.memory_mb, names=names, progress=progress))
+    async def _fold(self, messages: list[RawMessage]) -> None:
+        self.account.account(self.host.checkpoint + 1, messages)
+        await self.host.fold(messages)
 
-    async def verify(self, progress: Progress) -> Mapping[str, Any]:
-        """Build views anew beside the live ones and compare the two."""
+    async def watch(
+        self,
+        stack: AsyncExitStack,
+        client: Connection,
+        streams: DeclaredStreams,
+        broker: ManagedBroker | None,
+        *,
+        clock: Callable[[], datetime],
+        give_up: Callable[[CrewJournalError], None],
+    ) -> GapWatch:
+        """Watch whether the stream still holds everything that was acked, until the stack is closed.
+
+        Args:
+            stack: Ends it.
+            client: Asks the broker.
+            streams: What the stream was at the start.
+            broker: Whose log is read; None if it is not ours.
+            clock: The time now, UTC.
+            give_up: Called if the stream loses its end: what comes then gets sequences that the views have passed, and
+                only a fresh start keeps these views and folds anew.
+        """
+
+        def said() -> list[str]:
+            if broker is None:
+                return []  # somebody else's log
+            status = broker.status()
+            return damage_warnings(status.log_path, status.pid)
+
+        parts = GapParts(
+            read=lambda: self.account.missing,
+            explained=lambda: explained(self.store).ranges,
+            folded=lambda seq, wait_s: self.store.wait_for(seq, wait_s, ADMISSION_PROJECTION),
+            kept=lambda: ahead_files(self.store.path),
+            said=said,
+            on_lost_end=lambda said: give_up(JournalDamaged(said, hint=RESTART_HINT)),
+        )
+        watch = GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
+        await watch.start()
+        stack.push_async_callback(watch.stop)
+        return watch
+
+    async def rebuild(
+        self, watch: GapWatch, names: Sequence[str] | None, accept_loss: bool, actor: str | None, progress: Progress
+    ) -> Mapping[str, Any]:
+        """Build views anew from the stream, all if ``names`` is None, and put them in place of the old ones.
+
+        Args:
+            watch: Knows whether the journal is damaged.
+            names: Which.
+            accept_loss: Whether what the journal has lost is given up; recorded, and the old views file is kept.
+            actor: Token of whoever asks.
+            progress: Told how far it is.
+
+        Raises:
+            JournalDamaged: If the journal has lost something, and that is not accepted.
+        """
+        if accept_loss and names is not None:
+            raise InvalidQuery("a loss is accepted for all views at once", hint="leave the names of views out")
+        await watch.look()
+        if not accept_loss and (trouble := watch.trouble) is not None:
+            raise JournalDamaged(f"no view is rebuilt: {trouble}", hint=JournalDamaged.HINT)
+        try:
+            done = await rebuild(
+                self.host,
+                self.source,
+                memory_mb=self.memory_mb,
+                names=names,
+                accept_loss=accept_loss,
+                progress=progress,
+            )
+        except RebuildRefused as refused:
+            self.account.add(refused.lack.sequences)
+            await watch.look()
+            raise
+        if accept_loss:
+            seq = await record_loss(self.journal, self.store.path, done, watch.missing, actor=actor)
+            await self.store.wait_for(seq, LOSS_FOLD_S, ADMISSION_PROJECTION)
+            await watch.look()
+        result = mapping(replace(done, lack=None))
+        return result if done.lack is None else {**result, "lost": _lack_figures(done.lack)}
+
+    async def verify(self, watch: GapWatch, progress: Progress) -> Mapping[str, Any]:
+        """Build views anew beside the live ones and compare the two; says what the journal lacks, too."""
         results = await verify(self.host, self.source, memory_mb=self.memory_mb, progress=progress)
-        return {"equal": all(result.equal for result in results), "projections": results}
+        self.account.add(results.lack.sequences)
+        await watch.look()
+        equal = all(result.equal for result in results) and not results.lack and not watch.kept
+        journal = {**_lack_figures(results.lack), "views_kept": list(watch.kept)}
+        return {"equal": equal, "projections": list(results), "journal": journal}
+
+    async def salvage(self, progress: Progress) -> AsyncIterator[Mapping[str, Any]]:
+        """What the views still know of lost entries: a record for each, then how many."""
+        counts = {"entries": 0, "decisions": 0}
+        async with aclosing(salvage(self.host, self.source, memory_mb=self.memory_mb, progress=progress)) as found:
+            async for control, entry in found:
+                kind = "decision" if control else "entry"
+                counts["decisions" if control else "entries"] += 1
+                yield {kind: entry}
+        yield {"result": counts}
+
+
+def _lack_figures(lack: Lack) -> dict[str, Any]:
+    return {
+        "missing": size_of(lack.sequences),
+        "sequences": format_ranges(lack.sequences),
+        "known_entries": len(lack.known),
+    }
+
+
+async def _reason_to_hold(host: Host, client: Connection, source: ReplaySource, last_seq: int) -> str | None:
+    """Why views of a new version must keep the rows of the former one: the stream no longer gives all they were made of."""
+    if not (outdated := await asyncio.to_thread(host.outdated)):
+        return None
+    gaps = (await stream_gaps(client)).ranges
+    missing = normalised([*gaps, *await read_through(source, last_seq)])
+    if not (lost := without(missing, (await asyncio.to_thread(explained, host.store)).ranges)):
+        return None
+    return (
+        f"{', '.join(outdated)} kept as folded by the former version: {missing_text(lost)} of the journal are missing"
+    )
 
 
 def aside_text(aside: PutAside) -> str:

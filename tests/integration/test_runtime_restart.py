@@ -74,7 +74,9 @@ async def test_views_folded_anew_are_whole_when_the_node_has_started(
         assert [entry.summary for entry in (await agent.list()).entries] == ["before"]
 
 
-async def test_views_that_are_ahead_of_the_stream_are_put_aside_and_hide_nothing(tmp_path: Path) -> None:
+async def test_views_that_are_ahead_of_the_stream_are_kept_hide_nothing_and_the_node_says_what_to_do(
+    tmp_path: Path,
+) -> None:
     async with node(tmp_path) as client:
         await client.append_batch([{**ENTRY, "summary": f"lost {n}"} for n in range(5)])
         lost = await client.append({**ENTRY, "summary": "lost, too"})
@@ -84,7 +86,13 @@ async def test_views_that_are_ahead_of_the_stream_are_put_aside_and_hide_nothing
         appended = await client.append({**ENTRY, "summary": "new"})
         assert appended.seq < lost.seq, "the sequence was used before"
         assert await _summaries(client, appended.seq) == ["new"]
-    assert _files(tmp_path, f"{VIEWS_FILE}.of-*") == [f"{VIEWS_FILE}.of-{lost.seq}"]
+        assert not (await client.status())["ready"]
+    (ahead,) = _files(tmp_path, f"{VIEWS_FILE}.ahead-*")
+    async with node(tmp_path) as client:
+        (problem,) = (await client.status())["problems"]
+        assert ahead in problem
+        assert "salvage" in problem
+    assert _files(tmp_path, f"{VIEWS_FILE}.ahead-*") == [ahead]
 
 
 LONG = "ein langer Satz, der Platz braucht " * 40

@@ -97,6 +97,9 @@ class FakeClient:
             ),
             "status": lambda: {"view_seq": 7, "embedder": {"mode": "sparse-only"}, "reactors": [{"name": "embed"}]},
             "rebuild": lambda: iter([{"done": 1, "total": 2}, {"result": {"projections": ["entries"], "seq": 7}}]),
+            "salvage": lambda: iter(
+                [{"entry": {"id": "e1", "summary": "lost"}}, {"result": {"entries": 1, "decisions": 0}}]
+            ),
             "verify": lambda: iter([{"result": {"equal": self.equal, "projections": [verified]}}]),
             "dead_letters": lambda: (DeadLetter.model_validate(LETTER),),
             "retry_dead_letter": lambda: DeadLetterAnswer(seq=args[0], state="retried", new_seq=9),

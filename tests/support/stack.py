@@ -88,14 +88,21 @@ class FakeNode:
     async def gauges(self) -> Mapping[str, float]:
         return {"crew_journal_stream_head": 7.0}
 
-    async def rebuild(self, projections: Sequence[str] | None) -> AsyncIterator[Mapping[str, Any]]:
-        self.asked.append(("rebuild", projections))
+    async def rebuild(
+        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        self.asked.append(("rebuild", (projections, accept_loss) if accept_loss else projections))
         yield {"done": 1, "total": 2}
         if isinstance(self.failing, Exception):
             raise self.failing
         if self.failing:
             raise NotFound("no projection of that name", hint="see status")
         yield {"result": {"entries": 2}}
+
+    async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
+        yield {"entry": {"id": "e1", "summary": "lost"}}
+        yield {"decision": {"id": "d1"}}
+        yield {"result": {"entries": 1, "decisions": 1}}
 
     async def verify(self) -> AsyncIterator[Mapping[str, Any]]:
         yield {"done": 2, "total": 2}

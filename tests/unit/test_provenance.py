@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -69,8 +70,8 @@ async def test_a_file_of_before_the_stamp_takes_it_only_if_its_newest_entry_is_t
     without_stamp(path)
     assert opened(path, stream_of(STREAM, LATER)) is None
     assert opened(path, stream_of(STREAM, LATER)) is None, "it bears the stamp now"
-    aside = opened(path, stream_of(STREAM))
-    assert aside is not None, "which is the other one's"
+    aside = opened(path, stream_of(OTHER))
+    assert aside is not None, "and of no other"
     await folded(path, stream_of(STREAM), STREAM)
     without_stamp(path)
     assert opened(path, stream_of(OTHER)) is not None
@@ -127,4 +128,32 @@ async def test_a_rebuild_keeps_the_stamp_and_changes_no_digest(tmp_path: Path) -
     await host.close()
     store.close()
     assert opened(path, stream_of(STREAM)) is None
-    assert opened(path, stream_of(STREAM, LATER)) is not None, "the stamp of the stream it was rebuilt from"
+    with duckdb.connect(str(path), read_only=True) as con:
+        assert con.execute(f"SELECT made FROM {STREAM_TABLE}").fetchall() == [(stream_of(STREAM).made,)]
+
+
+async def test_a_stream_made_anew_around_the_same_messages_is_the_one_of_the_views(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    await folded(path, stream_of(STREAM), STREAM)
+    assert opened(path, stream_of([m for m in STREAM if m.seq not in (1, 5)], LATER)) is None
+    assert opened(path, stream_of(STREAM, LATER)) is None, "it bears the new stamp"
+
+
+async def test_views_that_know_what_the_stream_has_lost_are_kept_each_under_a_name_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    shorter = stream_of(STREAM[:4])
+    for count in (1, 2):
+        await folded(path, stream_of(STREAM), STREAM)
+        aside = opened(path, shorter)
+        assert aside is not None
+        assert aside.ahead
+        assert "lost its end" in aside.reason
+        assert len([name for name in file_names(tmp_path) if ".ahead-" in name]) == count
+
+
+async def test_another_stream_in_the_nodes_own_directory_is_one_that_lost_everything(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    await folded(path, stream_of(STREAM), STREAM)
+    aside = opened(path, replace(stream_of([], LATER), own=True))
+    assert aside is not None
+    assert aside.ahead

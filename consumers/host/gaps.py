@@ -1,0 +1,226 @@
+"""What is missing from JOURNAL, what explains it, and what the views know of it all the same.
+
+Invariant: a sequence is explained only by an ``erasure.scoped`` or a ``journal.loss_accepted`` that lies behind it.
+Everything else that a read does not give is damage. nats-server skips a message whose checksum fails without a word and
+goes on counting it (measured with 2.15.1), so every read counts what it was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.admission import ADMISSION_TABLE
+from crew_journal.consumers.host.bulk import ReplaySource
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.schemas.errors import JournalDamaged
+from crew_journal.schemas.events.erasure import EXPLANATIONS, ErasureScoped, LossAccepted
+from crew_journal.schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from crew_journal.schemas.views import ENTRIES
+
+SHOWN_CHARS: Final = 200
+"""Characters of ranges that an error shows; the event that accepts a loss names all."""
+_EXPLANATIONS: Final = (
+    f"SELECT seq, workspace_id, entry_type, payload FROM {ENTRIES} WHERE control AND entry_type IN (?, ?) ORDER BY seq"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why sequences may be missing.
+
+    Attributes:
+        ranges: Sequences that were erased or whose loss was accepted.
+        erased: Those that were erased.
+        erased_ids: (workspace, entry id) of erased entries.
+    """
+
+    ranges: list[Range]
+    erased: list[Range]
+    erased_ids: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What the stream lacks.
+
+    Attributes:
+        sequences: Missing from it and not explained.
+        known: Sequences of entries that the views know and the stream does not hold.
+        ids: Their (workspace, id), in the same order.
+    """
+
+    sequences: list[Range]
+    known: list[int]
+    ids: list[tuple[str, str]]
+
+    def __bool__(self) -> bool:
+        return bool(self.sequences or self.known)
+
+
+def explained(store: ViewStore) -> Explained:
+    """What the views know of erasures and accepted losses; blocking."""
+    if ENTRIES not in store.tables():
+        return Explained([], [], frozenset())
+    lost: list[Range] = []
+    erased: list[Range] = []
+    ids: set[tuple[str, str]] = set()
+    for seq, workspace, entry_type, payload in store.rows(_EXPLANATIONS, list(EXPLANATIONS)):
+        if entry_type == ErasureScoped.ENTRY_TYPE:
+            scope = ErasureScoped.model_validate_json(payload).scope
+            ids.update((workspace, one) for one in scope.ids)
+            erased += _before(scope.ranges, seq)
+        else:
+            lost += _before(LossAccepted.model_validate_json(payload).lost.ranges, seq)
+    erased = normalised(erased)
+    return Explained(normalised([*lost, *erased]), erased, frozenset(ids))
+
+
+def _before(ranges: Sequence[Range], seq: int) -> list[Range]:
+    return [(first, min(last, seq - 1)) for first, last in ranges if first < seq]
+
+
+class ReadAccount:
+    """Which sequences a read of the stream did not give."""
+
+    def __init__(self) -> None:
+        self._missing: list[Range] = []
+
+    @property
+    def missing(self) -> list[Range]:
+        """What was not given, as ranges."""
+        self._missing = normalised(self._missing)
+        return self._missing
+
+    def account(self, expected: int, messages: Sequence[RawMessage]) -> int:
+        """Note what lies between ``expected`` and the messages, which ascend; returns the next one expected."""
+        if messages and messages[-1].seq - expected + 1 == len(messages):
+            return messages[-1].seq + 1
+        for message in messages:
+            if message.seq > expected:
+                self._missing.append((expected, message.seq - 1))
+            expected = max(expected, message.seq + 1)
+        return expected
+
+    def end(self, expected: int, last_seq: int) -> None:
+        """Note that a read has ended before ``last_seq``."""
+        if expected <= last_seq:
+            self._missing.append((expected, last_seq))
+
+    def add(self, ranges: Sequence[Range]) -> None:
+        """Note what another read did not give."""
+        self._missing += ranges
+
+    def counted(self, source: ReplaySource) -> ReplaySource:
+        """The same source; what it does not give up to the last sequence asked for is noted."""
+
+        async def read(first_seq: int, last_seq: int) -> AsyncGenerator[list[RawMessage], None]:
+            expected = first_seq
+            async with _closing(source(first_seq, last_seq)) as batches:
+                async for batch in batches:
+                    expected = self.account(expected, batch)
+                    yield batch
+            self.end(expected, last_seq)
+
+        return read
+
+
+@contextlib.asynccontextmanager
+async def _closing(source: AsyncIterator[list[RawMessage]]) -> AsyncIterator[AsyncIterator[list[RawMessage]]]:
+    try:
+        yield source
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()
+
+
+async def read_through(source: ReplaySource, last_seq: int) -> list[Range]:
+    """Read the stream to ``last_seq`` and fold nothing; returns what it does not give."""
+    account = ReadAccount()
+    async for _ in account.counted(source)(1, last_seq):
+        pass
+    return account.missing
+
+
+def lack_of(live: ViewStore, fresh: ViewStore, missing: Sequence[Range], explains: Explained) -> Lack:
+    """What the stream lacks, by a fold of it and by what was missing on the way; blocking.
+
+    Args:
+        live: The views, which may know more.
+        fresh: Views with the identities that the stream holds.
+        missing: Sequences that reading it did not give.
+        explains: What explains them.
+    """
+    held = fresh.columns(f"SELECT k0, k1 FROM {ADMISSION_TABLE}")
+    found = [
+        (seq, workspace, entry_id)
+        for seq, workspace, entry_id in lost_entries(live, held, "seq, workspace_id, id", explains)
+    ]
+    return Lack(
+        without(normalised(missing), explains.ranges), [row[0] for row in found], [(row[1], row[2]) for row in found]
+    )
+
+
+def lost_entries(store: ViewStore, held: Any, columns: str, explains: Explained) -> list[tuple[Any, ...]]:
+    """The entries that the views know and the stream does not hold, but for erased ones, in stream order; blocking.
+
+    Args:
+        store: The views.
+        held: ``k0, k1`` of the identities that the stream holds, as a ``pyarrow.Table``.
+        columns: What of each entry; begins with ``seq, workspace_id, id``.
+        explains: Says what was erased.
+    """
+    if ENTRIES not in store.tables():
+        return []
+    with store.snapshot() as con:
+        con.register("held_by_stream", held)  # of this cursor alone, which ends with the block
+        rows = con.execute(
+            f"SELECT {columns} FROM {ENTRIES} SEMI JOIN "
+            f"(SELECT seq FROM {ADMISSION_TABLE} ANTI JOIN held_by_stream USING (k0, k1)) AS lost USING (seq) ORDER BY seq"
+        ).fetchall()
+    erased = _Member(explains.erased)
+    return [row for row in rows if row[0] not in erased and (row[1], row[2]) not in explains.erased_ids]
+
+
+class _Member:
+    """Whether ascending questions lie in ascending ranges."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self._ranges = ranges
+        self._at = 0
+
+    def __contains__(self, seq: int) -> bool:
+        while self._at < len(self._ranges) and self._ranges[self._at][1] < seq:
+            self._at += 1
+        return self._at < len(self._ranges) and self._ranges[self._at][0] <= seq
+
+
+class RebuildRefused(JournalDamaged):
+    """Views are not replaced by what the stream holds, because that is less."""
+
+    def __init__(self, lack: Lack) -> None:
+        super().__init__(
+            f"the journal has lost something: {lack_text(lack)}; all views are as they were", hint=self.HINT
+        )
+        self.lack = lack
+
+
+def lack_text(lack: Lack) -> str:
+    """What is lacking, in words."""
+    said = []
+    if lack.sequences:
+        said.append(f"{missing_text(lack.sequences)} missing from the stream without an explanation")
+    said.append(f"{len(lack.known):,} entries of the views are not in it")
+    return ", ".join(said)
+
+
+def missing_text(ranges: Sequence[Range]) -> str:
+    """How many sequences, and which, as far as there is room."""
+    text = format_ranges(ranges)
+    if len(text) > SHOWN_CHARS:
+        text = text[:SHOWN_CHARS].rsplit(",", 1)[0] + ",…"
+    count = size_of(ranges)
+    return f"{count:,} sequence{'s' if count != 1 else ''} ({text})"

@@ -1,0 +1,47 @@
+"""What nats-server says in its log of damage to its files.
+
+Why: it mends what it can by itself (an index, metadata) and says so in its log alone. Invariant: reading changes nothing,
+and takes at most the last ``TAIL_BYTES`` of the log.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+TAIL_BYTES: Final = 1_048_576
+SHOWN: Final = 10
+"""Warnings that are shown, the latest."""
+
+_LINE: Final = re.compile(r"^\[(?P<pid>\d+)\] (?P<at>\S+ \S+) \[(?:WRN|ERR|FTL)\]\s+(?P<text>.*)$")
+_DAMAGE: Final = re.compile(
+    r"filestore|metafile|checksum|corrupt|could not locate|error recovering|unable to recover|bad msg", re.IGNORECASE
+)
+"""In the texts of nats-server 2.10 and 2.15."""
+
+
+def damage_warnings(log: Path, pid: int | None) -> list[str]:
+    """The latest warnings of damage by the server with this process id, each text once, as ``time text``.
+
+    Args:
+        log: Its log.
+        pid: Its process id; of None there are none.
+    """
+    found: dict[str, str] = {}
+    for line in _tail(log).splitlines():
+        read = _LINE.match(line)
+        if read is not None and int(read["pid"]) == pid and _DAMAGE.search(read["text"]):
+            text = read["text"].replace(str(log.parent), "")
+            found.pop(text, None)
+            found[text] = read["at"]
+    return [f"{at} {text}" for text, at in found.items()][-SHOWN:]
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

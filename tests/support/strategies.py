@@ -6,6 +6,7 @@ Biased towards the nasty cases: broken messages, hostile text, facts of entries 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
@@ -133,6 +134,9 @@ _TOKENS = st.builds(
     workspace_id=st.sampled_from([None, "w1", "w2"]),
     crew_id=st.sampled_from([None, "c1"]),
     agent_id=st.sampled_from([None, "a1"]),
+    may_publish=st.sampled_from([(), ("keeper.*", "approval.denied")]),
+    speaks_for=st.sampled_from([(), ("keeper", "user:ann")]),
+    expires_at=st.sampled_from([None, datetime(2026, 12, 1, tzinfo=UTC)]),
 )
 _RELATED = st.sampled_from(
     [

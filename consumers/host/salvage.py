@@ -29,7 +29,7 @@ from crew_journal.schemas.views import ENTRIES
 
 _AT_ONCE: Final = 200
 """Entries read with their text at once: 50 MB of the largest."""
-_JSON: Final = ("payload", "refs")
+_JSON: Final = ("payload", "refs", "supersedes")
 _log = structlog.get_logger(__name__)
 
 
@@ -95,7 +95,11 @@ def _only_of_the_service(row: Mapping[str, Any]) -> bool:
 
 
 def submission(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of ``journal_entries`` as the entry that was submitted."""
+    """A row of ``journal_entries``, of a former version too, as an entry that can be submitted."""
     fields = {name: value for name, value in row.items() if name in JournalEntry.model_fields and value is not None}
-    fields |= {name: json.loads(fields[name]) for name in _JSON}
+    fields |= {name: json.loads(fields[name]) for name in _JSON if name in fields}
+    if not fields.get("supersedes"):
+        fields.pop("supersedes", None)
+    if (valid_ms := row.get("valid_ms")) is not None:
+        fields["valid_at"] = format_ms(valid_ms)
     return fields | {"ts": format_ms(row["ts_ms"])}

@@ -6,7 +6,7 @@ subject (DESIGN §4). An agent's token speaks for its agent, and for the user in
 
 from __future__ import annotations
 
-from crew_journal.schemas.catalogue import SERVICE_ALONE, Publisher, info_of
+from crew_journal.schemas.catalogue import RESERVED_FROM, SERVICE_ALONE, Publisher, info_of
 from crew_journal.schemas.entry import JournalEntry, Priority
 from crew_journal.schemas.errors import NotAllowed
 from crew_journal.schemas.grants import actor_of, covers, speaks_for
@@ -53,7 +53,7 @@ def check_actor(principal: Principal, entry: JournalEntry, prefix: str = "") -> 
     raise NotAllowed(
         f"{prefix}{field}: the token may not speak for {actor_type}{f' {actor_id}' if actor_id and wrong_id else ''}",
         hint=f"leave actor_type and actor_id out, name one of {', '.join(allowed)} (user in chat.user_message), or ask an "
-        f"operator for a token with --speaks-for {actor_type}",
+        f"operator for a token with --speaks-for {actor_type} and send the entry over HTTP",
         field=f"{prefix}{field}",
     )
 
@@ -65,10 +65,14 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
         NotAllowed: If the principal has no authority for its type or priority.
     """
     publisher = info_of(entry.entry_type).publisher
-    if publisher in SERVICE_ALONE:
+    brings_back = publisher is Publisher.RESERVED and principal.workspace_id is None and entry.ts < RESERVED_FROM
+    if publisher in SERVICE_ALONE and not brings_back:
+        reserved = publisher is Publisher.RESERVED
         raise NotAllowed(
-            f"{prefix}entry_type {entry.entry_type} is published by the service only",
-            hint="use the command or route that decides it; it writes the entry itself",
+            f"{prefix}entry_type {entry.entry_type} is {'reserved for' if reserved else 'published by'} the service only",
+            hint="choose a type that is not reserved (docs/format.md), like note.taken"
+            if reserved
+            else "use the command or route that decides it; it writes the entry itself",
             field=f"{prefix}entry_type",
         )
     administers = principal.role.administers
@@ -76,7 +80,7 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
         raise NotAllowed(
             f"{prefix}entry_type {entry.entry_type} needs a token that was granted it, or one of role OWNER or ADMIN",
             hint="use a type that agents may publish, or ask an operator for a token with "
-            f"--may-publish {entry.entry_type}",
+            f"--may-publish {entry.entry_type} and send the entry over HTTP",
             field=f"{prefix}entry_type",
         )
     decides = publisher is Publisher.OPERATORS

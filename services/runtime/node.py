@@ -15,8 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version as distribution_version
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import Stemmer
 import structlog
@@ -30,8 +29,7 @@ from crew_journal.consumers.host.opening import PutAside, put_damaged_aside
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged, ViewsDamaged
-from crew_journal.schemas.operations.tokens import BrokerAnswer
+from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.data_dir import announce, lock
@@ -40,11 +38,8 @@ from crew_journal.services.http.app import create_app
 from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.nats_binary import find_nats_server
 from crew_journal.services.journal.canary import Canary
-from crew_journal.services.journal.connection import Connection, connect
-from crew_journal.services.journal.gap_watch import GapWatch
+from crew_journal.services.journal.connection import Connection
 from crew_journal.services.journal.heartbeat import Heartbeat
 from crew_journal.services.journal.ingest import Ingest
 from crew_journal.services.journal.nats_access import NatsUsers
@@ -72,7 +67,9 @@ from crew_journal.services.runtime.bindings import Handlers, bind_operations
 from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
 from crew_journal.services.runtime.filling import Filling
+from crew_journal.services.runtime.link import BrokerLink, open_link
 from crew_journal.services.runtime.memory import start_memory
+from crew_journal.services.runtime.parts import begin
 from crew_journal.services.runtime.resting import Resting
 from crew_journal.services.runtime.static_table import StaticTable
 from crew_journal.services.runtime.views import VIEWS_FILE, NodeViews, aside_text
@@ -86,18 +83,6 @@ log = structlog.get_logger(__name__)
 def utc_now() -> datetime:
     """The clock of the services; folds never see it."""
     return datetime.now(UTC)
-
-
-class Part(Protocol):
-    """A part of the node that is started and stopped with it."""
-
-    async def start(self) -> None:
-        """Begin its work."""
-        ...
-
-    async def stop(self) -> None:
-        """End its work."""
-        ...
 
 
 class Runtime:
@@ -116,9 +101,8 @@ class Runtime:
         self._failure: CrewJournalError | None = None
         self._started_at = utc_now()
         self._http_url = ""
-        self._nats: tuple[str, str | None, str | None] = ("", None, None)
+        self._link: BrokerLink | None = None
         self._owner_token = ""
-        self._broker: ManagedBroker | None = None
         self._reactors: list[Reactor] = []
         self._aside: PutAside | None = None
 
@@ -132,7 +116,7 @@ class Runtime:
     @property
     def nats_url(self) -> str:
         """Where the broker is."""
-        return self._nats[0]
+        return "" if self._link is None else self._link.url
 
     @property
     def owner_token(self) -> str:
@@ -196,15 +180,16 @@ class Runtime:
         share_one_heap()
         self._owner_token = ensure_owner_token(data_dir)
 
-        await self._start_broker(data_dir)
-        client = await self._connect("crew-journal writer")
+        link = self._link = await open_link(stack, settings, data_dir, self._say)
+        broker = link.managed
+        client = await link.connect(stack, "crew-journal writer")
         streams = await declare_streams(client, replicas=settings.replicas)
-        durable = self._broker is not None and self._broker.durability == "durable"
+        durable = broker is not None and broker.durability == "durable"
         writer = Writer(
             client,
             atomic=streams.atomic,
             group_commit=durable and streams.atomic,
-            storage=lambda: disk_trouble(data_dir) if self._broker is not None else None,
+            storage=lambda: disk_trouble(data_dir) if broker is not None else None,
         )
         await writer.open()
         stack.push_async_callback(writer.close)
@@ -218,31 +203,29 @@ class Runtime:
             memory_mb=settings.duckdb_memory_mb,
             clock=utc_now,
             say=self._say,
-            own_broker=self._broker is not None,
+            own_broker=broker is not None,
         )
         store, host, journal = views.store, views.host, views.journal
-        feed = await views.follow(stack, data_dir, client, self._nats)
+        feed = await views.follow(stack, data_dir, client, link.address)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         stream_watch = StreamWatch(client, streams.made)
-        await self._begin(stream_watch)
-        gap_watch = views.watch(client, streams, self._broker, clock=utc_now, on_lost_end=self._lost_end)
-        await self._begin(gap_watch)
+        await begin(stack, stream_watch)
+        gap_watch = await views.watch(stack, client, streams, broker, clock=utc_now, give_up=self._give_up)
         canary = Canary(client, clock=utc_now)
-        await self._begin(canary)
-        heartbeat = Heartbeat(await self._connect("crew-journal heartbeat"), self._broker)
-        await self._begin(heartbeat)
-        stall_watch = StallWatch(writer, canary, stream_watch, self._broker, data_dir)
-        await self._begin(stall_watch)
+        await begin(stack, canary)
+        heartbeat = Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker)
+        await begin(stack, heartbeat)
+        stall_watch = StallWatch(writer, canary, stream_watch, broker, data_dir)
+        await begin(stack, stall_watch)
 
-        nats = NatsUsers(self._broker) if self._broker is not None else None
+        nats = NatsUsers(broker) if broker is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
         tokens.load()
         stack.callback(tokens.close)
         if nats is not None:
-            await nats.start()
-            stack.push_async_callback(nats.stop)
-        ingest = Ingest(await self._connect("crew-journal ingest"), journal)
+            await begin(stack, nats)
+        ingest = Ingest(await link.connect(stack, "crew-journal ingest"), journal)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
@@ -266,7 +249,7 @@ class Runtime:
         )
         stack.callback(recall.close)
         context = ReactorContext(
-            await self._connect("crew-journal reactors"),
+            await link.connect(stack, "crew-journal reactors"),
             writer,
             embedding.chosen,
             None,
@@ -278,8 +261,7 @@ class Runtime:
             embedder_trouble=embedding.trouble,
         )
         filling = Filling(embedding, context, store, self._say)
-        await filling.start()
-        stack.push_async_callback(filling.stop)
+        await begin(stack, filling)
         await self._start_reactors(replace(context, embed_unsettled=filling.unsettled))
         models = EmbeddingModels(
             journal,
@@ -310,7 +292,7 @@ class Runtime:
                 views=store,
                 projections={projection.name: projection.version for projection in host.projections},
                 stream=lambda: stream_figures(client),
-                broker=lambda: broker_figures(self._broker, self.nats_url, client),
+                broker=lambda: broker_figures(broker, self.nats_url, client),
                 connection=lambda: mapping(client.state),
                 folding=lambda: mapping(host.status()),
                 feed=lambda: mapping(feed.status()),
@@ -329,7 +311,14 @@ class Runtime:
             clock=utc_now,
         )
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(self._operation_parts(views, embedding, gap_watch))
+        operations = Operations(
+            OperationParts(
+                rebuild=partial(views.rebuild, gap_watch),
+                verify=partial(views.verify, gap_watch),
+                salvage=views.salvage,
+                embedder=embedding.figures,
+            )
+        )
         desk = Desk(store)
         bind_operations(
             desk,
@@ -343,7 +332,7 @@ class Runtime:
                 nudges=memory.nudges,
                 workspace_settings=memory.workspace_settings,
                 tokens=tokens,
-                broker=self._broker_answer,
+                broker=link.answer,
                 models=models,
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
@@ -368,9 +357,8 @@ class Runtime:
         )
         bounds = ConnectionBounds(connections=settings.http_connections)
         server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
-        await server.start()
-        stack.push_async_callback(server.stop)
-        await self._begin(ingest)
+        await begin(stack, server)
+        await begin(stack, ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
@@ -378,40 +366,15 @@ class Runtime:
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
 
-    async def _begin(self, part: Part) -> None:
-        await part.start()
-        self._stack.push_async_callback(part.stop)
-
-    async def _start_broker(self, data_dir: Path) -> None:
-        settings = self._settings
-        if settings.nats is not None:
-            self._nats = (settings.nats, settings.nats_user, settings.nats_password)
-            self._say(f"broker: {settings.nats} (its durability is unknown)")
-            if "durability" in settings.model_fields_set:
-                self._say(
-                    f"warning: {settings.durability!r} is for a managed broker; this one syncs as its operator says"
-                )
-            return
-        binary = await asyncio.to_thread(find_nats_server, [settings.nats_dir], override=settings.nats_server)
-        broker = ManagedBroker(data_dir, binary, settings.durability)
-        await broker.start()
-        self._stack.push_async_callback(broker.stop)
-        self._broker = broker
-        self._nats = (broker.url, broker.user, broker.password)
-        self._say(f"broker: nats-server {broker.status().version} at {broker.url}, {settings.durability}")
-
     async def _watch(self, client: Connection) -> None:
         """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""
         await client.ended.wait()
-        self._failure = BrokerUnavailable(
-            f"the connection to the broker was closed for good: {client.state.last_error}", hint="start the node again"
-        )
-        self._closed.set()
+        why = f"the connection to the broker was closed for good: {client.state.last_error}"
+        self._give_up(BrokerUnavailable(why, hint="start the node again"))
 
-    async def _connect(self, name: str) -> Connection:
-        client = await connect(*self._nats, name)
-        self._stack.push_async_callback(client.close)
-        return client
+    def _give_up(self, why: CrewJournalError) -> None:
+        self._failure = why
+        self._closed.set()
 
     async def _start_reactors(self, context: ReactorContext) -> None:
         for name, create in discover_reactors().items():
@@ -420,24 +383,6 @@ class Runtime:
             reactor = create(context)
             if reactor is None:
                 continue
-            await reactor.start()
-            self._stack.push_async_callback(reactor.stop)
+            await begin(self._stack, reactor)
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")
-
-    def _lost_end(self, said: str) -> None:
-        """Give up: what comes now gets sequences that the views have passed; a fresh start keeps them and folds anew."""
-        self._failure = JournalDamaged(said, hint="start the node again: it keeps the views that know what was lost")
-        self._closed.set()
-
-    def _broker_answer(self) -> BrokerAnswer:
-        url, user, password = self._nats
-        return BrokerAnswer(url=url, user=user, password=password)
-
-    def _operation_parts(self, views: NodeViews, embedding: Embedding, gap_watch: GapWatch) -> OperationParts:
-        return OperationParts(
-            rebuild=partial(views.rebuild, gap_watch),
-            verify=partial(views.verify, gap_watch),
-            salvage=views.salvage,
-            embedder=embedding.figures,
-        )

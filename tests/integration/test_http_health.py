@@ -14,6 +14,7 @@ from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import LinkDerived
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.rules import embed_policy
 from crew_journal.services.memory.sweep_now import SweepNow
 
 
@@ -164,7 +165,7 @@ async def test_a_reindex_and_an_index_sweep_are_asked_for_by_administrators_only
         assert (await http.post("/v1/admin/reindex", json={"model": "never-heard-of"})).status_code == 404
         done = await http.post("/v1/admin/reindex", json={"reason": "the model was mended"})
         assert done.status_code == 200
-        assert (done.json()["policy"], done.json()["refused"]) == (1, 0)
+        assert (done.json()["policy"], done.json()["refused"]) == (embed_policy.VERSION, 0)
         await stack.store.wait_for(done.json()["seq"] + 1, DEADLINE_S)
         [(actor, payload)] = stack.store.rows(
             "SELECT actor_type, payload FROM journal_entries WHERE entry_type = 'embeddings.reindex_requested'"

@@ -152,6 +152,7 @@ BOUNDED = (
     "middle block flipped",
     "last block cut, no index",
     "meta.inf removed",
+    "meta.inf removed and the last block cut",
     "folder of the stream removed",
 )
 

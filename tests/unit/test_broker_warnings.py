@@ -13,6 +13,8 @@ LOG = """\
 [12] 2026/11/22 09:10:13.000003 [WRN] Filestore [JOURNAL] Stream state detected prior state, could not locate msg block 2
 [12] 2026/11/22 09:10:13.000004 [WRN]   Missing stream metafile for "FOLDER/store/jetstream/JOURNAL/streams/JOURNAL/meta.inf"
 [12] 2026/11/22 09:10:14.000005 [WRN] Filestore [JOURNAL] Stream state detected prior state, could not locate msg block 2
+[12] 2026/11/22 09:10:15.000006 [WRN] Filestore [CANARY] Stream state outdated, last block has additional entries
+[12] 2026/11/22 09:10:15.000007 [WRN] Filestore [CANARY] Recovering stream state from index errored: prior state file
 no line of the server
 """
 

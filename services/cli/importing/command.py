@@ -192,11 +192,11 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         source = stack.enter_context(Path(file).open("rb"))
         kept = StateFile(_state_dir(there), Path(file), _into(there, options))
         state = kept.fresh(source) if options.restart else kept.load(source)
-        if state.last_seq and not _still_held(there, state):
+        if state.line and not (state.last_seq and _still_held(there, state)):
             if options.from_line is None:
+                what = "does not show what was sent" if state.last_seq else "took nothing of what was sent"
                 say(
-                    f"the journal does not show what was sent before (up to line {state.line:,}): beginning anew, and what "
-                    "it holds counts once"
+                    f"the journal {what} before (up to line {state.line:,}): beginning anew, and what it holds counts once"
                 )
             state = kept.fresh(source)
         if options.from_line is not None:

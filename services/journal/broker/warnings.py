@@ -19,6 +19,8 @@ _DAMAGE: Final = re.compile(
     r"filestore|metafile|checksum|corrupt|could not locate|error recovering|unable to recover|bad msg", re.IGNORECASE
 )
 """In the texts of nats-server 2.10 and 2.15."""
+_AFTER_A_KILL: Final = re.compile(r"stream state outdated|index errored: prior state file", re.IGNORECASE)
+"""What a server that was killed, or lost power, always leaves behind; it reads the blocks instead of the index."""
 
 
 def damage_warnings(log: Path, pid: int | None) -> list[str]:
@@ -31,11 +33,15 @@ def damage_warnings(log: Path, pid: int | None) -> list[str]:
     found: dict[str, str] = {}
     for line in _tail(log).splitlines():
         read = _LINE.match(line)
-        if read is not None and int(read["pid"]) == pid and _DAMAGE.search(read["text"]):
+        if read is not None and int(read["pid"]) == pid and _is_damage(read["text"]):
             text = read["text"].replace(str(log.parent), "")
             found.pop(text, None)
             found[text] = read["at"]
     return [f"{at} {text}" for text, at in found.items()][-SHOWN:]
+
+
+def _is_damage(text: str) -> bool:
+    return _DAMAGE.search(text) is not None and _AFTER_A_KILL.search(text) is None
 
 
 def _tail(log: Path) -> str:

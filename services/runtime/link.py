@@ -1,0 +1,71 @@
+"""The node's way to its broker: one that it runs itself, or one of the operator's.
+
+Invariant: what was opened here is closed by the stack that was given, connections before the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crew_journal.schemas.operations.tokens import BrokerAnswer
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.nats_binary import find_nats_server
+from crew_journal.services.journal.connection import Connection, connect
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLink:
+    """How the broker is reached.
+
+    Attributes:
+        managed: The broker, if the node runs it itself.
+        url: Its address.
+        user: Who the service is there.
+        password: Its password there.
+    """
+
+    managed: ManagedBroker | None
+    url: str
+    user: str | None
+    password: str | None = field(repr=False)
+
+    @property
+    def address(self) -> tuple[str, str | None, str | None]:
+        """URL, user and password."""
+        return self.url, self.user, self.password
+
+    async def connect(self, stack: AsyncExitStack, name: str) -> Connection:
+        """A connection of its own for one part of the node."""
+        client = await connect(*self.address, name)
+        stack.push_async_callback(client.close)
+        return client
+
+    def answer(self) -> BrokerAnswer:
+        """How reactors in other processes reach the broker."""
+        return BrokerAnswer(url=self.url, user=self.user, password=self.password)
+
+
+async def open_link(
+    stack: AsyncExitStack, settings: Settings, data_dir: Path, say: Callable[[str], None]
+) -> BrokerLink:
+    """Start the managed broker, or name the operator's.
+
+    Raises:
+        BrokerError: If nats-server is missing or does not start.
+    """
+    if settings.nats is not None:
+        say(f"broker: {settings.nats} (its durability is unknown)")
+        if "durability" in settings.model_fields_set:
+            say(f"warning: {settings.durability!r} is for a managed broker; this one syncs as its operator says")
+        return BrokerLink(None, settings.nats, settings.nats_user, settings.nats_password)
+    binary = await asyncio.to_thread(find_nats_server, [settings.nats_dir], override=settings.nats_server)
+    broker = ManagedBroker(data_dir, binary, settings.durability)
+    await broker.start()
+    stack.push_async_callback(broker.stop)
+    say(f"broker: nats-server {broker.status().version} at {broker.url}, {settings.durability}")
+    return BrokerLink(broker, broker.url, broker.user, broker.password)

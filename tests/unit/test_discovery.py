@@ -166,10 +166,11 @@ def test_a_new_version_of_a_rule_is_a_new_version_of_every_view_whose_rows_follo
     """DESIGN §1: a changed rule is an explicit re-derivation; one that kept its version would stay stale."""
     before = view.PROJECTION.version
     monkeypatch.setattr(rule, "VERSION", rule.VERSION + 1)
-    spec = importlib.util.spec_from_file_location("the_view_anew", view.__file__ or "")
+    name = f"{view.__name__}_again"  # in the same package, for its imports are relative
+    spec = importlib.util.spec_from_file_location(name, view.__file__ or "")
     assert spec is not None
     assert spec.loader is not None
     anew = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "the_view_anew", anew)
+    monkeypatch.setitem(sys.modules, name, anew)
     spec.loader.exec_module(anew)
     assert anew.PROJECTION.version > before

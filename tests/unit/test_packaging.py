@@ -1,5 +1,6 @@
 """The wheel holds what the folders hold, and works without the checkout."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import crew_journal
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"nats", "faststream", "duckdb", "numpy", "pyarrow", "starlette", "orjson", "Stemmer", "uvicorn", "ollama"}
@@ -19,11 +22,8 @@ def _config() -> dict:
 
 
 def test_every_package_folder_is_listed():
-    found = {
-        "crew_journal." + ".".join(init.parent.relative_to(ROOT).parts)
-        for top in TOP
-        for init in (ROOT / top).rglob("__init__.py")
-    }
+    inits = [ROOT / "__init__.py", *(init for top in TOP for init in (ROOT / top).rglob("__init__.py"))]
+    found = {".".join(("crew_journal", *init.parent.relative_to(ROOT).parts)) for init in inits}
     assert set(_config()["tool"]["setuptools"]["packages"]) == found
 
 
@@ -33,8 +33,19 @@ def test_every_folder_with_modules_is_a_package():
 
 
 def test_the_type_checkers_see_the_same_folders_as_the_interpreter():
-    for top in TOP:
-        assert (ROOT / ".typecheck" / "crew_journal" / top).resolve() == ROOT / top
+    links = {link.name: link.resolve() for link in (ROOT / ".typecheck" / "crew_journal").iterdir()}
+    assert links == {name: ROOT / name for name in (*TOP, "__init__.py", "py.typed")}
+
+
+@pytest.mark.parametrize("top", TOP)
+def test_imports_inside_the_package_are_relative_so_that_editors_follow_them(top):
+    absolute = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (ROOT / top).rglob("*.py")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if re.match(r"\s*(from|import) crew_journal\b", line)
+    ]
+    assert absolute == [], "write `from ..a.b import c`"
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +67,12 @@ def test_the_wheel_works_without_the_checkout(unpacked_wheel):
 import sys
 sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
 sys.path.insert(0, {str(unpacked_wheel)!r})
+import crew_journal
 from crew_journal.schemas.catalogue import catalogue
 import crew_journal.consumers.discovery as discovery
 from crew_journal.services.cli.main import main
-assert discovery.__file__.startswith({str(unpacked_wheel)!r}), discovery.__file__
+for module in (crew_journal, discovery):
+    assert module.__file__.startswith({str(unpacked_wheel)!r}), module.__file__
 assert len(catalogue()) > 100 and len(discovery.discover_projections()) >= 6
 sys.argv = ["crew-journal", "--version"]
 main()
@@ -73,6 +86,7 @@ main()
 
 def test_the_wheel_holds_the_data_files(unpacked_wheel):
     base = unpacked_wheel / "crew_journal"
+    assert (base / "py.typed").exists()
     for name in (
         "schemas/catalogue.json",
         "schemas/entry.schema.json",
@@ -92,7 +106,21 @@ class Refuse:
         if name.split(".")[0] in {HEAVY!r}:
             raise ImportError("the client imports " + name)
 sys.meta_path.insert(0, Refuse())
-from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+from crew_journal import AsyncCrewJournal, CrewJournal, NotFound
+from crew_journal.services import client
+from crew_journal.schemas import errors
+assert (AsyncCrewJournal, CrewJournal, NotFound) == (client.AsyncCrewJournal, client.CrewJournal, errors.NotFound)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_importing_the_package_imports_none_of_its_modules():
+    script = "import sys, crew_journal; print(*(name for name in sys.modules if name.startswith('crew_journal.')))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+
+
+def test_the_package_has_no_other_names():
+    assert not hasattr(crew_journal, "CrewJurnal")
+    assert not hasattr(crew_journal, "dataclass")

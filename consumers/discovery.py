@@ -13,13 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from crew_journal.consumers import reactors, views
-from crew_journal.consumers.host.admission import ADMISSION_TABLE
-from crew_journal.consumers.host.leniency import PARKINGS_TABLE
-from crew_journal.consumers.host.ownership import TablesRefused, ownership_of
-from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
+from ..schemas.errors import CrewJournalError
+from ..schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
+from . import reactors, views
+from .host.admission import ADMISSION_TABLE
+from .host.leniency import PARKINGS_TABLE
+from .host.ownership import TablesRefused, ownership_of
+from .projection import Projection
 
 
 class DiscoveryError(CrewJournalError):

@@ -12,7 +12,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
-from crew_journal.schemas.events.envelope import EntryRecorded, Event, LinkDerived, TokenBitsDerived, VectorDerived
+from ..schemas.events.envelope import EntryRecorded, Event, LinkDerived, TokenBitsDerived, VectorDerived
 
 SHARED_POSTINGS: Final = "postings"
 """Key in ``Batch.shared`` of the posting columns that the full-text fold wrote (``CommittedBatch.postings``)."""

@@ -13,9 +13,9 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nats.aio.client import Client
 
-from crew_journal.schemas.ports import Embedder, Publisher, SimilarReader, ViewReader
-from crew_journal.schemas.rules.health import Trouble
-from crew_journal.schemas.settings import Settings
+from ..schemas.ports import Embedder, Publisher, SimilarReader, ViewReader
+from ..schemas.rules.health import Trouble
+from ..schemas.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from crew_journal.schemas.entry import Id, JournalEntry
-from crew_journal.schemas.operations.operation import Answer
+from .entry import Id, JournalEntry
+from .operations.operation import Answer
 
 
 class Receipt(Answer):

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from crew_journal.schemas.entry import problems_of
-from crew_journal.schemas.errors import FieldProblem
+from .entry import problems_of
+from .errors import FieldProblem
 
 _FIXES: Final = (
     ("string_type", "send a string"),

@@ -18,19 +18,19 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from crew_journal.schemas.catalogue import is_control_type
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import decode_link, decode_vector
-from crew_journal.schemas.events.documents import decode_document
-from crew_journal.schemas.events.envelope import EntryRecorded, Event, UnknownDerived
-from crew_journal.schemas.events.token_bits import decode_token_bits
-from crew_journal.schemas.ids import entry_id_at, identity_key, is_service_id
-from crew_journal.schemas.plain import plain_entry
-from crew_journal.schemas.subjects import DerivedKind, Family, Subject, parse_subject
-from crew_journal.schemas.timestamps import format_ms, to_ms
-from crew_journal.schemas.upcasters import upcast
+from .catalogue import is_control_type
+from .entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
+from .errors import FoldError
+from .events import headers as h
+from .events.derived import decode_link, decode_vector
+from .events.documents import decode_document
+from .events.envelope import EntryRecorded, Event, UnknownDerived
+from .events.token_bits import decode_token_bits
+from .ids import entry_id_at, identity_key, is_service_id
+from .plain import plain_entry
+from .subjects import DerivedKind, Family, Subject, parse_subject
+from .timestamps import format_ms, to_ms
+from .upcasters import upcast
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _CONTENT_BYTES: Final = 16

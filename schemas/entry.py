@@ -25,10 +25,10 @@ from pydantic import (
     model_validator,
 )
 
-from crew_journal.schemas.errors import FieldProblem, InvalidEntry
-from crew_journal.schemas.ids import ID_PATTERN, NO_ID, WORKSPACE_PATTERN
-from crew_journal.schemas.subjects import ENTRY_TYPE_PATTERN, MAX_ENTRY_TYPE
-from crew_journal.schemas.timestamps import RFC3339_PATTERN, format_ts, parse_ts
+from .errors import FieldProblem, InvalidEntry
+from .ids import ID_PATTERN, NO_ID, WORKSPACE_PATTERN
+from .subjects import ENTRY_TYPE_PATTERN, MAX_ENTRY_TYPE
+from .timestamps import RFC3339_PATTERN, format_ts, parse_ts
 
 MAX_SUMMARY: Final = 2_000
 """Characters of a summary."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from crew_journal.schemas.catalogue import SERVICE_ALONE, catalogue
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
+from .catalogue import SERVICE_ALONE, catalogue
+from .entry import JournalEntry
+from .ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
-from crew_journal.schemas.catalogue import SERVICE_ALONE, Publisher, publishers_of
-from crew_journal.schemas.subjects import MAX_ENTRY_TYPE
+from .catalogue import SERVICE_ALONE, Publisher, publishers_of
+from .subjects import MAX_ENTRY_TYPE
 
 MAX_GRANTS: Final = 32
 """Patterns, and actors, of one token."""

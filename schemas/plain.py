@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
-from crew_journal.schemas.entry import (
+from .entry import (
     MAX_NAME,
     MAX_SUMMARY,
     MAX_SUPERSEDED,
@@ -23,7 +23,7 @@ from crew_journal.schemas.entry import (
     Priority,
     Severity,
 )
-from crew_journal.schemas.subjects import is_entry_type
+from .subjects import is_entry_type
 
 MAX_VERSION: Final = 32_767
 _id: Final = re.compile(r"(?!_\Z)[A-Za-z0-9_-]{1,64}\Z").match

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, TokenBitsDerived, VectorDerived
+from .events.envelope import EntryRecorded, LinkDerived, TokenBitsDerived, VectorDerived
 
 
 @runtime_checkable

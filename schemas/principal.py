@@ -10,11 +10,11 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from crew_journal.schemas.entry import Id, WorkspaceId
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
-from crew_journal.schemas.ids import is_workspace
-from crew_journal.schemas.settings import DEFAULT_WORKSPACE
+from .entry import Id, WorkspaceId
+from .errors import InvalidQuery, NotAllowed
+from .grants import MAX_GRANTS, Speaker, TypePattern
+from .ids import is_workspace
+from .settings import DEFAULT_WORKSPACE
 
 BCRYPT_HASH: Final = r"^\$2[aby]\$\d{2}\$[./A-Za-z0-9]{53}$"
 """A hash of a password as nats-server reads it."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from crew_journal.schemas.entry import Id
+from .entry import Id
 
 MAX_TEXT: Final = 65_536
 """Characters of the ranges of one part: some 5,000 ranges of sequences of six digits."""

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from crew_journal.schemas.broker_address import broker_address
+from .broker_address import broker_address
 
 EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]

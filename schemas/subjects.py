@@ -14,8 +14,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.ids import NO_ID, SYSTEM_WORKSPACE, is_id, is_workspace
+from .errors import FoldError
+from .ids import NO_ID, SYSTEM_WORKSPACE, is_id, is_workspace
 
 JOURNAL_STREAM: Final = "JOURNAL"
 DEADLETTER_STREAM: Final = "DEADLETTER"

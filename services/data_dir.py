@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from crew_journal.schemas.errors import DataDirBusy
-from crew_journal.schemas.ids import is_id, uuid7_hex
+from ..schemas.errors import DataDirBusy
+from ..schemas.ids import is_id, uuid7_hex
 
 RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from crew_journal.schemas.body_problems import body_problems
-from crew_journal.schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
-from crew_journal.schemas.operations.operation import Access, Effect, Operation, Request
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from ..schemas.body_problems import body_problems
+from ..schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
+from ..schemas.operations.operation import Access, Effect, Operation, Request
+from ..schemas.ports import ViewReader
+from ..schemas.principal import Principal
+from ..schemas.settings import MIN_SEQ_WAIT_S
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A", bound=BaseModel)

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.operation import Operation
-from crew_journal.services.cli.words import option_of
+from ..schemas.operations import ALL
+from ..schemas.operations.operation import Operation
+from .cli.words import option_of
 
 CLIENT: Final = "services/client/generated.py"
 DOCS: Final = "docs/operations.md"
@@ -33,8 +33,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 {imports}
-from crew_journal.services.client.asking import ask_operation
-from crew_journal.services.client.flavours import Awaiting, Blocking
+from .asking import ask_operation
+from .flavours import Awaiting, Blocking
 '''
 
 
@@ -44,7 +44,7 @@ def client_text() -> str:
     for operation in ALL:
         names.setdefault(operation.request.__module__, set()).add(operation.name.upper())
         names.setdefault(operation.answer.__module__, set()).add(operation.answer.__name__)
-    imports = [f"from {module} import {', '.join(_sorted(names[module]))}" for module in sorted(names)]
+    imports = [f"from ...{module.partition('.')[2]} import {', '.join(_sorted(names[module]))}" for module in sorted(names)]
     blocks = [_HEAD.format(imports="\n".join(imports))]
     for name, base, is_async in (("Operations", "Blocking", False), ("AsyncOperations", "Awaiting", True)):
         flavour = "for asyncio" if is_async else "blocking"

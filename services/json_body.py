@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 from pydantic_core import from_json
 
-from crew_journal.schemas.errors import FieldProblem, InvalidEntry, InvalidQuery
+from ..schemas.errors import FieldProblem, InvalidEntry, InvalidQuery
 
 _DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))
 _BEYOND_UNSIGNED: Final = b"0" * len(str(2**64))

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any
 
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.services.node_status import as_json
+from ..schemas.errors import Unavailable
+from .node_status import as_json
 
 Progress = Callable[[int, int], None]
 Work = Callable[[Progress], Awaitable[Mapping[str, Any]]]

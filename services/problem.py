@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from crew_journal.schemas.errors import CrewJournalError, InvalidEntry
+from ..schemas.errors import CrewJournalError, InvalidEntry
 
 _MAX_PROBLEMS: Final = 200
 """Offending fields listed in one answer; a batch of 1,000 broken entries needs no more to be understood."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
-from crew_journal.consumers.adapters.minilm_weights import MODEL_ID as MINILM_MODEL_ID
-from crew_journal.consumers.adapters.minilm_weights import fault_of
-from crew_journal.consumers.adapters.ollama import OllamaEmbedder
-from crew_journal.schemas.errors import EmbedderError
-from crew_journal.schemas.ports import Embedder
-from crew_journal.schemas.settings import EmbedderKind
+from ...schemas.errors import EmbedderError
+from ...schemas.ports import Embedder
+from ...schemas.settings import EmbedderKind
+from .minilm import MiniLmEmbedder
+from .minilm_weights import MODEL_ID as MINILM_MODEL_ID
+from .minilm_weights import fault_of
+from .ollama import OllamaEmbedder
 
 BOOT_PROBE_TIMEOUT_S: Final = 3.0
 """For the first embedding at a start, connection and loading of the model included: `up` is to be ready

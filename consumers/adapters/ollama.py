@@ -19,15 +19,15 @@ import numpy as np
 from ollama import AsyncClient, ResponseError
 from pydantic import ValidationError
 
-from crew_journal.consumers.adapters.fast_json import JsonTransport
-from crew_journal.schemas.errors import (
+from ...schemas.errors import (
     EmbedderBadAnswer,
     EmbedderInputRejected,
     EmbedderModelMissing,
     EmbedderUnavailable,
 )
-from crew_journal.schemas.rules.embed_text import cap_bytes
-from crew_journal.schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
+from ...schemas.rules.embed_text import cap_bytes
+from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
+from .fast_json import JsonTransport
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """An Ollama that is there accepts at once, but our own event loop may be busy for a second; one that is not there holds up

@@ -14,10 +14,10 @@ import structlog
 from ollama import AsyncClient, ResponseError
 from pydantic import ValidationError
 
-from crew_journal.consumers.adapters.ollama import is_loopback
-from crew_journal.consumers.prompts.contradiction import SYSTEM, Verdict, question, verdict_of
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.schemas.settings import JUDGE_TIMEOUT_S
+from ...schemas.errors import Unavailable
+from ...schemas.settings import JUDGE_TIMEOUT_S
+from ..prompts.contradiction import SYSTEM, Verdict, question, verdict_of
+from .ollama import is_loopback
 
 PAUSE_S: Final = 30.0
 """Seconds after a failure in which nobody is asked."""

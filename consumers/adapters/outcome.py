@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeVar
 
-from crew_journal.schemas.errors import CrewJournalError, EmbedderInputRejected
-from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
+from ...schemas.errors import CrewJournalError, EmbedderInputRejected
+from ...schemas.ports import Embedder, TokenBits, TokenEmbedder
 
 EmbedderMode = Literal["vector", "vector-degraded", "sparse-only"]
 _Answer = TypeVar("_Answer")

@@ -10,7 +10,7 @@ from typing import Final
 
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
-from crew_journal.schemas.settings import BATCH_MESSAGES
+from ...schemas.settings import BATCH_MESSAGES
 
 ACK_WAIT_S: Final = 30.0
 """Seconds until the broker delivers an unacked message again; a commit takes under one."""

@@ -23,7 +23,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js import JetStreamContext
 
-from crew_journal.consumers.feed.positions import position_of
+from .positions import position_of
 
 EXPIRES_S: Final = 5.0
 """Seconds until the broker drops a request that brought nothing; then it is made anew."""

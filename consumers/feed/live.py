@@ -37,15 +37,15 @@ from nats.js.api import ConsumerInfo
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from crew_journal.consumers.feed.durable import agrees, wanted_consumer
-from crew_journal.consumers.feed.fetching import Pulls
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.feed.positions import position_of, raw_message
-from crew_journal.consumers.feed.replay import replay
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerUnavailable
+from ...schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
+from ...schemas.subjects import JOURNAL_STREAM
+from .durable import agrees, wanted_consumer
+from .fetching import Pulls
+from .messages import RawMessage
+from .positions import position_of, raw_message
+from .replay import replay
 
 WATCH_S: Final = 1.0
 """Seconds between looks at the durable: FastStream hangs silently when it is deleted (facts/nats.md)."""

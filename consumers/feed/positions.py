@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events import headers as h
+from ...schemas.events import headers as h
+from .messages import RawMessage
 
 _NS_PER_MS: Final = 1_000_000
 _PLAIN_TOKENS: Final = 9

@@ -22,11 +22,11 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.feed.positions import headers_of, place_of, position_of, raw_message, status_of
-from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from ...schemas.errors import BrokerUnavailable
+from ...schemas.settings import REPLAY_BATCH_MESSAGES
+from ...schemas.subjects import JOURNAL_STREAM
+from .messages import RawMessage
+from .positions import headers_of, place_of, position_of, raw_message, status_of
 
 PULL: Final = 2_000
 """Messages of one pull request; two of them ahead keep the broker busy (facts/nats.md, measured)."""

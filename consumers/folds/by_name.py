@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crew_journal.consumers.projection import FoldTransaction
-from crew_journal.schemas.events.envelope import TokenBitsDerived, VectorDerived
+from ...schemas.events.envelope import TokenBitsDerived, VectorDerived
+from ..projection import FoldTransaction
 
 Name = tuple[str, str, str]
 """Workspace, entry, model."""

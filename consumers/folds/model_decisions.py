@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.views import ModelState
+from ...schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.views import ModelState
+from .payloads import payload_of
 
 
 @dataclass(frozen=True, slots=True)

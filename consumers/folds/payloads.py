@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from crew_journal.schemas.entry import problems_of
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.schemas.events.envelope import EntryRecorded
+from ...schemas.entry import problems_of
+from ...schemas.errors import FoldError
+from ...schemas.events.control import ControlPayload
+from ...schemas.events.envelope import EntryRecorded
 
 P = TypeVar("P", bound=ControlPayload)
 

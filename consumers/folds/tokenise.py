@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crew_journal.consumers.folds.words import KnownWords
-from crew_journal.consumers.projection import Batch
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.rules.text import date_prefix, strings_in, tokens_of
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.rules.text import date_prefix, strings_in, tokens_of
+from ..projection import Batch
+from .words import KnownWords
 
 DATE_TOKENS: Final = 3
 """Tokens of the date prefix (``7 May 2023``) that every indexed text begins with."""

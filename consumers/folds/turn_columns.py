@@ -13,13 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens, batch_words
-from crew_journal.consumers.folds.words import WordColumns
-from crew_journal.consumers.projection import SHARED_TURNS, Batch
-from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.languages import languages
-from crew_journal.schemas.rules.turns import (
+from ...schemas.catalogue import info_of
+from ...schemas.ids import hash64
+from ...schemas.languages import languages
+from ...schemas.rules.turns import (
     MAX_WORDS,
     QUESTION,
     TIME,
@@ -28,8 +25,11 @@ from crew_journal.schemas.rules.turns import (
     ends_with_question,
     intervals_of,
 )
-from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES
-from crew_journal.schemas.timestamps import DAY_MS
+from ...schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES
+from ...schemas.timestamps import DAY_MS
+from ..projection import SHARED_TURNS, Batch
+from .tokenise import DATE_TOKENS, batch_tokens, batch_words
+from .words import WordColumns
 
 Ints = npt.NDArray[np.int64]
 

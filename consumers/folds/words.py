@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.languages import languages
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
-from crew_journal.schemas.rules.turns import meanings_of
-from crew_journal.schemas.rules.word_pieces import pieces_of
+from ...schemas.languages import languages
+from ...schemas.rules.text import STEMMER, Analyzer
+from ...schemas.rules.turns import meanings_of
+from ...schemas.rules.word_pieces import pieces_of
 
 WORDS_KEPT: Final = 200_000
 """Words until all are forgotten: some 30 MB. English conversation of 4 million words has 50,000."""

@@ -18,12 +18,12 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.consumers.host.transaction import arrow_table, insert_columns
-from crew_journal.schemas.errors import ViewsDamaged
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import identity_key
-from crew_journal.schemas.ports import Identity
-from crew_journal.schemas.views import ADMISSION_PROJECTION
+from ...schemas.errors import ViewsDamaged
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import identity_key
+from ...schemas.ports import Identity
+from ...schemas.views import ADMISSION_PROJECTION
+from .transaction import arrow_table, insert_columns
 
 ADMISSION_VERSION: Final = 1
 ADMISSION_TABLE: Final = "admitted"

@@ -11,10 +11,10 @@ import gc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Final
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.host import Host
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.settings import REPLAY_LOOKAHEAD
+from ...schemas.endings import end_task
+from ...schemas.settings import REPLAY_LOOKAHEAD
+from ..feed.messages import RawMessage
+from .host import Host
 
 ReplaySource = Callable[[int, int], AsyncIterator[list[RawMessage]]]
 """``(first_seq, last_seq)``, inclusive → batches in stream order; gaps are allowed."""

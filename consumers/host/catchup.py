@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import structlog
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.bulk import Progress, ReplaySource, read_ahead
-from crew_journal.consumers.host.folding import beyond
-from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.settings import FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S, REPLAY_BATCH_MESSAGES
+from ...schemas.settings import FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S, REPLAY_BATCH_MESSAGES
+from ..feed.messages import RawMessage
+from ..projection import Projection
+from .bulk import Progress, ReplaySource, read_ahead
+from .folding import beyond
+from .host import Host
 
 _log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import duckdb
 
-from crew_journal.schemas.errors import ViewsDamaged
+from ...schemas.errors import ViewsDamaged
 
 _DAMAGE: Final = re.compile(
     "is not a valid DuckDB database file|Could not read enough bytes from file|Corrupt (?:database|WAL) file"

@@ -12,8 +12,8 @@ from typing import Final
 
 import duckdb
 
-from crew_journal.consumers.host.damage import text_of
-from crew_journal.schemas.errors import FoldError, Unavailable
+from ...schemas.errors import FoldError, Unavailable
+from .damage import text_of
 
 
 class Fault(Enum):

@@ -15,21 +15,21 @@ from typing import Final
 import duckdb
 import structlog
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.admission import insert_admitted
-from crew_journal.consumers.host.faults import Fault, FoldingStopped, describe, fault_of
-from crew_journal.consumers.host.leniency import Leniency, write_strikes
-from crew_journal.consumers.host.prepare import Parked, Prepared
-from crew_journal.consumers.host.reopening import ViewsUnusable
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
-from crew_journal.consumers.projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
-from crew_journal.schemas.errors import CrewJournalError, FoldError, ViewsDamaged
-from crew_journal.schemas.events.control import EventParked
-from crew_journal.schemas.events.envelope import EntryRecorded, Event
-from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.settings import PARKINGS_LIMIT
-from crew_journal.schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION
+from ...schemas.errors import CrewJournalError, FoldError, ViewsDamaged
+from ...schemas.events.control import EventParked
+from ...schemas.events.envelope import EntryRecorded, Event
+from ...schemas.ports import CommittedBatch
+from ...schemas.settings import PARKINGS_LIMIT
+from ...schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION
+from ..feed.messages import RawMessage
+from ..projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
+from .admission import insert_admitted
+from .faults import Fault, FoldingStopped, describe, fault_of
+from .leniency import Leniency, write_strikes
+from .prepare import Parked, Prepared
+from .reopening import ViewsUnusable
+from .store import ViewStore
+from .transaction import ProjectionTransaction, transaction, write_checkpoints
 
 Park = Callable[[Parked], Awaitable[None]]
 _REASON_CHARS: Final = 1_000

@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.admission import ADMISSION_TABLE
-from crew_journal.consumers.host.bulk import ReplaySource
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.errors import JournalDamaged
-from crew_journal.schemas.events.erasure import EXPLANATIONS, ErasureScoped, LossAccepted
-from crew_journal.schemas.sequence_set import Range, format_ranges, normalised, size_of, without
-from crew_journal.schemas.views import ENTRIES
+from ...schemas.errors import JournalDamaged
+from ...schemas.events.erasure import EXPLANATIONS, ErasureScoped, LossAccepted
+from ...schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from ...schemas.views import ENTRIES
+from ..feed.messages import RawMessage
+from .admission import ADMISSION_TABLE
+from .bulk import ReplaySource
+from .store import ViewStore
 
 SHOWN_CHARS: Final = 200
 """Characters of ranges that an error shows; the event that accepts a loss names all."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from crew_journal.schemas.errors import Unavailable
+from ...schemas.errors import Unavailable
 
 WAIT_S: Final = 30.0
 """Seconds a reader waits for a swap, and a swap for readers; a swap takes well under one."""

@@ -17,22 +17,25 @@ from datetime import UTC, datetime
 import duckdb
 import structlog
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.admission import (
+from ...schemas.settings import FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S
+from ...schemas.views import ADMISSION_PROJECTION
+from ..feed.messages import RawMessage
+from ..projection import Batch, Projection
+from .admission import (
     ADMISSION_DDL,
     ADMISSION_TABLE,
     ADMISSION_VERSION,
     AdmissionView,
     IdentityIndex,
 )
-from crew_journal.consumers.host.faults import FoldingStopped
-from crew_journal.consumers.host.folding import Folder
-from crew_journal.consumers.host.leniency import PARKINGS_DDL, PARKINGS_TABLE
-from crew_journal.consumers.host.prepare import Parked, Prepared, in_order, prepare
-from crew_journal.consumers.host.statements import forget
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.host.tidying import Tidying
-from crew_journal.consumers.host.transaction import (
+from .faults import FoldingStopped
+from .folding import Folder
+from .leniency import PARKINGS_DDL, PARKINGS_TABLE
+from .prepare import Parked, Prepared, in_order, prepare
+from .statements import forget
+from .store import ViewStore
+from .tidying import Tidying
+from .transaction import (
     CHECKPOINT_DDL,
     create_tables,
     drop_tables,
@@ -40,9 +43,6 @@ from crew_journal.consumers.host.transaction import (
     read_checkpoints,
     transaction,
 )
-from crew_journal.consumers.projection import Batch, Projection
-from crew_journal.schemas.settings import FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S
-from crew_journal.schemas.views import ADMISSION_PROJECTION
 
 _log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import duckdb
 
-from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.settings import PARKING_RECOVERY_EVENTS, PARKINGS_LIMIT
+from ...schemas.settings import PARKING_RECOVERY_EVENTS, PARKINGS_LIMIT
+from ..projection import Projection
 
 PARKINGS_TABLE: Final = "parkings"
 PARKINGS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {PARKINGS_TABLE} (

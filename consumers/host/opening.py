@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
-from crew_journal.consumers.host.provenance import StreamAtHand, stamp, why_not_of
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.errors import Unavailable, ViewsDamaged
+from ...schemas.errors import Unavailable, ViewsDamaged
+from .provenance import StreamAtHand, stamp, why_not_of
+from .store import ViewStore
 
 AHEAD: Final = ".ahead-"
 """Begins what is added to the name of a views file that knows what the stream has lost."""

@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import CrewJournalError
+from ...schemas.errors import CrewJournalError
+from ..projection import Projection
 
 REMEMBERED: Final = 1_000
 """Statements of a projection that are remembered; its folds have some ten, unless they write values into their SQL."""

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.admission import ADMISSION_VERSION, IdentityIndex
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
+from ...schemas.decode import decode
+from ...schemas.errors import FoldError
+from ...schemas.events.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
+from ...schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
+from ..feed.messages import RawMessage
+from .admission import ADMISSION_VERSION, IdentityIndex
 
 DECODE_NAME: Final = DECODE_STAGE
 """Stands for a projection in dead letters of messages that are no event of any version we know."""

@@ -20,14 +20,14 @@ from typing import Final
 
 import duckdb
 
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.admission import ADMISSION_TABLE
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.host.transaction import transaction
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from ...schemas.decode import decode
+from ...schemas.errors import FoldError
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.subjects import JOURNAL_STREAM
+from ..feed.messages import RawMessage
+from .admission import ADMISSION_TABLE
+from .store import ViewStore
+from .transaction import transaction
 
 STREAM_TABLE: Final = "folded_stream"
 STREAM_DDL: Final = f"CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL)"

@@ -20,22 +20,22 @@ from typing import Final
 import duckdb
 import structlog
 
-from crew_journal.consumers.host.admission import AdmissionView
-from crew_journal.consumers.host.bulk import Progress, ReplaySource, fold_range
-from crew_journal.consumers.host.confinement import REBUILD_SUFFIX
-from crew_journal.consumers.host.digest import Difference, DigestedView, ViewDigest, digest, first_difference
-from crew_journal.consumers.host.gaps import Lack, ReadAccount, RebuildRefused, explained, lack_of
-from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.leniency import PARKINGS_TABLE, forget_strikes
-from crew_journal.consumers.host.prepare import Parked
-from crew_journal.consumers.host.provenance import stamp
-from crew_journal.consumers.host.statements import forget
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.host.transaction import read_checkpoints, transaction, write_checkpoints
-from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
-from crew_journal.schemas.sequence_set import without
-from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
+from ...schemas.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
+from ...schemas.sequence_set import without
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
+from ..projection import Projection
+from .admission import AdmissionView
+from .bulk import Progress, ReplaySource, fold_range
+from .confinement import REBUILD_SUFFIX
+from .digest import Difference, DigestedView, ViewDigest, digest, first_difference
+from .gaps import Lack, ReadAccount, RebuildRefused, explained, lack_of
+from .host import Host
+from .leniency import PARKINGS_TABLE, forget_strikes
+from .prepare import Parked
+from .provenance import stamp
+from .statements import forget
+from .store import ViewStore
+from .transaction import read_checkpoints, transaction, write_checkpoints
 
 _SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify", "salvage": ".salvage"}
 BEFORE_LOSS: Final = ".before-loss-"

@@ -18,8 +18,8 @@ from typing import Final
 import duckdb
 import structlog
 
-from crew_journal.consumers.host.damage import text_of
-from crew_journal.schemas.errors import Unavailable
+from ...schemas.errors import Unavailable
+from .damage import text_of
 
 _GIVEN_UP: Final = (duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException)
 """After the first two DuckDB refuses the file, the third is a file that could not be opened again."""

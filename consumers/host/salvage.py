@@ -14,18 +14,18 @@ from typing import Any, Final
 
 import structlog
 
-from crew_journal.consumers.host.bulk import Progress, ReplaySource, fold_range
-from crew_journal.consumers.host.gaps import Explained, explained, lost_entries
-from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.opening import AHEAD
-from crew_journal.consumers.host.rebuild import BEFORE_LOSS, beside
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.catalogue import Publisher, info_of
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.schemas.ids import is_service_id, is_workspace
-from crew_journal.schemas.timestamps import format_ms
-from crew_journal.schemas.views import ENTRIES
+from ...schemas.catalogue import Publisher, info_of
+from ...schemas.entry import JournalEntry
+from ...schemas.errors import CrewJournalError
+from ...schemas.ids import is_service_id, is_workspace
+from ...schemas.timestamps import format_ms
+from ...schemas.views import ENTRIES
+from .bulk import Progress, ReplaySource, fold_range
+from .gaps import Explained, explained, lost_entries
+from .host import Host
+from .opening import AHEAD
+from .rebuild import BEFORE_LOSS, beside
+from .store import ViewStore
 
 _AT_ONCE: Final = 200
 """Entries read with their text at once: 50 MB of the largest."""

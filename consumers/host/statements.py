@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 import duckdb
 import pyarrow as pa
 
-from crew_journal.consumers.host.keys import Keys
-from crew_journal.schemas.errors import CrewJournalError
+from ...schemas.errors import CrewJournalError
+from .keys import Keys
 
 _numbers = itertools.count()
 """Names are never used twice, so no forgotten statement can be mistaken for another."""

@@ -20,14 +20,14 @@ from typing import Any, Final, TypeVar
 import duckdb
 import structlog
 
-from crew_journal.consumers.host.confinement import WAL_SUFFIX, beside, confine, make_private
-from crew_journal.consumers.host.damage import as_damage, telling_damage, text_of
-from crew_journal.consumers.host.gate import ReadGate
-from crew_journal.consumers.host.giving_back import give_back
-from crew_journal.consumers.host.reopening import Reopening
-from crew_journal.consumers.host.transaction import arrow_table, existing_tables
-from crew_journal.schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
-from crew_journal.schemas.ports import CommittedBatch
+from ...schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
+from ...schemas.ports import CommittedBatch
+from .confinement import WAL_SUFFIX, beside, confine, make_private
+from .damage import as_damage, telling_damage, text_of
+from .gate import ReadGate
+from .giving_back import give_back
+from .reopening import Reopening
+from .transaction import arrow_table, existing_tables
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import duckdb
 import structlog
 
-from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction
-from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
+from ...schemas.errors import Unavailable
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES, IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
+from ..projection import Projection
+from .transaction import ProjectionTransaction, transaction
 
 if TYPE_CHECKING:
-    from crew_journal.consumers.host.host import Host
+    from .host import Host
 
 _log = structlog.get_logger(__name__)
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import duckdb
 
-from crew_journal.consumers.host.leniency import forget_strikes
-from crew_journal.consumers.host.ownership import TableNotOwned, ownership_of
-from crew_journal.consumers.host.statements import (
+from ..projection import Projection
+from .leniency import forget_strikes
+from .ownership import TableNotOwned, ownership_of
+from .statements import (
     KEY,
     changed,
     forget,
@@ -23,7 +24,6 @@ from crew_journal.consumers.host.statements import (
     move_checkpoints,
     whole,
 )
-from crew_journal.consumers.projection import Projection
 
 __all__ = [
     "CHECKPOINT_DDL",

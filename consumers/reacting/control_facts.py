@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.entry import ActorType, Severity
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ids import message_id
-from crew_journal.schemas.subjects import control_subject
-from crew_journal.schemas.timestamps import format_ms
+from ...schemas.entry import ActorType, Severity
+from ...schemas.events import headers as h
+from ...schemas.events.control import ControlPayload
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ids import message_id
+from ...schemas.subjects import control_subject
+from ...schemas.timestamps import format_ms
 
 _CONTENT_BYTES: Final = 16
 

@@ -15,8 +15,8 @@ from nats.errors import NoRespondersError
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from crew_journal.schemas.errors import BrokerUnavailable, StreamMismatch
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from ...schemas.errors import BrokerUnavailable, StreamMismatch
+from ...schemas.subjects import JOURNAL_STREAM
 
 API_TIMEOUT_S: Final = 5.0
 """Seconds for a request to the JetStream API; it takes about a millisecond."""

@@ -6,11 +6,11 @@ who may publish on NATS can use a message id that he foresees.
 
 from __future__ import annotations
 
-from crew_journal.consumers.reacting.pull import PullConsumer
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ids import unforeseen
-from crew_journal.schemas.ports import Published, Publisher
+from ...schemas.events import headers as h
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ids import unforeseen
+from ...schemas.ports import Published, Publisher
+from .pull import PullConsumer
 
 
 async def publish_fact(publisher: Publisher, source: PullConsumer, fact: OutgoingMessage) -> Published:

@@ -25,11 +25,11 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
-from crew_journal.consumers.feed.positions import headers_of, status_of
-from crew_journal.consumers.feed.replay import Diverting, end_subscription
-from crew_journal.consumers.reacting.durable import API_TIMEOUT_S, Durable, declare, info_of, unavailable
-from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from ...schemas.errors import BrokerUnavailable
+from ...schemas.subjects import JOURNAL_STREAM
+from ..feed.positions import headers_of, status_of
+from ..feed.replay import Diverting, end_subscription
+from .durable import API_TIMEOUT_S, Durable, declare, info_of, unavailable
 
 STATUS_TIMEOUT_S: Final = 1.0
 """Seconds that a status question may take."""

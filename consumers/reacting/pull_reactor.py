@@ -22,16 +22,16 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from crew_journal.consumers.reacting.backoff import Backoff
-from crew_journal.consumers.reacting.durable import Durable
-from crew_journal.consumers.reacting.facts import publish_fact
-from crew_journal.consumers.reacting.leases import Leases
-from crew_journal.consumers.reacting.pull import PullConsumer
-from crew_journal.consumers.reactor import ReactorStatus
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerError, CrewJournalError
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ports import Published, Publisher
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerError, CrewJournalError
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ports import Published, Publisher
+from ..reactor import ReactorStatus
+from .backoff import Backoff
+from .durable import Durable
+from .facts import publish_fact
+from .leases import Leases
+from .pull import PullConsumer
 
 _log = structlog.get_logger(__name__)
 

@@ -24,19 +24,19 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
-from crew_journal.consumers.reacting.control_facts import encode_control
-from crew_journal.consumers.reacting.durable import Durable
-from crew_journal.consumers.reacting.pull_reactor import PullLimits, PullReactor, places
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.entry import Severity
-from crew_journal.schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
-from crew_journal.schemas.events.control import SweepFinished, SweepTicked
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.ports import Publisher, ViewReader
-from crew_journal.schemas.subjects import Family
-from crew_journal.schemas.timestamps import parse_ts, to_ms
-from crew_journal.schemas.views import ENTRIES
+from ...schemas.decode import decode
+from ...schemas.entry import Severity
+from ...schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
+from ...schemas.events.control import SweepFinished, SweepTicked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import derived_id
+from ...schemas.ports import Publisher, ViewReader
+from ...schemas.subjects import Family
+from ...schemas.timestamps import parse_ts, to_ms
+from ...schemas.views import ENTRIES
+from .control_facts import encode_control
+from .durable import Durable
+from .pull_reactor import PullLimits, PullReactor, places
 
 FILTER_SUBJECTS: Final = (f"{Family.CONTROL.value}.*.{SweepTicked.ENTRY_TYPE}",)
 _ERROR_CHARS: Final = 500

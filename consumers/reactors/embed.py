@@ -23,11 +23,21 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from crew_journal.consumers.reacting.backoff import doubled
-from crew_journal.consumers.reacting.durable import Durable
-from crew_journal.consumers.reacting.pull_reactor import PullReactor
-from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
-from crew_journal.consumers.reactors.embed_batch import (
+from ...schemas.errors import (
+    BrokerError,
+    EmbedderError,
+    EmbedderInputRejected,
+    EmbedderUnavailable,
+    FoldError,
+)
+from ...schemas.events.derived import encode_vector
+from ...schemas.events.token_bits import encode_token_bits
+from ...schemas.ports import Embedder, Published, Publisher, TokenBits
+from ..reacting.backoff import doubled
+from ..reacting.durable import Durable
+from ..reacting.pull_reactor import PullReactor
+from ..reactor import Reactor, ReactorContext, ReactorStatus
+from .embed_batch import (
     FILTER_SUBJECTS,
     Candidate,
     Embedded,
@@ -35,17 +45,7 @@ from crew_journal.consumers.reactors.embed_batch import (
     candidate_of,
     embed_in_pieces,
 )
-from crew_journal.consumers.reactors.embed_limits import EmbedLimits, durable_name
-from crew_journal.schemas.errors import (
-    BrokerError,
-    EmbedderError,
-    EmbedderInputRejected,
-    EmbedderUnavailable,
-    FoldError,
-)
-from crew_journal.schemas.events.derived import encode_vector
-from crew_journal.schemas.events.token_bits import encode_token_bits
-from crew_journal.schemas.ports import Embedder, Published, Publisher, TokenBits
+from .embed_limits import EmbedLimits, durable_name
 
 _log = structlog.get_logger(__name__)
 

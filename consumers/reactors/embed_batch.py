@@ -16,19 +16,19 @@ from typing import Final, Generic, TypeVar
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
-from crew_journal.consumers.feed.positions import position_of
-from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderError, FoldError
-from crew_journal.schemas.events.derived import FLOAT_BYTES
-from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.ports import Embedder, TokenBits, TokenEmbedder
-from crew_journal.schemas.rules.embed_policy import ALWAYS, EMBEDDABLE, is_embedded
-from crew_journal.schemas.rules.embed_text import cap_bytes, embedded_text
-from crew_journal.schemas.settings import EMBED_INPUT_BYTES
-from crew_journal.schemas.subjects import Family, parse_subject
-from crew_journal.schemas.upcasters import UPCASTERS
+from ...schemas.catalogue import info_of
+from ...schemas.decode import decode
+from ...schemas.entry import JournalEntry
+from ...schemas.errors import EmbedderBadAnswer, EmbedderError, FoldError
+from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
+from ...schemas.ports import Embedder, TokenBits, TokenEmbedder
+from ...schemas.rules.embed_policy import ALWAYS, EMBEDDABLE, is_embedded
+from ...schemas.rules.embed_text import cap_bytes, embedded_text
+from ...schemas.settings import EMBED_INPUT_BYTES
+from ...schemas.subjects import Family, parse_subject
+from ...schemas.upcasters import UPCASTERS
+from ..feed.positions import position_of
 
 TEXT_HASH_BYTES: Final = 16
 """BLAKE2b-128 of the embedded text, UTF-8."""

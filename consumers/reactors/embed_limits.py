@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.consumers.reacting.pull_reactor import PullLimits
-from crew_journal.schemas.settings import EMBED_BATCH
+from ...schemas.settings import EMBED_BATCH
+from ..reacting.pull_reactor import PullLimits
 
 MODEL_SLUG_CHARS: Final = 40
 """Characters of a model's name in its durable's name; a hash of the whole name follows."""

@@ -13,19 +13,19 @@ from typing import ClassVar, Final
 
 from nats.aio.client import Client
 
-from crew_journal.consumers.reacting.control_facts import encode_control
-from crew_journal.consumers.reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from crew_journal.consumers.reactor import Reactor, ReactorContext
-from crew_journal.consumers.reactors.health_figures import Measured, measure_workspace
-from crew_journal.schemas.entry import Severity
-from crew_journal.schemas.events.control import HealthRecorded
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.ports import Publisher, ViewReader
-from crew_journal.schemas.rules import health
-from crew_journal.schemas.rules.health import Trouble
-from crew_journal.schemas.timestamps import format_ms, parse_ts, to_ms
-from crew_journal.schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
+from ...schemas.entry import Severity
+from ...schemas.events.control import HealthRecorded
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ids import derived_id
+from ...schemas.ports import Publisher, ViewReader
+from ...schemas.rules import health
+from ...schemas.rules.health import Trouble
+from ...schemas.timestamps import format_ms, parse_ts, to_ms
+from ...schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
+from ..reacting.control_facts import encode_control
+from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
+from ..reactor import Reactor, ReactorContext
+from .health_figures import Measured, measure_workspace
 
 _SEVERITY: Final = {"red": Severity.WARN, "yellow": Severity.NOTICE}
 _DATE_CHARS: Final = 10

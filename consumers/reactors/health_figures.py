@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.events.control import MemorySearched
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
-from crew_journal.schemas.views import EMBEDDINGS, ENTRIES, RELATIONS
+from ...schemas.events.control import MemorySearched
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.ports import ViewReader
+from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
+from ...schemas.views import EMBEDDINGS, ENTRIES, RELATIONS
 
 DAY_MS: Final = 86_400_000
 CHUNK: Final = 4_096

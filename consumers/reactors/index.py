@@ -20,26 +20,26 @@ from typing import ClassVar, Final
 import structlog
 from nats.aio.client import Client
 
-from crew_journal.consumers.reacting.backoff import doubled
-from crew_journal.consumers.reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from crew_journal.consumers.reactor import Reactor, ReactorContext
-from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.consumers.reactors.embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
-from crew_journal.consumers.reactors.embed_limits import durable_name
-from crew_journal.consumers.reactors.health_figures import active_model
-from crew_journal.consumers.reactors.index_backlog import Backlog, backlog_of
-from crew_journal.consumers.reactors.index_rows import count_missing, entries_at, known, missing_after, without_bits
-from crew_journal.schemas.errors import EmbedderError, EmbedderInputRejected
-from crew_journal.schemas.events.derived import encode_vector
-from crew_journal.schemas.events.token_bits import encode_token_bits
-from crew_journal.schemas.ports import Embedder, Published, Publisher, TokenBits, TokenEmbedder, ViewReader
-from crew_journal.schemas.settings import EMBED_BATCH
-from crew_journal.schemas.views import (
+from ...schemas.errors import EmbedderError, EmbedderInputRejected
+from ...schemas.events.derived import encode_vector
+from ...schemas.events.token_bits import encode_token_bits
+from ...schemas.ports import Embedder, Published, Publisher, TokenBits, TokenEmbedder, ViewReader
+from ...schemas.settings import EMBED_BATCH
+from ...schemas.views import (
     ENTRIES_PROJECTION,
     TOKEN_BITS_PROJECTION,
     TURNS_PROJECTION,
     VECTORS_PROJECTION,
 )
+from ..reacting.backoff import doubled
+from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
+from ..reactor import Reactor, ReactorContext
+from .embed import EmbedReactor
+from .embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
+from .embed_limits import durable_name
+from .health_figures import active_model
+from .index_backlog import Backlog, backlog_of
+from .index_rows import count_missing, entries_at, known, missing_after, without_bits
 
 RETRY_FIRST_S: Final = 300.0
 RETRY_LAST_S: Final = 86_400.0

@@ -15,7 +15,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from crew_journal.consumers.reacting.durable import Remaining, remaining
+from ..reacting.durable import Remaining, remaining
 
 LOOKS: Final = 5
 PAUSE_S: Final = 0.2

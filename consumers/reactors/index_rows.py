@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.consumers.reactors.embed_batch import Embeddable, text_of
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.settings import EMBED_BATCH
-from crew_journal.schemas.timestamps import format_ms
-from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ENTRIES, TOKEN_BITS, TURNS
+from ...schemas.entry import JournalEntry
+from ...schemas.ids import hash64
+from ...schemas.ports import ViewReader
+from ...schemas.settings import EMBED_BATCH
+from ...schemas.timestamps import format_ms
+from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ENTRIES, TOKEN_BITS, TURNS
+from .embed_batch import Embeddable, text_of
 
 _FIELDS: Final = ("id", "crew_id", "agent_id", "entry_type", "severity", "priority", "actor_type", "summary")
 _COLUMNS: Final = f"e.seq, e.ts_ms, e.payload, {', '.join(f'e.{name}' for name in _FIELDS)}"

@@ -22,21 +22,21 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from crew_journal.consumers.adapters.ollama_judge import Judge, OllamaJudge
-from crew_journal.consumers.feed.positions import position_of
-from crew_journal.consumers.reacting.backoff import doubled
-from crew_journal.consumers.reacting.durable import Durable
-from crew_journal.consumers.reacting.pull_reactor import PullLimits, PullReactor
-from crew_journal.consumers.reactor import Reactor, ReactorContext, ReactorStatus
-from crew_journal.consumers.reactors.link_finder import LinkFinder
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import BrokerError, FoldError, Unavailable
-from crew_journal.schemas.events.derived import encode_link
-from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.schemas.ports import Publisher
-from crew_journal.schemas.rules.relations import CONTRADICTS
-from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.subjects import DerivedKind, Family, parse_subject
+from ...schemas.decode import decode
+from ...schemas.errors import BrokerError, FoldError, Unavailable
+from ...schemas.events.derived import encode_link
+from ...schemas.events.envelope import VectorDerived
+from ...schemas.ports import Publisher
+from ...schemas.rules.relations import CONTRADICTS
+from ...schemas.settings import Settings
+from ...schemas.subjects import DerivedKind, Family, parse_subject
+from ..adapters.ollama_judge import Judge, OllamaJudge
+from ..feed.positions import position_of
+from ..reacting.backoff import doubled
+from ..reacting.durable import Durable
+from ..reacting.pull_reactor import PullLimits, PullReactor
+from ..reactor import Reactor, ReactorContext, ReactorStatus
+from .link_finder import LinkFinder
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)

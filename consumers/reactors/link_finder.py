@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from crew_journal.consumers.adapters.ollama_judge import Judge
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
-from crew_journal.schemas.ports import SimilarEntry, SimilarReader, ViewReader
-from crew_journal.schemas.rules.contradiction import Contradiction, contradiction
-from crew_journal.schemas.rules.embed_text import embedded_text
-from crew_journal.schemas.rules.relations import CONTRADICTS, SIMILAR
-from crew_journal.schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
-from crew_journal.schemas.views import ENTRIES
+from ...schemas.events.envelope import LinkDerived, VectorDerived
+from ...schemas.ports import SimilarEntry, SimilarReader, ViewReader
+from ...schemas.rules.contradiction import Contradiction, contradiction
+from ...schemas.rules.embed_text import embedded_text
+from ...schemas.rules.relations import CONTRADICTS, SIMILAR
+from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
+from ...schemas.views import ENTRIES
+from ..adapters.ollama_judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
 _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)

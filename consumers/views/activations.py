@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import EmbeddingsActivated
+from ...schemas.events.control import EmbeddingsActivated
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
 
 _DDL: Final = """CREATE TABLE IF NOT EXISTS embeddings_active (
     workspace_id VARCHAR NOT NULL, model VARCHAR NOT NULL, embedder VARCHAR NOT NULL, dim INTEGER,

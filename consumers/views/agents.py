@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import json_text, payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import AgentRegistered, CrewRegistered
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views import AGENTS, AGENTS_PROJECTION, CREWS
+from ...schemas.events.control import AgentRegistered, CrewRegistered
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.views import AGENTS, AGENTS_PROJECTION, CREWS
+from ..folds.payloads import json_text, payload_of
+from ..projection import Batch, FoldTransaction
 
 _AGENTS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {AGENTS} (
     workspace_id VARCHAR NOT NULL, agent_id VARCHAR NOT NULL, crew_id VARCHAR, memory_walk_depth INTEGER NOT NULL,

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import DeadLetterDiscarded, DeadLetterRetried, EventParked
-from crew_journal.schemas.events.envelope import EntryRecorded
+from ...schemas.events.control import DeadLetterDiscarded, DeadLetterRetried, EventParked
+from ...schemas.events.envelope import EntryRecorded
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
 
 _DDL: Final = """CREATE TABLE IF NOT EXISTS dead_letters (
     projection VARCHAR NOT NULL, version INTEGER NOT NULL, seq UBIGINT NOT NULL, subject VARCHAR NOT NULL,

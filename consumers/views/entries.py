@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import json_text, payload_of
-from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import ReindexRequested
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.rules import text
-from crew_journal.schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.schemas.views import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION
+from ...schemas.errors import FoldError
+from ...schemas.events.control import ReindexRequested
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.rules import text
+from ...schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
+from ...schemas.timestamps import to_ms
+from ...schemas.views import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION
+from ..folds.payloads import json_text, payload_of
+from ..folds.tokenise import DATE_TOKENS, batch_tokens
+from ..projection import Batch, FoldTransaction
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
     seq UBIGINT NOT NULL, id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL, crew_id VARCHAR, agent_id VARCHAR,

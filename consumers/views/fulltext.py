@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.consumers.folds.tokenise import batch_tokens, batch_words
-from crew_journal.consumers.projection import SHARED_POSTINGS, Batch, FoldTransaction
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.rules import text
-from crew_journal.schemas.rules.text import MAX_TOKENS
-from crew_journal.schemas.views import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL
+from ...schemas.ids import hash64
+from ...schemas.rules import text
+from ...schemas.rules.text import MAX_TOKENS
+from ...schemas.views import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL
+from ..folds.tokenise import batch_tokens, batch_words
+from ..projection import SHARED_POSTINGS, Batch, FoldTransaction
 
 RUNS: Final = "postings_runs"
 SEAL_POSTINGS: Final = 150_000

@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import HealthRecorded
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views import HEALTH_PROJECTION, HEALTH_SNAPSHOTS
+from ...schemas.events.control import HealthRecorded
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.views import HEALTH_PROJECTION, HEALTH_SNAPSHOTS
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
 
 _METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {HEALTH_SNAPSHOTS} (

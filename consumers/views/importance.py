@@ -13,22 +13,22 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import MemoryReferenced, PriorityChanged, SweepTicked
-from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, name_key
-from crew_journal.schemas.rules import importance as rules
-from crew_journal.schemas.rules.importance import (
+from ...schemas.errors import FoldError
+from ...schemas.events.control import MemoryReferenced, PriorityChanged, SweepTicked
+from ...schemas.events.envelope import EntryRecorded, VectorDerived
+from ...schemas.ids import SYSTEM_WORKSPACE, name_key
+from ...schemas.rules import importance as rules
+from ...schemas.rules.importance import (
     BOOST_DIVISOR,
     DAY_MS,
     FADE_DAYS,
     LEAST_RECENCY,
     base_importance,
 )
-from crew_journal.schemas.timestamps import parse_ts, to_ms
-from crew_journal.schemas.views import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION
+from ...schemas.timestamps import parse_ts, to_ms
+from ...schemas.views import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction, in_order
 
 _COLUMNS: Final = (
     "key",

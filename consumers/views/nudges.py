@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.control import NudgeOffered, WorkspaceConfigured
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views import NUDGES_OFFERED, NUDGES_PROJECTION, WORKSPACE_SETTINGS
+from ...schemas.events.control import NudgeOffered, WorkspaceConfigured
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.views import NUDGES_OFFERED, NUDGES_PROJECTION, WORKSPACE_SETTINGS
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
 
 _OFFERED_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {NUDGES_OFFERED} (
     workspace_id VARCHAR NOT NULL, agent_id VARCHAR NOT NULL, session_id VARCHAR NOT NULL, kind VARCHAR NOT NULL,

@@ -13,14 +13,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
-from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived
-from crew_journal.schemas.ids import is_id, name_key
-from crew_journal.schemas.rules import relations as rules
-from crew_journal.schemas.rules.relations import (
+from ...schemas.errors import FoldError
+from ...schemas.events.control import RelationAsserted, RelationRetracted
+from ...schemas.events.envelope import EntryRecorded, LinkDerived
+from ...schemas.ids import is_id, name_key
+from ...schemas.rules import relations as rules
+from ...schemas.rules.relations import (
     EVIDENCE_REF,
     EVIDENCE_WEIGHT,
     SUPPORTS,
@@ -33,7 +31,9 @@ from crew_journal.schemas.rules.relations import (
     is_turned,
     outweighs,
 )
-from crew_journal.schemas.views import RELATIONS, RELATIONS_PROJECTION
+from ...schemas.views import RELATIONS, RELATIONS_PROJECTION
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction, in_order
 
 CONSOLIDATED: Final = "memory.consolidated"
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
-from crew_journal.consumers.folds.payloads import json_text, payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import SweepFinished, SweepTicked
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.timestamps import parse_ts, to_ms
-from crew_journal.schemas.views import SWEEPS, SWEEPS_PROJECTION
+from ...schemas.errors import FoldError
+from ...schemas.events.control import SweepFinished, SweepTicked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.timestamps import parse_ts, to_ms
+from ...schemas.views import SWEEPS, SWEEPS_PROJECTION
+from ..folds.payloads import json_text, payload_of
+from ..projection import Batch, FoldTransaction
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {SWEEPS} (
     workspace_id VARCHAR NOT NULL, sweep VARCHAR NOT NULL, due_ms BIGINT, tick_seq UBIGINT, ticked_ms BIGINT,

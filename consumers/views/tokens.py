@@ -12,12 +12,12 @@ from typing import ClassVar, Final
 
 from pydantic import ValidationError
 
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, is_workspace
+from ...schemas.errors import FoldError
+from ...schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import SYSTEM_WORKSPACE, is_workspace
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
 
 _DDL: Final = """CREATE TABLE IF NOT EXISTS tokens (
     token_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, role VARCHAR NOT NULL, workspace_id VARCHAR, crew_id VARCHAR,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from crew_journal.consumers.folds.turn_columns import batch_turns, blobs
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.rules import text, turns, word_pieces
-from crew_journal.schemas.views import TURNS, TURNS_PROJECTION
+from ...schemas.rules import text, turns, word_pieces
+from ...schemas.views import TURNS, TURNS_PROJECTION
+from ..folds.turn_columns import batch_turns, blobs
+from ..projection import Batch, FoldTransaction
 
 
 class TurnsProjection:

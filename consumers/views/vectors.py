@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from crew_journal.consumers.folds.by_name import Name, name_of, take_out
-from crew_journal.consumers.folds.model_decisions import model_decision
-from crew_journal.consumers.folds.payloads import payload_of
-from crew_journal.consumers.projection import Batch, FoldTransaction, in_order
-from crew_journal.schemas.events.control import MODEL_DECISIONS, ReindexRequested
-from crew_journal.schemas.events.envelope import EntryRecorded, VectorDerived
-from crew_journal.schemas.ids import name_key
-from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
+from ...schemas.events.control import MODEL_DECISIONS, ReindexRequested
+from ...schemas.events.envelope import EntryRecorded, VectorDerived
+from ...schemas.ids import name_key
+from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
+from ..folds.by_name import Name, name_of, take_out
+from ..folds.model_decisions import model_decision
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction, in_order
 
 _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
     key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.entry import Id, Priority, Timestamp, WorkspaceId
-from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
-from crew_journal.schemas.principal import BCRYPT_HASH, Principal, Role
-from crew_journal.schemas.timestamps import to_ms
+from ..entry import Id, Priority, Timestamp, WorkspaceId
+from ..grants import MAX_GRANTS, Speaker, TypePattern
+from ..principal import BCRYPT_HASH, Principal, Role
+from ..timestamps import to_ms
 
 STORED: Final = ConfigDict(frozen=True, extra="ignore")
 """Of every model that is read from the stream, and of those inside it."""
@@ -333,6 +333,6 @@ class CrewRegistered(ControlPayload):
 
 def control_payloads() -> dict[str, type[ControlPayload]]:
     """Every control payload model by its entry type."""
-    from crew_journal.schemas.events import erasure  # noqa: F401  # it registers its own, and is built on this module
+    from . import erasure  # noqa: F401  # it registers its own, and is built on this module
 
     return {model.ENTRY_TYPE: model for model in ControlPayload.__subclasses__()}

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.envelope import LinkDerived, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.ids import derived_id, is_id, message_id
-from crew_journal.schemas.subjects import DerivedKind, derived_subject
-from crew_journal.schemas.timestamps import format_ms, parse_ts, to_ms
+from ..errors import FoldError
+from ..ids import derived_id, is_id, message_id
+from ..subjects import DerivedKind, derived_subject
+from ..timestamps import format_ms, parse_ts, to_ms
+from . import headers as h
+from .envelope import LinkDerived, TokenBitsDerived, VectorDerived
 
 FLOAT_BYTES: Final = 4
 RELATIONS: Final = frozenset({"similar", "supports", "contradicts"})

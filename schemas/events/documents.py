@@ -12,14 +12,14 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
-from crew_journal.schemas.entry import ActorType, Id, Name
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import STORED
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.envelope import DocumentWritten
-from crew_journal.schemas.ids import derived_id, message_id
-from crew_journal.schemas.subjects import Subject, document_subject, is_document_key, key_token
+from ..entry import ActorType, Id, Name
+from ..errors import FoldError
+from ..ids import derived_id, message_id
+from ..subjects import Subject, document_subject, is_document_key, key_token
+from . import headers as h
+from .control import STORED
+from .derived import OutgoingMessage
+from .envelope import DocumentWritten
 
 MAX_DOCUMENT_CHARS: Final = 100_000
 """The filesystem ceiling of contract §0 row 10; tiers have lower caps of their own."""

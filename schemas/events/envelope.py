@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crew_journal.schemas.entry import JournalEntry
+from ..entry import JournalEntry
 
 
 @dataclass(slots=True)

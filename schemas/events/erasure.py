@@ -10,9 +10,9 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints, model_validator
 
-from crew_journal.schemas.entry import Id
-from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.schemas.sequence_set import MAX_IDS, InParts, SequenceSet
+from ..entry import Id
+from ..sequence_set import MAX_IDS, InParts, SequenceSet
+from .control import ControlPayload
 
 MAX_REASON: Final = 500
 """Characters of a reason."""

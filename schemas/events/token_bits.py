@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage, embedded_fact_id
-from crew_journal.schemas.events.envelope import TokenBitsDerived
-from crew_journal.schemas.ids import is_id, message_id
-from crew_journal.schemas.subjects import DerivedKind, derived_subject
+from ..errors import FoldError
+from ..ids import is_id, message_id
+from ..subjects import DerivedKind, derived_subject
+from . import headers as h
+from .derived import OutgoingMessage, embedded_fact_id
+from .envelope import TokenBitsDerived
 
 WORD_BITS: Final = 64
 """Bits are compared by 64-bit words, so a token is a whole number of them."""

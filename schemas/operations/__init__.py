@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from crew_journal.schemas.operations import (
+from . import (
     embeddings,
     health,
     letters,
@@ -13,7 +13,7 @@ from crew_journal.schemas.operations import (
     tokens,
     workspaces,
 )
-from crew_journal.schemas.operations.operation import Operation
+from .operation import Operation
 
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from pydantic import Field, StrictBool
 
-from crew_journal.schemas.entry import WorkspaceId
-from crew_journal.schemas.operations.operation import Access, Answer, Effect, Operation, Request
+from ..entry import WorkspaceId
+from .operation import Access, Answer, Effect, Operation, Request
 
 _MODEL: Final = "minilm, or a model's name as `ollama list` shows it."
 _WHY: Final = "Why; it is recorded."

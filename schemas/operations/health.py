@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictInt
 
-from crew_journal.schemas.entry import Id
-from crew_journal.schemas.operations.operation import Access, Answer, Effect, Operation, Request, Workspace
+from ..entry import Id
+from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 HISTORY_MAX_DAYS: Final = 366
 """Days of snapshots in one answer: a year."""

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
-from crew_journal.schemas.operations.operation import MAX_SEQ, Access, Answer, Effect, Operation, Request, Workspace
+from .operation import MAX_SEQ, Access, Answer, Effect, Operation, Request, Workspace
 
 
 class DeadLettersRequest(Request):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
-from crew_journal.schemas.entry import WorkspaceId
+from ..entry import WorkspaceId
 
 MAX_SEQ = 2**63 - 1
 """The largest stream sequence that is accepted; DuckDB stores them as BIGINT."""

@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.operations.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
-from crew_journal.schemas.views import ENTRIES_PROJECTION
+from ..entry import Priority
+from ..views import ENTRIES_PROJECTION
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
 class PriorityRequest(Request):

@@ -11,16 +11,16 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
-from crew_journal.schemas.entry import Id
-from crew_journal.schemas.operations.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
-from crew_journal.schemas.settings import (
+from ..entry import Id
+from ..settings import (
     RECALL_K_DEFAULT,
     RECALL_K_MAX,
     RECALL_QUERY_MAX_CHARS,
     RENDER_CHARS_DEFAULT,
     RENDER_CHARS_MAX,
 )
-from crew_journal.schemas.timestamps import DAY_MS, parse_ts, to_ms
+from ..timestamps import DAY_MS, parse_ts, to_ms
+from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"

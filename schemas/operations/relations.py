@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt
 
-from crew_journal.schemas.entry import Id
-from crew_journal.schemas.events.control import Relation
-from crew_journal.schemas.operations.operation import (
+from ..entry import Id
+from ..events.control import Relation
+from ..views import AGENTS_PROJECTION, ENTRIES_PROJECTION, RELATIONS_PROJECTION
+from .operation import (
     Access,
     Answer,
     Effect,
@@ -20,7 +21,6 @@ from crew_journal.schemas.operations.operation import (
     Request,
     Workspace,
 )
-from crew_journal.schemas.views import AGENTS_PROJECTION, ENTRIES_PROJECTION, RELATIONS_PROJECTION
 
 GRAPH_DEPTH_MAX: Final = 3
 GRAPH_LIMIT_DEFAULT: Final = 50

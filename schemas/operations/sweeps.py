@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from crew_journal.schemas.operations.operation import Access, Answer, Effect, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 
 class SweepRequest(Request):

@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import Field, StrictBool
 
-from crew_journal.schemas.entry import Id, Timestamp, WorkspaceId
-from crew_journal.schemas.grants import MAX_GRANTS, Speaker, TypePattern
-from crew_journal.schemas.operations.operation import Access, Answer, Effect, Operation, Request, Workspace
-from crew_journal.schemas.principal import Role
+from ..entry import Id, Timestamp, WorkspaceId
+from ..grants import MAX_GRANTS, Speaker, TypePattern
+from ..principal import Role
+from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 
 class TokenRequest(Request):

@@ -6,9 +6,9 @@ from typing import Final
 
 from pydantic import Field
 
-from crew_journal.schemas.entry import Id
-from crew_journal.schemas.operations.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
-from crew_journal.schemas.views import ENTRIES_PROJECTION, NUDGES_PROJECTION
+from ..entry import Id
+from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
 class NudgesRequest(Request):

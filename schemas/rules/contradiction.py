@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Final
 
-from crew_journal.schemas.rules.contradiction_text import Kind, Sentence, Token, sentences_of, stem
-from crew_journal.schemas.rules.contradiction_words import (
+from .contradiction_text import Kind, Sentence, Token, sentences_of, stem
+from .contradiction_words import (
     APPROXIMATE,
     ATTRIBUTES,
     COPULAS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from crew_journal.schemas.rules.contradiction_words import (
+from .contradiction_words import (
     ALIASES,
     DROPPED,
     MONTHS,
@@ -21,7 +21,7 @@ from crew_journal.schemas.rules.contradiction_words import (
     UNITS,
     WEEKDAYS,
 )
-from crew_journal.schemas.rules.text import fold
+from .text import fold
 
 MAX_CHARS: Final = 2_000
 """Of a text that are compared; a summary is no longer than this."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.events.control import Band, HealthMetrics
+from ..events.control import Band, HealthMetrics
 
 VERSION: Final = 1
 

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from crew_journal.schemas.rules import (
+from . import (
     injection_encoded,
     injection_memory,
     injection_recall,
     injection_rules,
     lookalikes,
 )
-from crew_journal.schemas.rules.injection_encoded import readings
-from crew_journal.schemas.rules.injection_memory import scan_memory
-from crew_journal.schemas.rules.injection_recall import guard_recall
-from crew_journal.schemas.rules.injection_rules import RULES
-from crew_journal.schemas.rules.injection_vocabulary import TechniqueRule
+from .injection_encoded import readings
+from .injection_memory import scan_memory
+from .injection_recall import guard_recall
+from .injection_rules import RULES
+from .injection_vocabulary import TechniqueRule
 
 VERSION: Final = (
     f"{injection_memory.VERSION}.{injection_recall.VERSION}.{injection_rules.VERSION}"

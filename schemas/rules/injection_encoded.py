@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from crew_journal.schemas.rules.lookalikes import folded, plain, unleeted, unspaced
+from .lookalikes import folded, plain, unleeted, unspaced
 
 VERSION: Final = 1
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.rules.lookalikes import INVISIBLE
+from .lookalikes import INVISIBLE
 
 VERSION: Final = 1
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from crew_journal.schemas.rules.injection_vocabulary import (
+from .injection_vocabulary import (
     DE_DISCARD,
     DE_SAY,
     DE_TOLD,

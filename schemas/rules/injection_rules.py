@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from crew_journal.schemas.rules.injection_extraction import ADDRESS, EXFILTRATION, EXTRACTION
-from crew_journal.schemas.rules.injection_forgery import FORGERY, SPLITTING
-from crew_journal.schemas.rules.injection_override import HIJACK, OVERRIDE
-from crew_journal.schemas.rules.injection_persona import PERSONA
-from crew_journal.schemas.rules.injection_steering import STEERING
-from crew_journal.schemas.rules.injection_vocabulary import TechniqueRule
+from .injection_extraction import ADDRESS, EXFILTRATION, EXTRACTION
+from .injection_forgery import FORGERY, SPLITTING
+from .injection_override import HIJACK, OVERRIDE
+from .injection_persona import PERSONA
+from .injection_steering import STEERING
+from .injection_vocabulary import TechniqueRule
 
 VERSION: Final = 1
 """Raised with every change of a rule."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from crew_journal.schemas.entry import ActorType
+from ..entry import ActorType
 
 VERSION: Final = 2
 

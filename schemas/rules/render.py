@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from crew_journal.schemas.rules.actors import is_agent_itself
-from crew_journal.schemas.rules.injection import Finding, scan
-from crew_journal.schemas.rules.lookalikes import BREAKING, UNSEEN
-from crew_journal.schemas.settings import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
+from ..settings import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
+from .actors import is_agent_itself
+from .injection import Finding, scan
+from .lookalikes import BREAKING, UNSEEN
 
 VERSION: Final = 2
 

@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any, Final
 
-from crew_journal.schemas.rules.nudges import KINDS
-from crew_journal.schemas.rules.nudges import TAG as NUDGE_TAG
-from crew_journal.schemas.rules.render import TAG as MEMORY_TAG
+from .nudges import KINDS
+from .nudges import TAG as NUDGE_TAG
+from .render import TAG as MEMORY_TAG
 
 VERSION: Final = 1
 

@@ -12,8 +12,8 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.timestamps import from_ms
+from ..ids import hash64
+from ..timestamps import from_ms
 
 VERSION: Final = 1
 STEMMER: Final = "english"

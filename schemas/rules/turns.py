@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.languages import Language, language_of, languages
-from crew_journal.schemas.rules.dates import Days, days_named, explicit_days
-from crew_journal.schemas.rules.text import fold, tokens_of
+from ..entry import ActorType
+from ..languages import Language, language_of, languages
+from .dates import Days, days_named, explicit_days
+from .text import fold, tokens_of
 
 VERSION: Final = 2
 

@@ -13,8 +13,8 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-from crew_journal.schemas.rules.text import STOP_WORDS
-from crew_journal.schemas.vocabulary import vocabulary
+from ..vocabulary import vocabulary
+from .text import STOP_WORDS
 
 VERSION: Final = 2
 MAX_WORD: Final = 100

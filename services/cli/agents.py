@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where, Workspace, json_object
-from crew_journal.services.cli.printers import print_agent
+from .groups import grouped
+from .options import Json, Where, Workspace, json_object
+from .printers import print_agent
 
 app = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
 
@@ -40,9 +40,9 @@ def create(
     json_output: Json = False,
 ) -> None:
     """Register an agent that is not registered yet."""
-    from crew_journal.schemas.errors import EntryConflict, NotFound
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import plain
+    from ...schemas.errors import EntryConflict, NotFound
+    from .connection import client
+    from .output import plain
 
     with client(where) as journal:
         try:
@@ -70,8 +70,8 @@ def update(
     json_output: Json = False,
 ) -> None:
     """Change what is registered of an agent; what is not named stays."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import plain
+    from .connection import client
+    from .output import plain
 
     with client(where) as journal:
         known = journal.agent(agent_id, workspace_id=workspace)
@@ -87,7 +87,7 @@ def update(
 
 
 def _report(agent: Mapping[str, Any], json_output: bool) -> None:
-    from crew_journal.services.cli.output import emit
+    from .output import emit
 
     if json_output:
         emit(agent)

@@ -18,12 +18,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from crew_journal.schemas.errors import BrokerError, CrewJournalError, EmbedderError, ViewsDamaged
-from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
-from crew_journal.services.cli.connection import find_running, read_runtime, resolve, sync_client
-from crew_journal.services.cli.options import Where
-from crew_journal.services.cli.output import plain, size_text
-from crew_journal.services.data_dir import RUNTIME_FILE, is_owned
+from ...schemas.errors import BrokerError, CrewJournalError, EmbedderError, ViewsDamaged
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
+from ..data_dir import RUNTIME_FILE, is_owned
+from .connection import find_running, read_runtime, resolve, sync_client
+from .options import Where
+from .output import plain, size_text
 
 MINIMUM_PYTHON: Final = (3, 11)
 COMFORTABLE_DISK_FACTOR: Final = 8
@@ -95,7 +95,7 @@ def check_python(settings: Settings, where: Where) -> Iterator[Finding]:
 
 def check_nats_server(settings: Settings, where: Where) -> Iterator[Finding]:
     """The broker's binary, unless a broker is named."""
-    from crew_journal.services.journal.broker.nats_binary import INSTALL_HINT, find_nats_server, version_text
+    from ..journal.broker.nats_binary import INSTALL_HINT, find_nats_server, version_text
 
     if settings.nats is not None:
         yield Finding("nats-server", Verdict.OK, f"not needed: the broker is {settings.nats}")
@@ -156,8 +156,8 @@ def _is_open(path: Path) -> bool:
 
 def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
     """That the file of the views can be opened, unless a running journal has it open, and whether old ones lie beside it."""
-    from crew_journal.consumers.host.opening import inspect_views
-    from crew_journal.services.runtime.views import VIEWS_FILE
+    from ...consumers.host.opening import inspect_views
+    from ..runtime.views import VIEWS_FILE
 
     path = settings.data_dir / VIEWS_FILE
     if where.url is not None or not path.exists():
@@ -180,9 +180,9 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
 
 
 def _views_that_know_more(path: Path) -> Iterator[Finding]:
-    from crew_journal.consumers.host.opening import AHEAD
-    from crew_journal.consumers.host.rebuild import BEFORE_LOSS
-    from crew_journal.schemas.errors import JournalDamaged
+    from ...consumers.host.opening import AHEAD
+    from ...consumers.host.rebuild import BEFORE_LOSS
+    from ...schemas.errors import JournalDamaged
 
     def kept(kind: str) -> str:
         return ", ".join(sorted(one.name for one in path.parent.glob(f"{path.name}{kind}*") if one.suffix != ".wal"))
@@ -197,7 +197,7 @@ def _views_that_know_more(path: Path) -> Iterator[Finding]:
 
 def check_parts(settings: Settings, where: Where) -> Iterator[Finding]:
     """That every file of a view or a reactor holds one that works."""
-    from crew_journal.consumers.discovery import discover_projections, discover_reactors
+    from ...consumers.discovery import discover_projections, discover_reactors
 
     views, reactors = discover_projections(), discover_reactors()
     yield Finding("parts", Verdict.OK, f"{len(views)} views, {len(reactors)} reactors")
@@ -225,7 +225,7 @@ def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
 
 def check_ollama(settings: Settings, where: Where) -> Iterator[Finding]:
     """That Ollama answers and has the model."""
-    from crew_journal.consumers.adapters.ollama import OllamaEmbedder
+    from ...consumers.adapters.ollama import OllamaEmbedder
 
     async def probe() -> None:
         model = OllamaEmbedder(settings.ollama_host, settings.ollama_model)
@@ -249,7 +249,7 @@ def check_ollama(settings: Settings, where: Where) -> Iterator[Finding]:
 
 def check_minilm(settings: Settings, where: Where) -> Iterator[Finding]:
     """That the embedded model's files are the pinned ones."""
-    from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, fault_of
+    from ...consumers.adapters.minilm_weights import MODEL_ID, fault_of
 
     fault = fault_of(settings.models_dir / MODEL_ID)
     if fault is None:

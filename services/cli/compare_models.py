@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli import exam, exam_set
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Model, Where, Workspace
-from crew_journal.services.cli.scratch import import_set, scratch_journal
+from . import exam, exam_set
+from .groups import grouped
+from .options import Json, Model, Where, Workspace
+from .scratch import import_set, scratch_journal
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 EVAL_RECIPES: Final = ("robust", "dense")
@@ -49,9 +49,9 @@ def compare(
     json_output: Json = False,
 ) -> None:
     """Compare two models: how far they agree on logged queries, or with --eval which one finds what is relevant."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.operate import follow
-    from crew_journal.services.cli.output import emit
+    from .connection import client
+    from .operate import follow
+    from .output import emit
 
     if eval_dir is not None:
         recipes = exam.recipes_named(recipe, "--recipe") if recipe else EVAL_RECIPES
@@ -72,9 +72,9 @@ def compare(
 
 def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, workspace: str | None) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
-    from crew_journal.services.cli.connection import sync_client
-    from crew_journal.services.cli.output import plain
-    from crew_journal.services.cli.vectors import wait_for_model
+    from .connection import sync_client
+    from .output import plain
+    from .vectors import wait_for_model
 
     exam_set.check_set(directory, "--eval")
     asked = exam_set.read_set(directory, workspace)
@@ -102,7 +102,7 @@ def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, wo
 
 
 def _print_measured(report: Mapping[str, Any], k: int) -> None:
-    from crew_journal.services.cli.output import print_table, say
+    from .output import print_table, say
 
     say(f"{report['questions']} questions")
     columns = ("model", "recipe", "vectors", f"recall@{k}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
@@ -116,7 +116,7 @@ def _print_measured(report: Mapping[str, Any], k: int) -> None:
 
 
 def _print_agreement(report: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import print_pairs, print_table, safe
+    from .output import print_pairs, print_table, safe
 
     shown: dict[str, object] = {
         "queries": report["queries"],

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from crew_journal.schemas.errors import NotAuthenticated, NotFound
-from crew_journal.services.cli.options import Where
-from crew_journal.services.cli.output import say
-from crew_journal.services.data_dir import RUNTIME_FILE, is_owned
+from ...schemas.errors import NotAuthenticated, NotFound
+from ..data_dir import RUNTIME_FILE, is_owned
+from .options import Where
+from .output import say
 
 if TYPE_CHECKING:
-    from crew_journal.schemas.settings import EmbedderKind, Settings
-    from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+    from ...schemas.settings import EmbedderKind, Settings
+    from ..client import AsyncCrewJournal, CrewJournal
 
 OWNER_TOKEN_FILE: Final = "admin.token"
 SIGNS: Final = (OWNER_TOKEN_FILE, "nats/store", "views.duckdb")
@@ -143,7 +143,7 @@ def resolve(where: Where) -> Target | None:
 
 def local_settings(data_dir: Path, embedder: EmbedderKind) -> Settings:
     """Settings of a runtime for one command: any free port, and a quiet log unless the environment wants it."""
-    from crew_journal.services.cli.up import settings_from
+    from .up import settings_from
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder=embedder)
     return settings if "log_level" in settings.model_fields_set else settings.model_copy(update={"log_level": "error"})
@@ -171,7 +171,7 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
             f"there is no journal in {where.data_dir.absolute()}",
             hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
         )
-    from crew_journal.services.cli.local import LocalRuntime
+    from .local import LocalRuntime
 
     if sys.stderr.isatty():
         say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
@@ -188,14 +188,14 @@ def client(where: Where, *, embedder: str | None = None, create: bool = False) -
 
 def sync_client(there: Target) -> CrewJournal:
     """A client of ``there``; close it, or use it as a context manager."""
-    from crew_journal.services.client import CrewJournal
+    from ..client import CrewJournal
 
     return CrewJournal(there.url, there.token)
 
 
 def async_client(there: Target) -> AsyncCrewJournal:
     """The same for asyncio."""
-    from crew_journal.services.client import AsyncCrewJournal
+    from ..client import AsyncCrewJournal
 
     return AsyncCrewJournal(there.url, there.token)
 

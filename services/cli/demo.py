@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from crew_journal.services.cli.options import Embedder, Json
+from .options import Embedder, Json
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target
+    from .connection import Target
 
 START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -69,11 +69,11 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
 
 def demo(embedder: Embedder = None, json_output: Json = False) -> None:
     """Walk through publish, recall, kill -9, rebuild and verify, in a throw-away data directory."""
-    from crew_journal.schemas.events.control import MemorySearched
-    from crew_journal.services.cli.connection import sync_client
-    from crew_journal.services.cli.operate import agrees, follow
-    from crew_journal.services.cli.output import emit, plain, say
-    from crew_journal.services.cli.recall import print_recall
+    from ...schemas.events.control import MemorySearched
+    from .connection import sync_client
+    from .operate import agrees, follow
+    from .output import emit, plain, say
+    from .recall import print_recall
 
     steps: list[dict[str, Any]] = []
 
@@ -120,8 +120,8 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
 @contextmanager
 def _service(data_dir: Path, embedder: str | None) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
     """``up`` as a process of its own, ended when the block is left."""
-    from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.connection import Target, owner_token
+    from ...schemas.errors import Unavailable
+    from .connection import Target, owner_token
 
     command = [sys.executable, "-m", "crew_journal.services.cli.main", "up", "--json"]
     command += ["--data-dir", str(data_dir), "--http", "127.0.0.1:0", "--durability", "interval"]

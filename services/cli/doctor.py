@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where
+from .groups import grouped
+from .options import Json, Where
 
 
 @grouped
@@ -24,9 +24,9 @@ def doctor(
     """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
     from dataclasses import asdict
 
-    from crew_journal.services.cli.checks import Verdict, run_checks
-    from crew_journal.services.cli.output import emit, safe
-    from crew_journal.services.cli.up import settings_from
+    from .checks import Verdict, run_checks
+    from .output import emit, safe
+    from .up import settings_from
 
     findings = run_checks(settings_from(data_dir=where.data_dir, http=http), where)
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where
+from .groups import grouped
+from .options import Json, Where
 
 app = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
 
@@ -31,9 +31,9 @@ def embedder_status(
     json_output: Json = False,
 ) -> None:
     """Show which embedder is used, why, and how its last call ended."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.operate import flat
-    from crew_journal.services.cli.output import emit, plain, print_pairs
+    from .connection import client
+    from .operate import flat
+    from .output import emit, plain, print_pairs
 
     with client(where, embedder="auto") as journal:
         report = plain(journal.embedder_status())
@@ -56,9 +56,9 @@ def install(
 
     Does nothing if they are there. The table is what late interaction compares; computing it takes half a minute.
     """
-    from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
-    from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.output import emit, say
+    from ...consumers.adapters.minilm_weights import ensure_static_table, install_minilm
+    from ...schemas.settings import Settings
+    from .output import emit, say
 
     cache = models_dir or Settings().models_dir
     folder = install_minilm(cache, progress=say)

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.compare_models import compare
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Model, Where
+from .compare_models import compare
+from .groups import grouped
+from .options import Json, Model, Where
 
 app = typer.Typer(help="Embedding models: fill a second one, compare, switch, switch back.", no_args_is_help=True)
 
@@ -26,9 +26,9 @@ def add(
     json_output: Json = False,
 ) -> None:
     """Fill a further model in the background; recall goes on with the active one. The model is tried out first."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, safe, say
-    from crew_journal.services.cli.vectors import wait_for_model
+    from .connection import client
+    from .output import emit, plain, safe, say
+    from .vectors import wait_for_model
 
     with client(where, embedder="auto") as journal:
         result = plain(journal.add_model(model))

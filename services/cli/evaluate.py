@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli import exam, exam_set
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Embedder, Json, Where, Workspace
-from crew_journal.services.cli.scratch import import_set, scratch_journal
+from . import exam, exam_set
+from .groups import grouped
+from .options import Embedder, Json, Where, Workspace
+from .scratch import import_set, scratch_journal
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target
+    from .connection import Target
 
 RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
 VECTORS_PATIENCE_S: Final = 120.0
@@ -65,8 +65,8 @@ def evaluate(
     in it ("last week") count from its "asked_at", and name no day without. A question that no entry of its agent answers is
     told and in no mean.
     """
-    from crew_journal.services.cli.connection import embedder_kind, target
-    from crew_journal.services.cli.output import emit
+    from .connection import embedder_kind, target
+    from .output import emit
 
     exam_set.check_set(directory, "DIR")
     if live and vectors < 1.0:
@@ -106,9 +106,9 @@ def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) 
 def _measure(
     there: Target, directory: Path, asked: exam_set.ExamSet, recipes: Sequence[str], k: int, last_seq: int
 ) -> dict[str, Any]:
-    from crew_journal.services.cli.connection import sync_client
-    from crew_journal.services.cli.output import say
-    from crew_journal.services.cli.vectors import wait_for_vectors
+    from .connection import sync_client
+    from .output import say
+    from .vectors import wait_for_vectors
 
     began = time.monotonic()
     with sync_client(there) as journal:
@@ -138,7 +138,7 @@ def _measure(
 
 
 def _print_report(report: Mapping[str, Any], k: int) -> None:
-    from crew_journal.services.cli.output import print_table, say
+    from .output import print_table, say
 
     say(
         f"{report['questions']} questions, model {report['model'] or 'none'}, {report['vectors']} vectors "

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target
-    from crew_journal.services.cli.exam_question import Question
-    from crew_journal.services.cli.exam_set import ExamSet
+    from .connection import Target
+    from .exam_question import Question
+    from .exam_set import ExamSet
 
 ASKED_AT_ONCE: Final = 4
 """Questions under way; the journal answers on as many threads."""
@@ -51,8 +51,8 @@ def recipes_named(names: str, option: str) -> list[str]:
     Raises:
         typer.BadParameter: If one is not known or none is named, naming the option.
     """
-    from crew_journal.schemas.errors import InvalidQuery
-    from crew_journal.services.query.recipes import RECIPES, recipe_named
+    from ...schemas.errors import InvalidQuery
+    from ..query.recipes import RECIPES, recipe_named
 
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if not chosen:
@@ -67,8 +67,8 @@ def recipes_named(names: str, option: str) -> list[str]:
 
 def tell(asked: ExamSet) -> None:
     """Say on stderr which questions are in no mean, and which can be answered in part only."""
-    from crew_journal.services.cli.exam_set import told
-    from crew_journal.services.cli.output import say
+    from .exam_set import told
+    from .output import say
 
     if asked.left_out:
         say(f"questions in no mean, as no entry answers them: {len(asked.left_out):,}: {told(asked.left_out)}")
@@ -87,9 +87,9 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
     Returns:
         The figures, with the ``interval`` of recall@k (cluster bootstrap over agents), and the answers themselves.
     """
-    from crew_journal.schemas.settings import RECALL_K_MAX
-    from crew_journal.services.cli.connection import async_client
-    from crew_journal.services.cli.output import plain, progress_bar
+    from ...schemas.settings import RECALL_K_MAX
+    from .connection import async_client
+    from .output import plain, progress_bar
 
     questions = asked.questions
     gate = asyncio.Semaphore(ASKED_AT_ONCE)
@@ -133,7 +133,7 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
 
 
 def _recalls(answered: Sequence[Answered], k: int) -> list[float]:
-    from crew_journal.services.query.measures.evaluation import recall_at
+    from ..query.measures.evaluation import recall_at
 
     return [recall_at(one.ranked, frozenset(one.question.relevant_ids), k) for one in answered]
 
@@ -144,7 +144,7 @@ def _clusters(answered: Sequence[Answered]) -> list[str]:
 
 
 def _interval(answered: Sequence[Answered], k: int) -> dict[str, float] | None:
-    from crew_journal.services.query.measures.intervals import cluster_bootstrap
+    from ..query.measures.intervals import cluster_bootstrap
 
     found = cluster_bootstrap(_recalls(answered, k), _clusters(answered))
     return None if found is None else found.as_dict()
@@ -152,7 +152,7 @@ def _interval(answered: Sequence[Answered], k: int) -> dict[str, float] | None:
 
 def gain_over(answered: Sequence[Answered], baseline: Sequence[Answered], k: int) -> dict[str, float] | None:
     """How much more recall@k than another recipe on the same questions: paired, cluster bootstrap over agents."""
-    from crew_journal.services.query.measures.intervals import cluster_bootstrap
+    from ..query.measures.intervals import cluster_bootstrap
 
     pairs = zip(_recalls(answered, k), _recalls(baseline, k), strict=True)
     found = cluster_bootstrap([one - other for one, other in pairs], _clusters(answered))
@@ -192,7 +192,7 @@ def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _means(group: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, Any]:
-    from crew_journal.services.query.measures.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
+    from ..query.measures.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
 
     found: dict[str, list[float]] = {name: [] for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")}
     for one in group:

@@ -47,10 +47,10 @@ def read_question(number: int, raw: bytes) -> tuple[Question, str | None]:
     """
     from pydantic import ValidationError
 
-    from crew_journal.schemas.body_problems import body_problems
-    from crew_journal.schemas.ids import is_id, is_workspace
-    from crew_journal.schemas.operations.recall import RecallRequest
-    from crew_journal.schemas.timestamps import format_ts, parse_ts
+    from ...schemas.body_problems import body_problems
+    from ...schemas.ids import is_id, is_workspace
+    from ...schemas.operations.recall import RecallRequest
+    from ...schemas.timestamps import format_ts, parse_ts
 
     said = _object(number, raw)
     if missing := [name for name in ("agent_id", "query", "relevant_ids") if name not in said]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from crew_journal.services.cli.exam_question import Question, read_question
+from .exam_question import Question, read_question
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.importing.lines import BadLine, Line
+    from .importing.lines import BadLine, Line
 
 ENTRIES_FILE: Final = "journal.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"
@@ -154,7 +154,7 @@ def _entries(path: Path, workspace: str | None) -> Iterator[Line]:
     Raises:
         typer.BadParameter: At the first batch with a line that the import would refuse, naming its lines.
     """
-    from crew_journal.services.cli.importing.lines import read_batches
+    from .importing.lines import read_batches
 
     with path.open("rb") as file:
         for batch in read_batches(file, workspace=workspace):
@@ -191,7 +191,7 @@ def _held(path: Path, workspace: str | None) -> _Held:
 
 def _home(name: str | None) -> str | None:
     """A workspace as it is asked for: the default one need not be named, by entries or by questions."""
-    from crew_journal.schemas.settings import DEFAULT_WORKSPACE
+    from ...schemas.settings import DEFAULT_WORKSPACE
 
     return None if name in (None, "", DEFAULT_WORKSPACE) else name
 
@@ -202,7 +202,7 @@ def _homes(asked: Question, held: _Held, only: set[str | None] | None) -> set[st
     Raises:
         ValueError: If there are several, for a question is asked in one.
     """
-    from crew_journal.schemas.settings import DEFAULT_WORKSPACE
+    from ...schemas.settings import DEFAULT_WORKSPACE
 
     found = {
         home

@@ -41,7 +41,7 @@ def as_options(options: Mapping[str, str]) -> Iterator[None]:
     Args:
         options: Field → option or argument of the command.
     """
-    from crew_journal.schemas.errors import CrewJournalError
+    from ...schemas.errors import CrewJournalError
 
     try:
         yield

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where, Workspace
+from .groups import grouped
+from .options import Json, Where, Workspace
 
 METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 
@@ -29,8 +29,8 @@ def health(
     json_output: Json = False,
 ) -> None:
     """Show the health of the memory: five metrics, the score, why, and what to do."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain
+    from .connection import client
+    from .output import emit, plain
 
     with client(where, embedder="auto") as journal:
         asked: dict[str, Any] = {"crew_id": crew, "profile": profile, "history": history, "workspace_id": workspace}
@@ -43,7 +43,7 @@ def health(
 
 def print_health(answer: Mapping[str, Any]) -> None:
     """The snapshot on stdout; what else is to be said of it on stderr."""
-    from crew_journal.services.cli.output import print_pairs, print_table, safe, say
+    from .output import print_pairs, print_table, safe, say
 
     if answer["status"] == "no snapshot yet":
         say(f"no snapshot yet: {safe(answer['hint'])}")

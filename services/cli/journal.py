@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli.fields import as_options
-from crew_journal.services.cli.groups import grouped, names_of
-from crew_journal.services.cli.options import Json, MinSeq, Where, Workspace
+from .fields import as_options
+from .groups import grouped, names_of
+from .options import Json, MinSeq, Where, Workspace
 
 if TYPE_CHECKING:
-    from crew_journal.schemas.api import TailGap
+    from ...schemas.api import TailGap
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ def list_entries(
     json_output: Json = False,
 ) -> None:
     """List entries, newest first. Filters are joined by AND; a repeated one means any of its values."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, emit_line, plain, print_entry, say
+    from .connection import client
+    from .output import emit, emit_line, plain, print_entry, say
 
     given = filters.given()
     with as_options(LIST), client(where) as journal:
@@ -114,8 +114,8 @@ def tail(
     json_output: Json = False,
 ) -> None:
     """Watch entries as they arrive, beginning with the latest ones; resumes by itself if the connection breaks."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit_line, plain, print_entry, say
+    from .connection import client
+    from .output import emit_line, plain, print_entry, say
 
     seen = 0
 

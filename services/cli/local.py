@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.services.cli.logs import configure_logging
+from ...schemas.errors import Unavailable
+from .logs import configure_logging
 
 if TYPE_CHECKING:
-    from crew_journal.schemas.settings import Settings
+    from ...schemas.settings import Settings
 
 START_TIMEOUT_S: Final = 180.0
 """Seconds until the runtime must be up: after a crash the broker re-reads its blocks (up to 120 s) and the views
@@ -91,7 +91,7 @@ class LocalRuntime:
                 raise
 
     async def _main(self) -> None:
-        from crew_journal.services.runtime import Runtime
+        from ..runtime import Runtime
 
         self._loop, self._leave = asyncio.get_running_loop(), asyncio.Event()
         runtime = Runtime(self._settings, log=self._log)

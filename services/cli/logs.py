@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from crew_journal.services.cli.log_stream import make_stderr_unfailing
-from crew_journal.services.cli.output import safe
+from .log_stream import make_stderr_unfailing
+from .output import safe
 
 if TYPE_CHECKING:
     import structlog

@@ -13,26 +13,26 @@ from typing import Annotated, Final
 
 import typer
 
-from crew_journal.schemas.operations.embeddings import ACTIVATE_MODEL
-from crew_journal.services.cli.agents import app as agents
-from crew_journal.services.cli.demo import demo
-from crew_journal.services.cli.doctor import doctor
-from crew_journal.services.cli.embedder import app as embedder
-from crew_journal.services.cli.embeddings import app as embeddings
-from crew_journal.services.cli.evaluate import evaluate
-from crew_journal.services.cli.health import health
-from crew_journal.services.cli.importing.command import import_command
-from crew_journal.services.cli.journal import list_entries, tail
-from crew_journal.services.cli.operate import dlq, rebuild, status, verify
-from crew_journal.services.cli.operations import add_commands, command_of
-from crew_journal.services.cli.output import JSON_FLAG, emit, report_error
-from crew_journal.services.cli.publishing import publish, schema
-from crew_journal.services.cli.recall import recall
-from crew_journal.services.cli.salvaging import salvage
-from crew_journal.services.cli.tokens import app as tokens
-from crew_journal.services.cli.up import up
-from crew_journal.services.cli.work import work
-from crew_journal.services.cli.workspace import app as workspace
+from ...schemas.operations.embeddings import ACTIVATE_MODEL
+from .agents import app as agents
+from .demo import demo
+from .doctor import doctor
+from .embedder import app as embedder
+from .embeddings import app as embeddings
+from .evaluate import evaluate
+from .health import health
+from .importing.command import import_command
+from .journal import list_entries, tail
+from .operate import dlq, rebuild, status, verify
+from .operations import add_commands, command_of
+from .output import JSON_FLAG, emit, report_error
+from .publishing import publish, schema
+from .recall import recall
+from .salvaging import salvage
+from .tokens import app as tokens
+from .up import up
+from .work import work
+from .workspace import app as workspace
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception, as_json: bool) -> int:
-    from crew_journal.schemas.errors import CrewJournalError
+    from ...schemas.errors import CrewJournalError
 
     if isinstance(error, CrewJournalError):
         report_error(error, as_json=as_json)
@@ -146,7 +146,7 @@ def _failed(error: Exception, as_json: bool) -> int:
 
 
 def _misused(error: Exception, as_json: bool) -> int:
-    from crew_journal.schemas.errors import InvalidQuery
+    from ...schemas.errors import InvalidQuery
 
     said = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)

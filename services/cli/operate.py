@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import DeadLetterSeqs, Json, Reason, Where, Workspace
+from .groups import grouped
+from .options import DeadLetterSeqs, Json, Reason, Where, Workspace
 
 dlq = typer.Typer(help="Events that no view could take: look at them, try again, or give up.", no_args_is_help=True)
 
@@ -29,9 +29,9 @@ def status(
     json_output: Json = False,
 ) -> None:
     """Show how the journal is doing: what is wrong and since when, views, broker, disk, embedder; --json has all of it."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, print_pairs
-    from crew_journal.services.cli.status_page import status_lines
+    from .connection import client
+    from .output import emit, plain, print_pairs
+    from .status_page import status_lines
 
     with client(where, embedder="auto") as journal:
         report = plain(journal.status(workspace_id=workspace))
@@ -53,9 +53,9 @@ def rebuild(
     json_output: Json = False,
 ) -> None:
     """Fold the views anew from the journal, beside the live ones, and swap them in; exit code 1 if one cannot be."""
-    from crew_journal.schemas.errors import CrewJournalError
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, safe, say
+    from ...schemas.errors import CrewJournalError
+    from .connection import client
+    from .output import emit, safe, say
 
     with client(where) as journal:
         result = follow("rebuild", journal.rebuild(projections or None, accept_loss=accept_loss))
@@ -83,9 +83,9 @@ def verify(
     json_output: Json = False,
 ) -> None:
     """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
-    from crew_journal.schemas.errors import JournalDamaged, VerificationFailed
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, safe
+    from ...schemas.errors import JournalDamaged, VerificationFailed
+    from .connection import client
+    from .output import emit, safe
 
     with client(where) as journal:
         result = follow("verify", journal.verify())
@@ -149,8 +149,8 @@ def dlq_retry(
     json_output: Json = False,
 ) -> None:
     """Publish dead letters again, as new events; not what only one view could not fold."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import plain
+    from .connection import client
+    from .output import plain
 
     with client(where) as journal:
         _settle(
@@ -171,8 +171,8 @@ def dlq_discard(
     json_output: Json = False,
 ) -> None:
     """Give dead letters up; they stay in the stream and are no longer counted as open."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import plain
+    from .connection import client
+    from .output import plain
 
     with client(where) as journal:
         _settle(
@@ -190,8 +190,8 @@ def _settle(seqs: Iterable[int], settle: Callable[[int], dict[str, Any]], json_o
         InvalidQuery: Likewise, if none is unknown and one is no event that could be published again.
         RefusedByOneView: Likewise, if all that could not be were refused for that.
     """
-    from crew_journal.schemas.errors import InvalidQuery, NotFound, RefusedByOneView
-    from crew_journal.services.cli.output import emit, safe
+    from ...schemas.errors import InvalidQuery, NotFound, RefusedByOneView
+    from .output import emit, safe
 
     letters: list[dict[str, Any]] = []
     missing: dict[int, str] = {}
@@ -227,8 +227,8 @@ def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
     Raises:
         Unavailable: If the records end without a result.
     """
-    from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.output import plain, progress_bar
+    from ...schemas.errors import Unavailable
+    from .output import plain, progress_bar
 
     with progress_bar(title, unit="messages") as bar:
         for item in records:

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.operation import Operation
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where
-from crew_journal.services.cli.printers import PRINTERS, print_fields
-from crew_journal.services.cli.words import cli_type, is_argument, option_of
+from ...schemas.operations import ALL
+from ...schemas.operations.operation import Operation
+from .groups import grouped
+from .options import Json, Where
+from .printers import PRINTERS, print_fields
+from .words import cli_type, is_argument, option_of
 
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n"}
 
@@ -46,8 +46,8 @@ def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
     options = [name for name in fields if not is_argument(operation, name)]
 
     def run(*, where: Where, json_output: Json = False, **given: Any) -> None:
-        from crew_journal.services.cli.connection import client
-        from crew_journal.services.cli.output import emit, plain
+        from .connection import client
+        from .output import emit, plain
 
         with naming_options(operation), client(where, embedder=embedder) as journal:
             method = getattr(journal, operation.name)
@@ -79,7 +79,7 @@ def _parameter(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
 @contextmanager
 def naming_options(*operations: Operation[Any, Any]) -> Iterator[None]:
     """Let errors about a field of the operations name its option instead."""
-    from crew_journal.schemas.errors import CrewJournalError
+    from ...schemas.errors import CrewJournalError
 
     words = {name: option_of(one, name) for one in operations for name in one.request.model_fields}
     try:

@@ -144,7 +144,7 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 def who_of(entry: Mapping[str, Any]) -> str:
     """Crew and agent, and the actor if that is not the agent itself: ``platform/ada by user boss``; made safe later."""
-    from crew_journal.schemas.rules.actors import is_agent_itself
+    from ...schemas.rules.actors import is_agent_itself
 
     whose = "/".join(str(entry[name]) for name in ("crew_id", "agent_id") if entry.get(name)) or "-"
     kind, name = entry.get("actor_type"), entry.get("actor_id")

@@ -14,13 +14,13 @@ Printer = Callable[[Mapping[str, Any]], None]
 
 def print_fields(answer: Mapping[str, Any]) -> None:
     """Each field on a line."""
-    from crew_journal.services.cli.output import print_pairs
+    from .output import print_pairs
 
     print_pairs((name, "-" if value is None else value) for name, value in answer.items())
 
 
 def _priority(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe
+    from .output import safe
 
     if answer["changed"]:
         print(f"{safe(answer['entry_id'])}: {answer['previous_priority']} -> {answer['priority']}")
@@ -29,7 +29,7 @@ def _priority(answer: Mapping[str, Any]) -> None:
 
 
 def _dead_letters(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import print_table, say
+    from .output import print_table, say
 
     columns = ("seq", "projection", "state", "workspace_id", "reason")
     rows = [[letter[name] for name in columns] for letter in answer["dead_letters"]]
@@ -40,14 +40,14 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
 
 
 def _relation(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe
+    from .output import safe
 
     src, relation, dst, state = (safe(answer[name]) for name in ("src_entry_id", "relation", "dst_entry_id", "state"))
     print(f"{src} {relation} {dst}: {state}")
 
 
 def _graph(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import print_table, say, who_of
+    from .output import print_table, say, who_of
 
     nodes = [
         (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
@@ -68,13 +68,13 @@ def _graph(answer: Mapping[str, Any]) -> None:
 
 def print_agent(answer: Mapping[str, Any]) -> None:
     """What is registered of an agent."""
-    from crew_journal.services.cli.output import print_pairs
+    from .output import print_pairs
 
     print_pairs({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)}.items())
 
 
 def _sweep(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe
+    from .output import safe
 
     print(
         f"{safe(answer['sweep'])} of {safe(answer['workspace_id'])}, due {answer['due']}, at sequence {answer['seq']}"
@@ -82,8 +82,8 @@ def _sweep(answer: Mapping[str, Any]) -> None:
 
 
 def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
-    from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.output import safe
+    from ...schemas.errors import Unavailable
+    from .output import safe
 
     print(", ".join(f"{safe(name)} {count}" for name, count in answer["counts"].items()))
     if answer["error"]:
@@ -98,7 +98,7 @@ def _reindex(answer: Mapping[str, Any]) -> None:
 
 
 def _models(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import print_table, say
+    from .output import print_table, say
 
     if not answer["models"]:
         say("there are no models: start `up` with an embedder, or `embeddings add MODEL`")
@@ -120,7 +120,7 @@ def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _activated(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe, say
+    from .output import safe, say
 
     say(f"recall uses {safe(answer['model'])} from here on" if answer["changed"] else "it was active already")
     if answer["missing"]:
@@ -128,13 +128,13 @@ def _activated(answer: Mapping[str, Any]) -> None:
 
 
 def _dropped(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe, say
+    from .output import safe, say
 
     say(f"{safe(answer['model'])} {'is dropped' if answer['changed'] else 'was dropped before'}")
 
 
 def _tokens(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import print_table
+    from .output import print_table
 
     columns = (
         "token",
@@ -169,26 +169,26 @@ def _tokens(answer: Mapping[str, Any]) -> None:
 
 
 def _day(unix_ms: int | None) -> str:
-    from crew_journal.schemas.timestamps import format_ms
+    from ...schemas.timestamps import format_ms
 
     return format_ms(unix_ms)[:10] if unix_ms else "-"
 
 
 def minute(unix_ms: int | None) -> str:
     """A time to the minute, UTC; a hyphen for none."""
-    from crew_journal.schemas.timestamps import format_ms
+    from ...schemas.timestamps import format_ms
 
     return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
 
 
 def _revoked(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe, say
+    from .output import safe, say
 
     say(f"token {safe(answer['token_id'])} is revoked")
 
 
 def _nudges(answer: Mapping[str, Any]) -> None:
-    from crew_journal.services.cli.output import safe, say
+    from .output import safe, say
 
     for nudge in answer["nudges"]:
         print(safe(nudge["text"]))

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where, Workspace, json_object
+from .groups import grouped
+from .options import Json, Where, Workspace, json_object
 
 STDIN: Final = "-"
 _FIELDS: Final = {
@@ -75,8 +75,8 @@ def publish(
     json_output: Json = False,
 ) -> None:
     """Publish one entry from options, or one or many from stdin with `-`; prints each id and sequence once acked."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, safe
+    from .connection import client
+    from .output import emit, plain, safe
 
     options = {
         "--id": entry_id,
@@ -114,7 +114,7 @@ def publish(
 
 def schema(json_output: Json = False) -> None:
     """Print the JSON Schema of an entry as it is submitted, for agents in other languages."""
-    from crew_journal.schemas.export import entry_json_schema
+    from ...schemas.export import entry_json_schema
 
     print(json.dumps(entry_json_schema(), indent=None if json_output else 2))
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.operations import naming_options
-from crew_journal.services.cli.options import Embedder, Json, MinSeq, Where, Workspace
+from .groups import grouped
+from .operations import naming_options
+from .options import Embedder, Json, MinSeq, Where, Workspace
 
 
 @grouped
@@ -54,10 +54,10 @@ def recall(
     """Recall what was written about a question, best first."""
     if max_chars is not None and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
-    from crew_journal.schemas.operations.recall import RENDER
-    from crew_journal.schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, say
+    from ...schemas.operations.recall import RENDER
+    from ...schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
+    from .connection import client
+    from .output import emit, plain, say
 
     if not 1 <= k <= RECALL_K_MAX:
         say(f"-k is 1 to {RECALL_K_MAX}; {k} counts as {RECALL_K_DEFAULT}")
@@ -83,7 +83,7 @@ def recall(
 
 def print_render(answer: Mapping[str, Any]) -> None:
     """The block on stdout as it is, what else is to be said of it on stderr."""
-    from crew_journal.services.cli.output import safe, say
+    from .output import safe, say
 
     if answer["text"]:
         print(answer["text"])  # made of printable characters and its own line breaks alone
@@ -99,7 +99,7 @@ def print_render(answer: Mapping[str, Any]) -> None:
 
 def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
     """Each hit on stdout, what else is to be said of them on stderr."""
-    from crew_journal.services.cli.output import age_of, safe, say, who_of
+    from .output import age_of, safe, say, who_of
 
     hits = answer["hits"]
     if not hits:
@@ -119,7 +119,7 @@ def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
 
 
 def _explained(value: Any) -> str:
-    from crew_journal.services.cli.output import safe
+    from .output import safe
 
     if isinstance(value, Mapping):
         said = ((safe(name), _explained(part)) for name, part in value.items() if part is not None)

@@ -14,8 +14,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where
+from .groups import grouped
+from .options import Json, Where
 
 
 @grouped
@@ -32,9 +32,9 @@ def salvage(
     Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
     itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
     """
-    from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, say
+    from ...schemas.errors import Unavailable
+    from .connection import client
+    from .output import emit, plain, say
 
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):

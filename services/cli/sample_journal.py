@@ -13,10 +13,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, Where
+from .options import FALLBACK_DATA_DIR, Where
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target
+    from .connection import Target
 
 LOADED_FILE: Final = "sample.json"
 VECTORS_PATIENCE_S: Final = 10.0
@@ -29,8 +29,8 @@ def load_sample(there: Target) -> int | None:
     Returns:
         The last sequence, None if it was loaded before.
     """
-    from crew_journal.services.cli.importing.command import ImportOptions, import_file
-    from crew_journal.services.cli.output import say
+    from .importing.command import ImportOptions, import_file
+    from .output import say
 
     if there.data_dir is None:
         raise ValueError("the sample is loaded beside a data directory")
@@ -62,10 +62,10 @@ def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = Fa
         after_seq: What :func:`load_sample` returned.
         quiet: Ask, but print nothing on stdout.
     """
-    from crew_journal.services.cli.connection import sync_client
-    from crew_journal.services.cli.output import plain, say
-    from crew_journal.services.cli.recall import print_recall
-    from crew_journal.services.cli.vectors import wait_for_vectors
+    from .connection import sync_client
+    from .output import plain, say
+    from .recall import print_recall
+    from .vectors import wait_for_vectors
 
     question = sample_questions()[0]
     with sync_client(there) as journal:

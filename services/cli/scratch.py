@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crew_journal.services.cli import exam_set
-from crew_journal.services.cli.options import Where
+from . import exam_set
+from .options import Where
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target
+    from .connection import Target
 
 
 @contextmanager
@@ -25,9 +25,9 @@ def scratch_journal(**embedder: Any) -> Iterator[Target]:
     Args:
         embedder: Settings of its model.
     """
-    from crew_journal.schemas.settings import Settings
-    from crew_journal.services.cli.connection import ANY_PORT, Target
-    from crew_journal.services.cli.local import LocalRuntime
+    from ...schemas.settings import Settings
+    from .connection import ANY_PORT, Target
+    from .local import LocalRuntime
 
     with tempfile.TemporaryDirectory(prefix="crew-journal-eval-") as folder:
         data_dir = Path(folder)
@@ -46,7 +46,7 @@ def import_set(directory: Path, there: Target, workspace: str | None) -> int:
         there: The scratch journal.
         workspace: Put every entry there instead of where it says.
     """
-    from crew_journal.services.cli.importing.command import ImportOptions, import_file
+    from .importing.command import ImportOptions, import_file
 
     assert there.data_dir is not None
     options = ImportOptions(workspace=workspace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from crew_journal.services.cli.output import size_text
+from .output import size_text
 
 Report = Mapping[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where
-from crew_journal.services.cli.printers import minute
+from .groups import grouped
+from .options import Json, Where
+from .printers import minute
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -55,8 +55,8 @@ def create(
     json_output: Json = False,
 ) -> None:
     """Make a token and print it, this one time, on stdout."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, print_pairs, safe, say
+    from .connection import client
+    from .output import emit, plain, print_pairs, safe, say
 
     if every_workspace and workspace is not None:
         raise typer.BadParameter("is for all workspaces or for one, not both", param_hint="--all-workspaces")
@@ -99,7 +99,7 @@ def expiry_of(text: str, now: datetime) -> datetime:
     Raises:
         typer.BadParameter: If it names none.
     """
-    from crew_journal.schemas.timestamps import parse_ts
+    from ...schemas.timestamps import parse_ts
 
     try:
         if (span := _SPAN.match(text)) is not None:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR, DataDir, Embedder, Json
+from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json
 
 if TYPE_CHECKING:
-    from crew_journal.schemas.settings import Settings
-    from crew_journal.services.runtime import Runtime
+    from ...schemas.settings import Settings
+    from ..runtime import Runtime
 
 FORCED: Final = 130
 """Exit code of a process that a second signal ended."""
@@ -58,7 +58,7 @@ def up(
 
     What it starts is said on stderr; with --json, one JSON document on stdout says the same when it is ready.
     """
-    from crew_journal.services.http.server import parse_address
+    from ..http.server import parse_address
 
     settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
     parse_address(settings.http)  # before a broker is started and a data directory made
@@ -73,7 +73,7 @@ def settings_from(**given: Any) -> Settings:
     """
     from pydantic import ValidationError
 
-    from crew_journal.schemas.settings import Settings
+    from ...schemas.settings import Settings
 
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
@@ -132,11 +132,11 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
 
 
 async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
-    from crew_journal.services.cli.logs import configure_logging
-    from crew_journal.services.cli.output import say
-    from crew_journal.services.journal.broker.files import BrokerFiles
-    from crew_journal.services.journal.broker.process import terminate_children
-    from crew_journal.services.runtime import Runtime
+    from ..journal.broker.files import BrokerFiles
+    from ..journal.broker.process import terminate_children
+    from ..runtime import Runtime
+    from .logs import configure_logging
+    from .output import say
 
     configure_logging(settings.log_level, service=True)
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
@@ -209,8 +209,8 @@ async def _beside(work: Callable[[], None]) -> None:
 
 
 async def _announce(runtime: Runtime, settings: Settings, *, as_json: bool) -> None:
-    from crew_journal.services.cli.connection import OWNER_TOKEN_FILE, Target, async_client
-    from crew_journal.services.cli.output import emit, plain, safe, say
+    from .connection import OWNER_TOKEN_FILE, Target, async_client
+    from .output import emit, plain, safe, say
 
     async with async_client(Target(runtime.http_url, runtime.owner_token, settings.data_dir)) as journal:
         report = plain(await journal.status())
@@ -241,8 +241,8 @@ async def _announce(runtime: Runtime, settings: Settings, *, as_json: bool) -> N
 
 
 def _show_sample(runtime: Runtime, data_dir: Path, as_json: bool) -> None:
-    from crew_journal.services.cli.connection import Target
-    from crew_journal.services.cli.sample_journal import load_sample, show_worked_recall
+    from .connection import Target
+    from .sample_journal import load_sample, show_worked_recall
 
     there = Target(runtime.http_url, runtime.owner_token, data_dir)
     show_worked_recall(there, load_sample(there), quiet=as_json)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from crew_journal.schemas.errors import NotFound
-from crew_journal.services.cli.output import plain, progress_bar
+from ...schemas.errors import NotFound
+from .output import plain, progress_bar
 
 POLL_S: Final = 0.2
 """Seconds between two questions; each costs the journal a few milliseconds."""

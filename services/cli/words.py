@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any, Final, get_origin
 
-from crew_journal.schemas.operations.operation import Operation, plain_types
+from ...schemas.operations.operation import Operation, plain_types
 
 _REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as"}
 """Required, but the last of three: an option reads better than another argument."""

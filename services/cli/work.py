@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Embedder, Json, Where
+from .groups import grouped
+from .options import Embedder, Json, Where
 
 if TYPE_CHECKING:
-    from crew_journal.consumers.reactor import Reactor, ReactorContext
-    from crew_journal.schemas.settings import Settings
+    from ...consumers.reactor import Reactor, ReactorContext
+    from ...schemas.settings import Settings
 
 
 NEEDS: Final = {
@@ -63,9 +63,9 @@ def work(
     json_output: Json = False,
 ) -> None:
     """Run reactors in a process of their own, until Ctrl-C. They find the broker by a running `up`, or by --nats."""
-    from crew_journal.consumers.discovery import discover_reactors
-    from crew_journal.services.cli.logs import configure_logging
-    from crew_journal.services.cli.up import run_until_signal, settings_from
+    from ...consumers.discovery import discover_reactors
+    from .logs import configure_logging
+    from .up import run_until_signal, settings_from
 
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:
@@ -79,7 +79,7 @@ def work(
 
 def _named(nats: str, user: str | None, password: str | None) -> Broker:
     """The broker of the options; user and password may stand in the URL instead."""
-    from crew_journal.schemas.broker_address import broker_address
+    from ...schemas.broker_address import broker_address
 
     try:
         address = broker_address(nats)
@@ -98,9 +98,9 @@ def ask_for_broker(where: Where) -> Broker:
     Raises:
         Unavailable: If none runs.
     """
-    from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.connection import resolve, sync_client
-    from crew_journal.services.cli.output import plain
+    from ...schemas.errors import Unavailable
+    from .connection import resolve, sync_client
+    from .output import plain
 
     there = resolve(where)
     if there is None:
@@ -117,9 +117,9 @@ def ask_for_broker(where: Where) -> Broker:
 
 
 async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:
-    from crew_journal.schemas.errors import Unavailable
-    from crew_journal.services.cli.output import emit, say
-    from crew_journal.services.cli.up import stop_on_signals
+    from ...schemas.errors import Unavailable
+    from .output import emit, say
+    from .up import stop_on_signals
 
     asked = stop_on_signals()
     async with AsyncExitStack() as stack:
@@ -151,12 +151,12 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
 
 
 async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) -> ReactorContext:
-    from crew_journal.consumers.adapters.choose import choose_embedder
-    from crew_journal.consumers.adapters.outcome import ObservedEmbedder
-    from crew_journal.consumers.reactor import ReactorContext
-    from crew_journal.services.cli.output import say
-    from crew_journal.services.journal.connection import connect
-    from crew_journal.services.journal.writer import Writer
+    from ...consumers.adapters.choose import choose_embedder
+    from ...consumers.adapters.outcome import ObservedEmbedder
+    from ...consumers.reactor import ReactorContext
+    from ..journal.connection import connect
+    from ..journal.writer import Writer
+    from .output import say
 
     client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")
     stack.push_async_callback(client.close)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where, Workspace
+from .groups import grouped
+from .options import Json, Where, Workspace
 
 app = typer.Typer(help="Settings of a workspace, for OWNER and ADMIN.", no_args_is_help=True)
 
@@ -33,8 +33,8 @@ def settings(
     json_output: Json = False,
 ) -> None:
     """Show the settings, or change what is given."""
-    from crew_journal.services.cli.connection import client
-    from crew_journal.services.cli.output import emit, plain, print_pairs
+    from .connection import client
+    from .output import emit, plain, print_pairs
 
     with client(where) as journal:
         if cost_nudge_usd is None:

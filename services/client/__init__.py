@@ -4,8 +4,8 @@
 given by us.
 """
 
-from crew_journal.schemas.rules.stripping import strip_injected, strip_nudges, strip_recalled_memory
-from crew_journal.services.client.aio import AsyncCrewJournal
-from crew_journal.services.client.sync import CrewJournal
+from ...schemas.rules.stripping import strip_injected, strip_nudges, strip_recalled_memory
+from .aio import AsyncCrewJournal
+from .sync import CrewJournal
 
 __all__ = ["AsyncCrewJournal", "CrewJournal", "strip_injected", "strip_nudges", "strip_recalled_memory"]

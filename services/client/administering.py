@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crew_journal.services.client.core import ask_json, said
-from crew_journal.services.client.flavours import Call
-from crew_journal.services.client.wire import Request, Steps
+from .core import ask_json, said
+from .flavours import Call
+from .wire import Request, Steps
 
 
 class AdminCalls:

@@ -13,27 +13,27 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from crew_journal.schemas.api import (
+from ...schemas.api import (
     EntryRecord,
     Receipt,
     TailGap,
 )
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
-from crew_journal.services.client.administering import (
+from ...schemas.errors import Unavailable
+from ...schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
+from .administering import (
     AdminCalls,
     compare_request,
     rebuild_request,
     salvage_request,
     verify_request,
 )
-from crew_journal.services.client.core import checked
-from crew_journal.services.client.find import find
-from crew_journal.services.client.generated import AsyncOperations
-from crew_journal.services.client.journalling import JournalCalls
-from crew_journal.services.client.streams import TAIL_SILENCE_S, Lines, Tail, record_of
-from crew_journal.services.client.submitting import Entry, checked_size, in_batches, places_from
-from crew_journal.services.client.wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
+from .core import checked
+from .find import find
+from .generated import AsyncOperations
+from .journalling import JournalCalls
+from .streams import TAIL_SILENCE_S, Lines, Tail, record_of
+from .submitting import Entry, checked_size, in_batches, places_from
+from .wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
 
 _T = TypeVar("_T")
 

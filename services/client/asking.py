@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.operations.operation import Operation
-from crew_journal.schemas.timestamps import format_ts
-from crew_journal.services.client.core import ask, params_of
-from crew_journal.services.client.wire import Request, Steps
+from ...schemas.errors import NotFound
+from ...schemas.operations.operation import Operation
+from ...schemas.timestamps import format_ts
+from .core import ask, params_of
+from .wire import Request, Steps
 
 _A = TypeVar("_A", bound=BaseModel)
 _NO_SEGMENT = ("", ".", "..")

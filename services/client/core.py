@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from crew_journal.schemas.errors import (
+from ...schemas.errors import (
     BrokerUnavailable,
     CrewJournalError,
     NotFound,
@@ -21,9 +21,9 @@ from crew_journal.schemas.errors import (
     ViewsBehind,
     ViewsDamaged,
 )
-from crew_journal.schemas.ids import is_id
-from crew_journal.services.client.faults import error_of
-from crew_journal.services.client.wire import Broken, Params, Pause, Reply, Request, Steps
+from ...schemas.ids import is_id
+from .faults import error_of
+from .wire import Broken, Params, Pause, Reply, Request, Steps
 
 ATTEMPTS: Final = 5
 """Tries of one request; with the pauses below about 3 seconds, a restart of the service."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from crew_journal.schemas.errors import (
+from ...schemas.errors import (
     CrewJournalError,
     EntryConflict,
     EntryTooLarge,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from crew_journal.schemas.errors import InvalidQuery, NotAuthenticated, NotFound
+from ...schemas.errors import InvalidQuery, NotAuthenticated, NotFound
 
 URL_VARIABLE: Final = "CREW_JOURNAL_URL"
 TOKEN_VARIABLE: Final = "CREW_JOURNAL_TOKEN"
@@ -68,7 +68,7 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
 
 
 def _running(folder: Path) -> str:
-    from crew_journal.services.data_dir import is_owned  # here: a service on another machine is asked from any system
+    from ..data_dir import is_owned  # here: a service on another machine is asked from any system
 
     try:
         http = str(json.loads((folder / "runtime.json").read_bytes())["http"])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from crew_journal.services.client.wire import Steps
+from .wire import Steps
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from crew_journal.schemas.operations.embeddings import (
+from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
     ADD_MODEL,
     DROP_MODEL,
@@ -15,17 +15,17 @@ from crew_journal.schemas.operations.embeddings import (
     ModelChange,
     ModelsAnswer,
 )
-from crew_journal.schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
-from crew_journal.schemas.operations.letters import (
+from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
+from ...schemas.operations.letters import (
     DEAD_LETTERS,
     DISCARD_DEAD_LETTER,
     RETRY_DEAD_LETTER,
     DeadLetterAnswer,
     DeadLettersAnswer,
 )
-from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
-from crew_journal.schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
-from crew_journal.schemas.operations.relations import (
+from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
+from ...schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
+from ...schemas.operations.relations import (
     AGENT,
     GRAPH,
     REGISTER_AGENT,
@@ -35,8 +35,8 @@ from crew_journal.schemas.operations.relations import (
     GraphAnswer,
     RelationAnswer,
 )
-from crew_journal.schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
-from crew_journal.schemas.operations.tokens import (
+from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
+from ...schemas.operations.tokens import (
     BROKER,
     CREATE_TOKEN,
     REVOKE_TOKEN,
@@ -46,15 +46,15 @@ from crew_journal.schemas.operations.tokens import (
     TokenRevokedAnswer,
     TokensAnswer,
 )
-from crew_journal.schemas.operations.workspaces import (
+from ...schemas.operations.workspaces import (
     CONFIGURE_WORKSPACE,
     NUDGES,
     WORKSPACE_SETTINGS,
     NudgesAnswer,
     WorkspaceSettingsAnswer,
 )
-from crew_journal.services.client.asking import ask_operation
-from crew_journal.services.client.flavours import Awaiting, Blocking
+from .asking import ask_operation
+from .flavours import Awaiting, Blocking
 
 
 class Operations(Blocking):

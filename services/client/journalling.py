@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from crew_journal.schemas.api import (
+from ...schemas.api import (
     AppendAnswer,
     CountAnswer,
     EntriesAnswer,
@@ -17,10 +17,10 @@ from crew_journal.schemas.api import (
     EntryRecord,
     Receipt,
 )
-from crew_journal.services.client.core import ask, ask_json, entry_path, params_of
-from crew_journal.services.client.flavours import Call
-from crew_journal.services.client.submitting import Entry, body_of, encoded, encoded_batch
-from crew_journal.services.client.wire import Request, Steps
+from .core import ask, ask_json, entry_path, params_of
+from .flavours import Call
+from .submitting import Entry, body_of, encoded, encoded_batch
+from .wire import Request, Steps
 
 
 class JournalCalls:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from crew_journal.schemas.api import EntryRecord, TailGap
-from crew_journal.schemas.errors import CrewJournalError, TooManyTails, Unavailable
-from crew_journal.services.client.core import params_of, pause_before
-from crew_journal.services.client.faults import error_of
-from crew_journal.services.client.wire import Request
+from ...schemas.api import EntryRecord, TailGap
+from ...schemas.errors import CrewJournalError, TooManyTails, Unavailable
+from .core import params_of, pause_before
+from .faults import error_of
+from .wire import Request
 
 RESUME_FOR_S: Final = 60.0
 """Seconds a tail tries to come back before it gives up."""

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import CrewJournalError, FieldProblem, InvalidEntry, InvalidQuery
-from crew_journal.schemas.ids import mint_entry_id
-from crew_journal.schemas.settings import MAX_BATCH, REQUEST_BYTES
+from ...schemas.entry import JournalEntry
+from ...schemas.errors import CrewJournalError, FieldProblem, InvalidEntry, InvalidQuery
+from ...schemas.ids import mint_entry_id
+from ...schemas.settings import MAX_BATCH, REQUEST_BYTES
 
 Entry = JournalEntry | Mapping[str, Any]
 """What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""

@@ -11,17 +11,17 @@ from typing import Any, Final
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from crew_journal.services.http.budget import BodyBudget
-from crew_journal.services.http.edge import Edge
-from crew_journal.services.http.metrics import HttpMetrics
-from crew_journal.services.http.openapi import document
-from crew_journal.services.http.operations import operation_routes
-from crew_journal.services.http.ports import AppServices
-from crew_journal.services.http.problems import EXCEPTION_HANDLERS
-from crew_journal.services.http.route import Described
-from crew_journal.services.http.routes_admin import ADMIN_ROUTES
-from crew_journal.services.http.routes_journal import JOURNAL_ROUTES
-from crew_journal.services.http.routes_status import HIDDEN_ROUTES, STATUS_ROUTES
+from .budget import BodyBudget
+from .edge import Edge
+from .metrics import HttpMetrics
+from .openapi import document
+from .operations import operation_routes
+from .ports import AppServices
+from .problems import EXCEPTION_HANDLERS
+from .route import Described
+from .routes_admin import ADMIN_ROUTES
+from .routes_journal import JOURNAL_ROUTES
+from .routes_status import HIDDEN_ROUTES, STATUS_ROUTES
 
 TITLE: Final = "Crew Journal"
 API_VERSION: Final = "1"

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crew_journal.schemas.body_problems import body_problems
-from crew_journal.schemas.errors import EntryTooLarge, InvalidEntry, InvalidRequest
-from crew_journal.services.http.budget import Share
-from crew_journal.services.json_body import parse_json
+from ...schemas.body_problems import body_problems
+from ...schemas.errors import EntryTooLarge, InvalidEntry, InvalidRequest
+from ..json_body import parse_json
+from .budget import Share
 
 _M = TypeVar("_M", bound=BaseModel)
 

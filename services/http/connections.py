@@ -19,9 +19,9 @@ import structlog
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from crew_journal.schemas.ids import uuid7_hex
-from crew_journal.schemas.settings import HTTP_CONNECTIONS, REQUEST_BYTES
-from crew_journal.services.http.problems import problem_response
+from ...schemas.ids import uuid7_hex
+from ...schemas.settings import HTTP_CONNECTIONS, REQUEST_BYTES
+from .problems import problem_response
 
 HEAD_BYTES: Final = 32 * 1024
 """Bytes of a request line with its headers, or of what lies between two pieces of a body; nginx takes 32 KiB, too. A line

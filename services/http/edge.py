@@ -17,10 +17,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crew_journal.schemas.ids import uuid7_hex
-from crew_journal.services.http.metrics import HttpMetrics
-from crew_journal.services.http.problems import problem_response, unexpected_response
-from crew_journal.services.problem import log_unexpected
+from ...schemas.ids import uuid7_hex
+from ..problem import log_unexpected
+from .metrics import HttpMetrics
+from .problems import problem_response, unexpected_response
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)

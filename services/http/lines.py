@@ -9,11 +9,11 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.services.http.problems import trace_id_of
-from crew_journal.services.http.route import services_of
-from crew_journal.services.http.streaming import BoundedStream
-from crew_journal.services.problem import log_unexpected, problem_of, unexpected_problem
+from ...schemas.errors import CrewJournalError
+from ..problem import log_unexpected, problem_of, unexpected_problem
+from .problems import trace_id_of
+from .route import services_of
+from .streaming import BoundedStream
 
 NDJSON_TYPE: Final = "application/x-ndjson"
 LINES: Final[dict[str, Any]] = {

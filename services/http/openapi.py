@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.api import Problem
-from crew_journal.schemas.export import entry_json_schema
-from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
-from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
+from ...schemas.api import Problem
+from ...schemas.export import entry_json_schema
+from ...schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
+from ..query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 if TYPE_CHECKING:
-    from crew_journal.services.http.route import Described
+    from .route import Described
 
 JsonSchema = dict[str, Any]
 

@@ -16,14 +16,14 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crew_journal.schemas.errors import FieldProblem, InvalidEntry, InvalidQuery, InvalidRequest
-from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.operation import Effect, Operation, plain_types
-from crew_journal.schemas.operations.operation import Request as AskedFor
-from crew_journal.schemas.principal import Principal
-from crew_journal.services.http.bodies import answer_model, read_json
-from crew_journal.services.http.openapi import answered, inlined, json_body, parameter
-from crew_journal.services.http.route import Described, services_of
+from ...schemas.errors import FieldProblem, InvalidEntry, InvalidQuery, InvalidRequest
+from ...schemas.operations import ALL
+from ...schemas.operations.operation import Effect, Operation, plain_types
+from ...schemas.operations.operation import Request as AskedFor
+from ...schemas.principal import Principal
+from .bodies import answer_model, read_json
+from .openapi import answered, inlined, json_body, parameter
+from .route import Described, services_of
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}

@@ -11,12 +11,12 @@ from typing import Final
 
 from starlette.requests import Request
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT
-from crew_journal.services.http.openapi import WORKSPACE, known_names
-from crew_journal.services.query.entries.cursor import Cursor
-from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
-from crew_journal.services.query.entries.queries import MAX_SEQ
+from ...schemas.errors import InvalidQuery
+from ...schemas.settings import LIST_LIMIT_DEFAULT
+from ..query.entries.cursor import Cursor
+from ..query.entries.filters import FILTER_PARAMETERS
+from ..query.entries.queries import MAX_SEQ
+from .openapi import WORKSPACE, known_names
 
 _WORKSPACE_ALONE: Final = known_names(WORKSPACE)
 _WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from crew_journal.schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
-from crew_journal.services.desk import Desk
-from crew_journal.services.journal.submitted import Appender
-from crew_journal.services.journal.tokens import TokenRegistry
-from crew_journal.services.query.entries.live_tail import LiveTail
-from crew_journal.services.query.entries.queries import JournalQueries
+from ...schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
+from ..desk import Desk
+from ..journal.submitted import Appender
+from ..journal.tokens import TokenRegistry
+from ..query.entries.live_tail import LiveTail
+from ..query.entries.queries import JournalQueries
 
 
 class NodeStatus(Protocol):

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from crew_journal.schemas.errors import CrewJournalError, NotFound
-from crew_journal.services.problem import problem, problem_of, unexpected_problem
+from ...schemas.errors import CrewJournalError, NotFound
+from ..problem import problem, problem_of, unexpected_problem
 
 PROBLEM_TYPE: Final = "application/problem+json"
 _RETRY_AFTER_S: Final = 1

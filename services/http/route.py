@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from crew_journal.schemas.errors import NotAuthenticated
-from crew_journal.schemas.principal import Principal
-from crew_journal.services.http.budget import Share
-from crew_journal.services.http.ports import AppServices
+from ...schemas.errors import NotAuthenticated
+from ...schemas.principal import Principal
+from .budget import Share
+from .ports import AppServices
 
 _SCHEME: Final = "bearer "
 Endpoint = Callable[[Request, Principal], Awaitable[Response]]

@@ -12,15 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crew_journal.schemas.entry import WorkspaceId
-from crew_journal.schemas.operations.operation import Access
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import RECALL_K_MAX
-from crew_journal.services.desk import check_access
-from crew_journal.services.http.bodies import answer, read_model
-from crew_journal.services.http.lines import LINES, lines
-from crew_journal.services.http.openapi import ANY_OBJECT, inlined, json_body
-from crew_journal.services.http.route import Described, services_of
+from ...schemas.entry import WorkspaceId
+from ...schemas.operations.operation import Access
+from ...schemas.principal import Principal
+from ...schemas.settings import RECALL_K_MAX
+from ..desk import check_access
+from .bodies import answer, read_model
+from .lines import LINES, lines
+from .openapi import ANY_OBJECT, inlined, json_body
+from .route import Described, services_of
 
 log = structlog.get_logger(__name__)
 

@@ -12,11 +12,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from crew_journal.schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
-from crew_journal.schemas.principal import Principal
-from crew_journal.services.http.bodies import answer, read_json
-from crew_journal.services.http.metrics import HttpMetrics
-from crew_journal.services.http.openapi import (
+from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
+from ...schemas.principal import Principal
+from ..journal.submitted import append_submitted
+from ..query.entries.filters import parse_filters
+from .bodies import answer, read_json
+from .metrics import HttpMetrics
+from .openapi import (
     COMMON,
     LAST_EVENT_ID,
     PAGING,
@@ -27,12 +29,10 @@ from crew_journal.services.http.openapi import (
     parameters,
     submission_schema,
 )
-from crew_journal.services.http.params import Params, whole_number
-from crew_journal.services.http.route import Described, services_of
-from crew_journal.services.http.sse import SSE_TYPE, frames
-from crew_journal.services.http.streaming import BoundedStream
-from crew_journal.services.journal.submitted import append_submitted
-from crew_journal.services.query.entries.filters import parse_filters
+from .params import Params, whole_number
+from .route import Described, services_of
+from .sse import SSE_TYPE, frames
+from .streaming import BoundedStream
 
 _LIST: Final = known_names(COMMON, PAGING, filters=True)
 _GET: Final = known_names(COMMON)

@@ -11,13 +11,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from crew_journal.schemas.principal import Principal
-from crew_journal.services.http.bodies import answer
-from crew_journal.services.http.docs_page import render_docs
-from crew_journal.services.http.metrics import METRICS_TYPE, HttpMetrics
-from crew_journal.services.http.openapi import ANY_OBJECT, WORKSPACE, parameters
-from crew_journal.services.http.params import named_workspace
-from crew_journal.services.http.route import Described, services_of
+from ...schemas.principal import Principal
+from .bodies import answer
+from .docs_page import render_docs
+from .metrics import METRICS_TYPE, HttpMetrics
+from .openapi import ANY_OBJECT, WORKSPACE, parameters
+from .params import named_workspace
+from .route import Described, services_of
 
 _TEXT: Final[dict[str, Any]] = {
     "200": {"description": "Text format 0.0.4.", "content": {"text/plain": {"schema": {"type": "string"}}}}

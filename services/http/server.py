@@ -15,8 +15,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from crew_journal.schemas.errors import InvalidQuery, Unavailable
-from crew_journal.services.http.connections import BoundedProtocol, ConnectionBounds
+from ...schemas.errors import InvalidQuery, Unavailable
+from .connections import BoundedProtocol, ConnectionBounds
 
 BACKLOG: Final = 512
 DRAIN_S: Final = 5

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from crew_journal.services.query.entries.live_tail import Cut, Gap, Seen, TailEvent
+from ..query.entries.live_tail import Cut, Gap, Seen, TailEvent
 
 SSE_TYPE: Final = "text/event-stream"
 _RETRY_MS: Final = 1_000

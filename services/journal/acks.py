@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, StorageFull
-from crew_journal.schemas.ports import Published
+from ...schemas.errors import BrokerError, BrokerUnavailable, StorageFull
+from ...schemas.ports import Published
 
 DUPLICATE_IN_BATCH: Final = 10_201
 """err_code: the atomic batch holds a message id that the broker, or the batch itself, has already."""

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.events.control import EmbeddingsActivated
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.settings import EmbedderKind
-from crew_journal.schemas.views import EMBEDDINGS
-from crew_journal.services.journal.append import Journal
+from ...schemas.entry import ActorType
+from ...schemas.errors import NotFound
+from ...schemas.events.control import EmbeddingsActivated
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.ports import ViewReader
+from ...schemas.settings import EmbedderKind
+from ...schemas.views import EMBEDDINGS
+from .append import Journal
 
 _ACTIVE = "SELECT model FROM embeddings_active WHERE workspace_id = ?"
 _KNOWN = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE dim > 0 ORDER BY model"

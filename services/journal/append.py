@@ -23,25 +23,25 @@ from typing import Any, Final, Unpack
 
 import structlog
 
-from crew_journal.schemas.errors import (
+from ...schemas.errors import (
     EntryConflict,
     EntryTooLarge,
     FieldProblem,
     InvalidEntry,
     NotAllowed,
 )
-from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.schemas.ids import unforeseen
-from crew_journal.schemas.ports import IdentityReader, Published
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.sequence_set import Range, normalised
-from crew_journal.schemas.settings import MAX_BATCH
-from crew_journal.services.journal.atomic import EncodedMessage
-from crew_journal.services.journal.decisions import Told, decision_entry
-from crew_journal.services.journal.plain import Accepted, entry_head
-from crew_journal.services.journal.stored import stored_content
-from crew_journal.services.journal.submission import accept
-from crew_journal.services.journal.writer import Writer
+from ...schemas.events.control import ControlPayload
+from ...schemas.ids import unforeseen
+from ...schemas.ports import IdentityReader, Published
+from ...schemas.principal import Principal
+from ...schemas.sequence_set import Range, normalised
+from ...schemas.settings import MAX_BATCH
+from .atomic import EncodedMessage
+from .decisions import Told, decision_entry
+from .plain import Accepted, entry_head
+from .stored import stored_content
+from .submission import accept
+from .writer import Writer
 
 RECENT_IDS: Final = 20_000
 """Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""

@@ -22,11 +22,11 @@ from typing import Final, Protocol
 import structlog
 from nats.aio.subscription import Subscription
 
-from crew_journal.schemas.errors import BrokerUnavailable, EntryTooLarge
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ports import Published
-from crew_journal.services.journal.acks import Verdict, read_answer
-from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
+from ...schemas.errors import BrokerUnavailable, EntryTooLarge
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ports import Published
+from .acks import Verdict, read_answer
+from .connection import Connection, encode_headers, encode_publish
 
 MAX_ATOMIC: Final = 1_000
 """Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""

@@ -6,11 +6,11 @@ subject (DESIGN §4). An agent's token speaks for its agent, and for the user in
 
 from __future__ import annotations
 
-from crew_journal.schemas.catalogue import RESERVED_FROM, SERVICE_ALONE, Publisher, info_of
-from crew_journal.schemas.entry import JournalEntry, Priority
-from crew_journal.schemas.errors import NotAllowed
-from crew_journal.schemas.grants import actor_of, covers, speaks_for
-from crew_journal.schemas.principal import Principal, Role
+from ...schemas.catalogue import RESERVED_FROM, SERVICE_ALONE, Publisher, info_of
+from ...schemas.entry import JournalEntry, Priority
+from ...schemas.errors import NotAllowed
+from ...schemas.grants import actor_of, covers, speaks_for
+from ...schemas.principal import Principal, Role
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 

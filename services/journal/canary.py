@@ -15,10 +15,10 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.subjects import CANARY_SUBJECT
-from crew_journal.schemas.timestamps import format_ts
-from crew_journal.services.journal.acks import read_answer
+from ...schemas.endings import end_task
+from ...schemas.subjects import CANARY_SUBJECT
+from ...schemas.timestamps import format_ts
+from .acks import read_answer
 
 PROBE_EVERY_S: Final = 5.0
 """Seconds between probes; one costs 0.2 ms, with an fsync a few."""

@@ -21,8 +21,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
-from crew_journal.services.journal.diversion import DivertingParser, Sink
+from ...schemas.errors import BrokerError, BrokerUnavailable
+from .diversion import DivertingParser, Sink
 
 ATTEMPT_TIMEOUT_S: Final = 2
 """Seconds for one attempt; on loopback it takes about 2 ms."""

@@ -25,18 +25,18 @@ import orjson
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NotFoundError
 
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.entry import ActorType, Severity
-from crew_journal.schemas.errors import BrokerUnavailable, EntryConflict, FoldError, InvalidQuery, NotFound
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import ControlPayload, DeadLetterDiscarded, DeadLetterRetried, EventParked
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id, is_workspace, message_id
-from crew_journal.schemas.ports import IdentityReader
-from crew_journal.schemas.subjects import DEADLETTER_STREAM, Family, deadletter_subject
-from crew_journal.schemas.timestamps import from_ms
-from crew_journal.services.journal.append import Journal
-from crew_journal.services.journal.writer import Writer
+from ...schemas.decode import decode
+from ...schemas.entry import ActorType, Severity
+from ...schemas.errors import BrokerUnavailable, EntryConflict, FoldError, InvalidQuery, NotFound
+from ...schemas.events import headers as h
+from ...schemas.events.control import ControlPayload, DeadLetterDiscarded, DeadLetterRetried, EventParked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import SYSTEM_WORKSPACE, derived_id, is_workspace, message_id
+from ...schemas.ports import IdentityReader
+from ...schemas.subjects import DEADLETTER_STREAM, Family, deadletter_subject
+from ...schemas.timestamps import from_ms
+from .append import Journal
+from .writer import Writer
 
 MAX_REASON: Final = 1_000
 """Characters of a reason as it is kept (``EventParked``)."""

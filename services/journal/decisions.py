@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from crew_journal.schemas.entry import ActorType, JournalEntry, Severity
-from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.schemas.ids import mint_entry_id
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.journal.plain import Accepted
-from crew_journal.services.journal.submission import content_hash, encode_entry
+from ...schemas.entry import ActorType, JournalEntry, Severity
+from ...schemas.events.control import ControlPayload
+from ...schemas.ids import mint_entry_id
+from ...schemas.timestamps import to_ms
+from .plain import Accepted
+from .submission import content_hash, encode_entry
 
 
 class Told(TypedDict, total=False):

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import ViewsDamaged
-from crew_journal.schemas.operations.tokens import TokenRecord
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.journal.broker.config import AgentUser
-from crew_journal.services.journal.nats_access import nats_user
+from ...schemas.errors import ViewsDamaged
+from ...schemas.operations.tokens import TokenRecord
+from ...schemas.ports import ViewReader
+from ...schemas.principal import Principal, Role
+from .broker.config import AgentUser
+from .nats_access import nats_user
 
 _GRANTS: Final = "may_publish, speaks_for, expires_ms"
 _COUNTING: Final = f"""SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, {_GRANTS}

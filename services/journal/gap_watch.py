@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerError, JournalDamaged, ViewsBehind
-from crew_journal.schemas.sequence_set import Range, format_ranges, normalised, size_of, without
-from crew_journal.services.journal.connection import Connection
-from crew_journal.services.journal.streams import stream_gaps
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerError, JournalDamaged, ViewsBehind
+from ...schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from .connection import Connection
+from .streams import stream_gaps
 
 LOOK_EVERY_S: Final = 15.0
 """Seconds between two looks; one costs the broker and us less than a millisecond while nothing was deleted."""

@@ -16,9 +16,9 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.connection import Connection
+from ...schemas.endings import end_task
+from .broker.broker import ManagedBroker
+from .connection import Connection
 
 EVERY_S: Final = 1.0
 """Seconds between two messages; one costs 0.5 ms and touches no disk."""

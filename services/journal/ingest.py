@@ -25,13 +25,13 @@ import orjson
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, Overloaded
-from crew_journal.schemas.ids import NO_ID, uuid7_hex
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.journal.connection import Connection, encode_headers
-from crew_journal.services.journal.submitted import Appender, append_submitted
-from crew_journal.services.json_body import parse_json
-from crew_journal.services.problem import log_unexpected, problem, problem_of, unexpected_problem
+from ...schemas.errors import CrewJournalError, InvalidQuery, Overloaded
+from ...schemas.ids import NO_ID, uuid7_hex
+from ...schemas.principal import Principal, Role
+from ..json_body import parse_json
+from ..problem import log_unexpected, problem, problem_of, unexpected_problem
+from .connection import Connection, encode_headers
+from .submitted import Appender, append_submitted
 
 QUEUE: Final = "crew-journal"
 """Nodes of one journal share the requests."""

@@ -14,12 +14,12 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.subjects import INGEST_SUBJECTS, ingest_subject
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.config import AgentUser
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
+from ...schemas.principal import Principal
+from ...schemas.subjects import INGEST_SUBJECTS, ingest_subject
+from .broker.broker import ManagedBroker
+from .broker.config import AgentUser
 
 BCRYPT_ROUNDS: Final = 4
 """The least there is: a token is 256 random bits and needs no slow hash, and the server pays at each connection (1 ms)."""

@@ -10,12 +10,12 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.events.control import TokenCreated
-from crew_journal.schemas.grants import actor_of, why_not_granted
-from crew_journal.schemas.operations.tokens import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.journal.owner_token import token_hash
+from ...schemas.errors import InvalidQuery, NotAllowed
+from ...schemas.events.control import TokenCreated
+from ...schemas.grants import actor_of, why_not_granted
+from ...schemas.operations.tokens import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
+from ...schemas.principal import Principal, Role
+from .owner_token import token_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from crew_journal.schemas.errors import NotAllowed
+from ...schemas.errors import NotAllowed
 
 OWNER_TOKEN_FILE: Final = "admin.token"
 _RANDOM_BYTES: Final = 32

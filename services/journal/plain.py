@@ -19,12 +19,12 @@ from typing import Any, Final
 import orjson
 from uuid_utils import uuid7
 
-from crew_journal.schemas.catalogue import Publisher, info_of
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.plain import PLAIN_FIELDS
-from crew_journal.schemas.subjects import is_entry_type
-from crew_journal.schemas.timestamps import format_ts
+from ...schemas.catalogue import Publisher, info_of
+from ...schemas.entry import MAX_ENTRY_BYTES, JournalEntry
+from ...schemas.events import headers as h
+from ...schemas.plain import PLAIN_FIELDS
+from ...schemas.subjects import is_entry_type
+from ...schemas.timestamps import format_ts
 
 HASH_BYTES: Final = 16
 """BLAKE2b-128: two contents of one id would have to collide."""

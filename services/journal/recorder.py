@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Protocol, Unpack
 
-from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.services.journal.append import Appended
-from crew_journal.services.journal.decisions import Told
+from ...schemas.events.control import ControlPayload
+from .append import Appended
+from .decisions import Told
 
 
 class Recorder(Protocol):

@@ -14,13 +14,13 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
-from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.canary import Canary
-from crew_journal.services.journal.stream_watch import StreamWatch
-from crew_journal.services.journal.writer import Writer
+from ...schemas.endings import end_task
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES
+from ...schemas.subjects import JOURNAL_STREAM
+from .broker.broker import ManagedBroker
+from .canary import Canary
+from .stream_watch import StreamWatch
+from .writer import Writer
 
 LOOK_EVERY_S: Final = 2.0
 """Seconds between two looks."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from crew_journal.schemas.errors import StorageFull
-from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
+from ...schemas.errors import StorageFull
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES
 
 
 def disk_trouble(folder: Path) -> StorageFull | None:

@@ -11,11 +11,11 @@ from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import BrokerUnavailable, EntryConflict, FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.plain import Accepted
+from ...schemas.decode import decode
+from ...schemas.errors import BrokerUnavailable, EntryConflict, FoldError
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.subjects import JOURNAL_STREAM
+from .plain import Accepted
 
 _OTHER: Final = ""
 """Stands for the content of an entry that has our id and cannot have our content: its subject is another."""

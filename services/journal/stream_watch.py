@@ -15,11 +15,11 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerError
-from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.connection import Connection
-from crew_journal.services.journal.streams import made_at, stream_info
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerError
+from ...schemas.subjects import JOURNAL_STREAM
+from .connection import Connection
+from .streams import made_at, stream_info
 
 LOOK_EVERY_S: Final = 15.0
 """Seconds between two looks; a stream is rarely replaced without the connection being lost, after which we look at once."""

@@ -16,10 +16,10 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, StreamMismatch
-from crew_journal.schemas.sequence_set import Range, normalised, ranges_of
-from crew_journal.schemas.settings import DEDUPE_WINDOW_S
-from crew_journal.schemas.subjects import (
+from ...schemas.errors import BrokerError, BrokerUnavailable, StreamMismatch
+from ...schemas.sequence_set import Range, normalised, ranges_of
+from ...schemas.settings import DEDUPE_WINDOW_S
+from ...schemas.subjects import (
     CANARY_STREAM,
     CANARY_SUBJECT,
     DEADLETTER_STREAM,

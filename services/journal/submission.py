@@ -19,15 +19,15 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 from uuid_utils import uuid7
 
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
-from crew_journal.schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
-from crew_journal.schemas.ids import is_service_id
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.stripping import strip_record
-from crew_journal.schemas.settings import DEFAULT_WORKSPACE
-from crew_journal.schemas.subjects import control_subject, journal_subject
-from crew_journal.services.journal.authority import check_actor, default_actor, may_speak, needs_control
-from crew_journal.services.journal.plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
+from ...schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
+from ...schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
+from ...schemas.ids import is_service_id
+from ...schemas.principal import Principal, Role
+from ...schemas.rules.stripping import strip_record
+from ...schemas.settings import DEFAULT_WORKSPACE
+from ...schemas.subjects import control_subject, journal_subject
+from .authority import check_actor, default_actor, may_speak, needs_control
+from .plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 ANSWER_TYPE: Final = "chat.agent_response"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from crew_journal.schemas.errors import EntryTooLarge, InvalidQuery
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import MAX_BATCH
-from crew_journal.services.journal.append import Appended
+from ...schemas.errors import EntryTooLarge, InvalidQuery
+from ...schemas.principal import Principal
+from ...schemas.settings import MAX_BATCH
+from .append import Appended
 
 
 class Appender(Protocol):

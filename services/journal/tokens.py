@@ -17,8 +17,8 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import (
+from ...schemas.entry import ActorType
+from ...schemas.errors import (
     CrewJournalError,
     InvalidQuery,
     NotAllowed,
@@ -26,27 +26,27 @@ from crew_journal.schemas.errors import (
     NotFound,
     ViewsBehind,
 )
-from crew_journal.schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
-from crew_journal.schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
-from crew_journal.schemas.ports import CommittedBatch, ViewReader
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.timestamps import format_ms, to_ms
-from crew_journal.schemas.views import ADMISSION_PROJECTION
-from crew_journal.services.journal.broker.config import MAX_PAYLOAD, AgentUser
-from crew_journal.services.journal.folded_tokens import folded_tokens, token_records
-from crew_journal.services.journal.nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
-from crew_journal.services.journal.new_token import NewToken, administers_tokens, token_created, workspace_for
-from crew_journal.services.journal.owner_token import (
+from ...schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
+from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
+from ...schemas.ports import CommittedBatch, ViewReader
+from ...schemas.principal import Principal, Role
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.views import ADMISSION_PROJECTION
+from .broker.config import MAX_PAYLOAD, AgentUser
+from .folded_tokens import folded_tokens, token_records
+from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
+from .new_token import NewToken, administers_tokens, token_created, workspace_for
+from .owner_token import (
     OWNER_TOKEN_FILE,
     ensure_owner_token,
     is_token,
     mint_token,
     token_hash,
 )
-from crew_journal.services.journal.recorder import Recorder
+from .recorder import Recorder
 
 __all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
 

@@ -15,16 +15,16 @@ from typing import Final
 
 from nats.aio.subscription import Subscription
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ports import Published
-from crew_journal.schemas.settings import ACK_TIMEOUT_S, ATOMIC_BATCH, PUBLISH_DEADLINE_S, PUBLISH_WINDOW
-from crew_journal.schemas.subjects import Family
-from crew_journal.services.journal.acks import Verdict, plain_seq, read_answer
-from crew_journal.services.journal.atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized
-from crew_journal.services.journal.connection import Connection, encode_headers, encode_publish
-from crew_journal.services.journal.group_commit import GroupCommit
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerError, BrokerUnavailable
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ports import Published
+from ...schemas.settings import ACK_TIMEOUT_S, ATOMIC_BATCH, PUBLISH_DEADLINE_S, PUBLISH_WINDOW
+from ...schemas.subjects import Family
+from .acks import Verdict, plain_seq, read_answer
+from .atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized
+from .connection import Connection, encode_headers, encode_publish
+from .group_commit import GroupCommit
 
 SWEEP_S: Final = 0.25
 """Seconds between looks for unacked messages: one timer for all instead of one each (2 µs saved a message)."""

@@ -9,14 +9,14 @@ import asyncio
 import json
 from typing import Final
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.events.control import AgentRegistered
-from crew_journal.schemas.operations.relations import AgentAnswer, AgentRequest, RegisterAgentRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import AGENTS
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.recorder import Recorder
+from ...schemas.entry import ActorType
+from ...schemas.errors import NotFound
+from ...schemas.events.control import AgentRegistered
+from ...schemas.operations.relations import AgentAnswer, AgentRequest, RegisterAgentRequest
+from ...schemas.ports import ViewReader
+from ...schemas.views import AGENTS
+from ..desk import Caller
+from ..journal.recorder import Recorder
 
 _AGENT: Final = (
     f"SELECT crew_id, memory_walk_depth, settings, seq FROM {AGENTS} WHERE workspace_id = ? AND agent_id = ?"

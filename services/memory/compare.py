@@ -18,14 +18,14 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.events.control import MemorySearched
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import ENTRIES
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
-from crew_journal.services.query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
-from crew_journal.services.query.model_search import ModelRanking, ModelSearch
-from crew_journal.services.query.recipes import Recipe, recipe_named
+from ...schemas.errors import NotFound
+from ...schemas.events.control import MemorySearched
+from ...schemas.ports import ViewReader
+from ...schemas.views import ENTRIES
+from ..query.hot.scope import Scope, ScopeKind
+from ..query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
+from ..query.model_search import ModelRanking, ModelSearch
+from ..query.recipes import Recipe, recipe_named
 
 LOG_READ_FACTOR: Final = 5
 """Log entries read for each query wanted: the same questions are asked again and again, and count once."""

@@ -13,20 +13,20 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.errors import NotAllowed
-from crew_journal.schemas.operations.health import (
+from ...schemas.errors import NotAllowed
+from ...schemas.operations.health import (
     HealthAnswer,
     HealthRequest,
     HealthSnapshot,
     Profile,
     ProposedContradiction,
 )
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.health import band_of
-from crew_journal.schemas.timestamps import format_ms
-from crew_journal.schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
-from crew_journal.services.desk import Caller
-from crew_journal.services.memory.sweep_now import SweepNow
+from ...schemas.ports import ViewReader
+from ...schemas.rules.health import band_of
+from ...schemas.timestamps import format_ms
+from ...schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
+from ..desk import Caller
+from .sweep_now import SweepNow
 
 _METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 _COLUMNS: Final = (

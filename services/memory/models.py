@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import (
+from ...schemas.entry import ActorType
+from ...schemas.errors import (
     EmbedderBadAnswer,
     EmbedderModelMissing,
     EmbedderUnavailable,
@@ -28,9 +28,9 @@ from crew_journal.schemas.errors import (
     NotFound,
     Unavailable,
 )
-from crew_journal.schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.operations.embeddings import (
+from ...schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.operations.embeddings import (
     ActivateModelRequest,
     AddModelRequest,
     DropModelRequest,
@@ -40,19 +40,19 @@ from crew_journal.schemas.operations.embeddings import (
     ModelShown,
     ModelsRequest,
 )
-from crew_journal.schemas.ports import Embedder, ViewReader
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.views import (
+from ...schemas.ports import Embedder, ViewReader
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.views import (
     ACTIVATIONS_PROJECTION,
     VECTORS_PROJECTION,
     ModelState,
 )
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.activation import activate_embeddings, check_model
-from crew_journal.services.journal.append import Journal
-from crew_journal.services.memory.compare import ModelComparison
-from crew_journal.services.memory.model_figures import ModelFigures
-from crew_journal.services.query.hot.active_models import active_in, read_active_models
+from ..desk import Caller
+from ..journal.activation import activate_embeddings, check_model
+from ..journal.append import Journal
+from ..query.hot.active_models import active_in, read_active_models
+from .compare import ModelComparison
+from .model_figures import ModelFigures
 
 PROBE_TIMEOUT_S: Final = 20.0
 """Seconds a model that is added may take to embed one sentence: a server loads a large one from disk first."""

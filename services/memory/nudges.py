@@ -16,13 +16,13 @@ from typing import Any, Final
 import structlog
 from pydantic_core import from_json
 
-from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
-from crew_journal.schemas.events.control import MemorySearched, NudgeOffered
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.operations.workspaces import NudgesAnswer, NudgeShown, NudgesRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.rules.nudges import (
+from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
+from ...schemas.events.control import MemorySearched, NudgeOffered
+from ...schemas.ids import derived_id
+from ...schemas.operations.workspaces import NudgesAnswer, NudgeShown, NudgesRequest
+from ...schemas.ports import ViewReader
+from ...schemas.principal import Principal
+from ...schemas.rules.nudges import (
     COST_DEFAULT_USD,
     COST_TYPES,
     COST_WINDOW_MS,
@@ -36,17 +36,17 @@ from crew_journal.schemas.rules.nudges import (
     memory_nudge,
     spending,
 )
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.schemas.views import (
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import to_ms
+from ...schemas.views import (
     ENTRIES,
     ENTRIES_PROJECTION,
     NUDGES_OFFERED,
     NUDGES_PROJECTION,
     WORKSPACE_SETTINGS,
 )
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.recorder import Recorder
+from ..desk import Caller
+from ..journal.recorder import Recorder
 
 _ID_NAME: Final = "nudge"
 _ID_VERSION: Final = 1

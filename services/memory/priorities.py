@@ -11,16 +11,16 @@ import asyncio
 import contextlib
 from typing import Final
 
-from crew_journal.schemas.entry import ActorType, Priority
-from crew_journal.schemas.errors import EntryConflict, NotFound, Unavailable, ViewsBehind
-from crew_journal.schemas.events.control import PriorityChanged
-from crew_journal.schemas.ids import derived_id, is_id
-from crew_journal.schemas.operations.priorities import PriorityAnswer, PriorityRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.recorder import Recorder
+from ...schemas.entry import ActorType, Priority
+from ...schemas.errors import EntryConflict, NotFound, Unavailable, ViewsBehind
+from ...schemas.events.control import PriorityChanged
+from ...schemas.ids import derived_id, is_id
+from ...schemas.operations.priorities import PriorityAnswer, PriorityRequest
+from ...schemas.ports import ViewReader
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.views import ENTRIES, ENTRIES_PROJECTION
+from ..desk import Caller
+from ..journal.recorder import Recorder
 
 ATTEMPTS: Final = 5
 """Changes of one entry that another node may make between our look and our word before we give up."""

@@ -21,16 +21,16 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, NotFound
-from crew_journal.schemas.events.control import MemoryReferenced, ReferencedEntry
-from crew_journal.schemas.ids import mint_entry_id
-from crew_journal.schemas.operations.recall import UsedAnswer, UsedRequest
-from crew_journal.schemas.principal import Principal
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.recorder import Recorder
-from crew_journal.services.memory.shares import Asker, Shares
-from crew_journal.services.query.recall import Answered
+from ...schemas.endings import end_task
+from ...schemas.errors import CrewJournalError, InvalidQuery, NotFound
+from ...schemas.events.control import MemoryReferenced, ReferencedEntry
+from ...schemas.ids import mint_entry_id
+from ...schemas.operations.recall import UsedAnswer, UsedRequest
+from ...schemas.principal import Principal
+from ..desk import Caller
+from ..journal.recorder import Recorder
+from ..query.recall import Answered
+from .shares import Asker, Shares
 
 RECEIPT_TTL_S: Final = 3_600.0
 """Seconds a receipt can be redeemed; a prompt is built within seconds of its recall, a slow run within minutes."""

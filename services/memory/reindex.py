@@ -14,18 +14,18 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.events.control import ReindexRequested
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.operations.sweeps import ReindexAnswer, ReindexRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules import embed_policy
-from crew_journal.schemas.timestamps import format_ts
-from crew_journal.schemas.views import EMBEDDINGS, ENTRIES
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.recorder import Recorder
-from crew_journal.services.memory.sweep_now import publish_tick
+from ...schemas.entry import ActorType
+from ...schemas.errors import NotFound
+from ...schemas.events.control import ReindexRequested
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.operations.sweeps import ReindexAnswer, ReindexRequest
+from ...schemas.ports import ViewReader
+from ...schemas.rules import embed_policy
+from ...schemas.timestamps import format_ts
+from ...schemas.views import EMBEDDINGS, ENTRIES
+from ..desk import Caller
+from ..journal.recorder import Recorder
+from .sweep_now import publish_tick
 
 _MODELS: Final = f"""SELECT model FROM embeddings_active WHERE workspace_id IN ($workspace, '{SYSTEM_WORKSPACE}')
     UNION SELECT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"""

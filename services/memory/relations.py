@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
-from crew_journal.schemas.events.control import ControlPayload, RelationAsserted, RelationRetracted
-from crew_journal.schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
-from crew_journal.schemas.views import ENTRIES, RELATIONS
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.append import Appended
-from crew_journal.services.journal.recorder import Recorder
-from crew_journal.services.query.entries.queries import JournalQueries
+from ...schemas.entry import ActorType
+from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
+from ...schemas.events.control import ControlPayload, RelationAsserted, RelationRetracted
+from ...schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
+from ...schemas.ports import ViewReader
+from ...schemas.principal import Principal, Role
+from ...schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
+from ...schemas.views import ENTRIES, RELATIONS
+from ..desk import Caller
+from ..journal.append import Appended
+from ..journal.recorder import Recorder
+from ..query.entries.queries import JournalQueries
 
 _EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}
     WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""

@@ -14,11 +14,11 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.schemas.events.control import MemorySearched
-from crew_journal.services.journal.recorder import Recorder
-from crew_journal.services.query.recall import Answered
+from ...schemas.endings import end_task
+from ...schemas.errors import CrewJournalError
+from ...schemas.events.control import MemorySearched
+from ..journal.recorder import Recorder
+from ..query.recall import Answered
 
 EVERY_S: Final = 1.0
 """Seconds between two logged recalls of a workspace: a busy one writes 86,400 a day at most, about 40 MB."""

@@ -15,18 +15,18 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.schemas.events.control import SweepFinished, SweepTicked
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
-from crew_journal.schemas.ports import CommittedBatch, ViewReader
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.timestamps import format_ts
-from crew_journal.schemas.views import ENTRIES, VECTORS_PROJECTION
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.append import Appended
-from crew_journal.services.journal.recorder import Recorder
+from ...schemas.errors import Unavailable
+from ...schemas.events.control import SweepFinished, SweepTicked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import derived_id
+from ...schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
+from ...schemas.ports import CommittedBatch, ViewReader
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ts
+from ...schemas.views import ENTRIES, VECTORS_PROJECTION
+from ..desk import Caller
+from ..journal.append import Appended
+from ..journal.recorder import Recorder
 
 WAIT_S: Final = 25.0
 """Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""

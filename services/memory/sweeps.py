@@ -21,15 +21,15 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict
-from crew_journal.schemas.events.control import ControlPayload, SweepFinished, SweepTicked
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.operations.sweeps import SweepAnswer, SweepRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.sweeps import SCHEDULES, due_times
-from crew_journal.schemas.timestamps import format_ms, to_ms
-from crew_journal.schemas.views import (
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict
+from ...schemas.events.control import ControlPayload, SweepFinished, SweepTicked
+from ...schemas.ids import derived_id
+from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
+from ...schemas.ports import ViewReader
+from ...schemas.rules.sweeps import SCHEDULES, due_times
+from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.views import (
     DECAYS,
     ENTRIES,
     ENTRIES_PROJECTION,
@@ -37,9 +37,9 @@ from crew_journal.schemas.views import (
     SWEEPS,
     SWEEPS_PROJECTION,
 )
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.append import Appended
-from crew_journal.services.journal.recorder import Recorder
+from ..desk import Caller
+from ..journal.append import Appended
+from ..journal.recorder import Recorder
 
 POLL_S: Final = 30.0
 """Seconds between looks at the clock; a night's sweep need not start on the second."""

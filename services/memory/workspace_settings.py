@@ -9,19 +9,19 @@ import asyncio
 import json
 from typing import Any, Final
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.events.control import WorkspaceConfigured
-from crew_journal.schemas.operations.workspaces import (
+from ...schemas.entry import ActorType
+from ...schemas.events.control import WorkspaceConfigured
+from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
 )
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.nudges import COST_DEFAULT_USD
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.views import NUDGES_PROJECTION, WORKSPACE_SETTINGS
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.recorder import Recorder
+from ...schemas.ports import ViewReader
+from ...schemas.rules.nudges import COST_DEFAULT_USD
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.views import NUDGES_PROJECTION, WORKSPACE_SETTINGS
+from ..desk import Caller
+from ..journal.recorder import Recorder
 
 _SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 

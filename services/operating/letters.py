@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from crew_journal.schemas.errors import NotFound, RefusedByOneView
-from crew_journal.schemas.operations.letters import (
+from ...schemas.errors import NotFound, RefusedByOneView
+from ...schemas.operations.letters import (
     DeadLetter,
     DeadLetterAnswer,
     DeadLettersAnswer,
@@ -17,11 +17,11 @@ from crew_journal.schemas.operations.letters import (
     DiscardRequest,
     RetryRequest,
 )
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import BEFORE_VIEWS
-from crew_journal.services.desk import Caller
-from crew_journal.services.journal.deadletters import LIST_LIMIT, DeadLetters
-from crew_journal.services.node_status import LETTERS
+from ...schemas.ports import ViewReader
+from ...schemas.views import BEFORE_VIEWS
+from ..desk import Caller
+from ..journal.deadletters import LIST_LIMIT, DeadLetters
+from ..node_status import LETTERS
 
 _COLUMNS = tuple(DeadLetter.model_fields)
 _DEAD_LETTERS = f"""

@@ -10,14 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from crew_journal.schemas.languages import function_words_of
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.text import Analyzer, tokens_of
-from crew_journal.schemas.rules.word_pieces import pieces_of
-from crew_journal.services.query.arms.late import LateQuery
-from crew_journal.services.query.hot.token_store import Words
-from crew_journal.services.query.hot.vector_matrix import Vectors
-from crew_journal.services.query.search import Query
+from ...schemas.languages import function_words_of
+from ...schemas.ports import TokenBits
+from ...schemas.rules.text import Analyzer, tokens_of
+from ...schemas.rules.word_pieces import pieces_of
+from .arms.late import LateQuery
+from .hot.token_store import Words
+from .hot.vector_matrix import Vectors
+from .search import Query
 
 MAX_QUERY_TERMS: Final = 128
 """Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""

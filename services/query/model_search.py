@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import EmbedderUnavailable, Unavailable
-from crew_journal.schemas.ports import TokenEmbedder
-from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.services.query.asking import no_table, query_of
-from crew_journal.services.query.hot.cache import HotCache
-from crew_journal.services.query.hot.scope import Scope
-from crew_journal.services.query.hot.token_store import Words
-from crew_journal.services.query.hot.vector_matrix import query_vector
-from crew_journal.services.query.query_embedding import EmbedderOf
-from crew_journal.services.query.recipes import Recipe
-from crew_journal.services.query.search import search
+from ...schemas.errors import EmbedderUnavailable, Unavailable
+from ...schemas.ports import TokenEmbedder
+from ...schemas.rules.text import Analyzer
+from .asking import no_table, query_of
+from .hot.cache import HotCache
+from .hot.scope import Scope
+from .hot.token_store import Words
+from .hot.vector_matrix import query_vector
+from .query_embedding import EmbedderOf
+from .recipes import Recipe
+from .search import search
 
 EMBED_TIMEOUT_S: Final = 20.0
 """Seconds one query may take: nobody waits for an answer here, and a server loads a large model from disk first."""

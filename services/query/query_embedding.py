@@ -17,11 +17,11 @@ from typing import Final, cast
 
 import structlog
 
-from crew_journal.schemas.errors import EmbedderError
-from crew_journal.schemas.events.control import EmbeddingsActivated
-from crew_journal.schemas.ports import CommittedBatch, Embedder, TokenBits, TokenEmbedder
-from crew_journal.services.query.hot.active_models import decides_models
-from crew_journal.services.query.hot.vector_matrix import Vectors, query_vector
+from ...schemas.errors import EmbedderError
+from ...schemas.events.control import EmbeddingsActivated
+from ...schemas.ports import CommittedBatch, Embedder, TokenBits, TokenEmbedder
+from .hot.active_models import decides_models
+from .hot.vector_matrix import Vectors, query_vector
 
 QUERY_TIMEOUT_S: Final = 2.0
 """Seconds a recall waits for its query's vector (contract §0, row 8)."""

@@ -15,8 +15,8 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.ids import uuid7_hex
-from crew_journal.schemas.operations.recall import (
+from ...schemas.ids import uuid7_hex
+from ...schemas.operations.recall import (
     LEXICAL_ONLY,
     NO_VECTORS,
     ArmShare,
@@ -27,22 +27,22 @@ from crew_journal.schemas.operations.recall import (
     RecallRequest,
     Via,
 )
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.rules.relations import SIMILAR
-from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
-from crew_journal.schemas.timestamps import format_ms, to_ms
-from crew_journal.services.query.arms.walk import Walked, walk
-from crew_journal.services.query.asking import no_table, query_of
-from crew_journal.services.query.hot.cache import HotCache
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.load import INDEXED_PROJECTIONS
-from crew_journal.services.query.hot.records import FETCH_SQL, EntryRecord
-from crew_journal.services.query.hot.scope import Scope, ScopeKind, resolve_scope
-from crew_journal.services.query.hot.token_store import Words
-from crew_journal.services.query.hot.vector_matrix import Vectors
-from crew_journal.services.query.query_embedding import (
+from ...schemas.ports import ViewReader
+from ...schemas.principal import Principal
+from ...schemas.rules.relations import SIMILAR
+from ...schemas.rules.text import Analyzer
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ms, to_ms
+from .arms.walk import Walked, walk
+from .asking import no_table, query_of
+from .hot.cache import HotCache
+from .hot.index import HotIndex
+from .hot.load import INDEXED_PROJECTIONS
+from .hot.records import FETCH_SQL, EntryRecord
+from .hot.scope import Scope, ScopeKind, resolve_scope
+from .hot.token_store import Words
+from .hot.vector_matrix import Vectors
+from .query_embedding import (
     QUERY_TIMEOUT_S,
     EmbedderOf,
     Punctuality,
@@ -50,8 +50,8 @@ from crew_journal.services.query.query_embedding import (
     QueryVector,
     nobody_told,
 )
-from crew_journal.services.query.recipes import Recipe, default_recipe, recipe_named
-from crew_journal.services.query.search import Explanation, Found, search
+from .recipes import Recipe, default_recipe, recipe_named
+from .search import Explanation, Found, search
 
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""

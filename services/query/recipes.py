@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.services.query.arms.late_interaction import Interaction
+from ...schemas.errors import InvalidQuery
+from .arms.late_interaction import Interaction
 
 
 class Fusion(StrEnum):

@@ -15,8 +15,8 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.schemas.operations.recall import (
+from ...schemas.errors import CrewJournalError
+from ...schemas.operations.recall import (
     NO_VECTORS,
     Hit,
     RecallHit,
@@ -25,10 +25,10 @@ from crew_journal.schemas.operations.recall import (
     RenderedHit,
     RenderRequest,
 )
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.rules.render import REDACTED_TYPE, Line, Memory, render
-from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.recipes import DENSE
+from ...schemas.principal import Principal
+from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, render
+from .recall import RecallService
+from .recipes import DENSE
 
 NONCE_BYTES: Final = 12
 """Random bytes of a block's nonce: nobody who writes an entry can guess it."""

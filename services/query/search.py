@@ -12,24 +12,24 @@ from math import isnan
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.arms.dense import DenseResult, DenseScores, search_dense
-from crew_journal.services.query.arms.late_lane import late_lane, shares_behind
-from crew_journal.services.query.arms.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs, place_among, union
-from crew_journal.services.query.hot.scope import Scope
-from crew_journal.services.query.hot.vector_matrix import Vectors
-from crew_journal.services.query.ranking.conversational import (
+from .arms.dense import DenseResult, DenseScores, search_dense
+from .arms.late_lane import late_lane, shares_behind
+from .arms.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
+from .hot.index import HotIndex
+from .hot.lists import Docs, place_among, union
+from .hot.scope import Scope
+from .hot.vector_matrix import Vectors
+from .ranking.conversational import (
     AskedOf,
     LateQuery,
     Seen,
     conversation_shares,
     with_next_turns,
 )
-from crew_journal.services.query.ranking.features import features_of
-from crew_journal.services.query.ranking.fusion import reciprocal_ranks, weighted_z, z_scores
-from crew_journal.services.query.ranking.session_rules import rule_shares
-from crew_journal.services.query.recipes import Fusion, Recipe
+from .ranking.features import features_of
+from .ranking.fusion import reciprocal_ranks, weighted_z, z_scores
+from .ranking.session_rules import rule_shares
+from .recipes import Fusion, Recipe
 
 Floats = npt.NDArray[np.float64]
 

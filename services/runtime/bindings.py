@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from crew_journal.schemas.operations import (
+from ...schemas.operations import (
     embeddings,
     health,
     letters,
@@ -22,8 +22,8 @@ from crew_journal.schemas.operations import (
     tokens,
     workspaces,
 )
-from crew_journal.schemas.operations.operation import Request
-from crew_journal.schemas.operations.tokens import (
+from ...schemas.operations.operation import Request
+from ...schemas.operations.tokens import (
     BrokerAnswer,
     BrokerRequest,
     RevokeTokenRequest,
@@ -33,24 +33,24 @@ from crew_journal.schemas.operations.tokens import (
     TokensAnswer,
     TokensRequest,
 )
-from crew_journal.schemas.principal import Principal
-from crew_journal.services.desk import Caller, Desk, Handler
-from crew_journal.services.journal.tokens import TokenRegistry
-from crew_journal.services.memory.agents import Agents
-from crew_journal.services.memory.health import MemoryHealth
-from crew_journal.services.memory.models import EmbeddingModels
-from crew_journal.services.memory.nudges import NudgeService
-from crew_journal.services.memory.priorities import Priorities
-from crew_journal.services.memory.references import ReferenceLog
-from crew_journal.services.memory.reindex import Reindexing
-from crew_journal.services.memory.relations import Relations
-from crew_journal.services.memory.sweep_now import SweepNow
-from crew_journal.services.memory.sweeps import Sweeps
-from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
-from crew_journal.services.operating.letters import Letters
-from crew_journal.services.query.entries.graph import GraphQueries
-from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.render import RenderService
+from ...schemas.principal import Principal
+from ..desk import Caller, Desk, Handler
+from ..journal.tokens import TokenRegistry
+from ..memory.agents import Agents
+from ..memory.health import MemoryHealth
+from ..memory.models import EmbeddingModels
+from ..memory.nudges import NudgeService
+from ..memory.priorities import Priorities
+from ..memory.references import ReferenceLog
+from ..memory.reindex import Reindexing
+from ..memory.relations import Relations
+from ..memory.sweep_now import SweepNow
+from ..memory.sweeps import Sweeps
+from ..memory.workspace_settings import WorkspaceSettingsService
+from ..operating.letters import Letters
+from ..query.entries.graph import GraphQueries
+from ..query.recall import RecallService
+from ..query.render import RenderService
 
 _Q = TypeVar("_Q", bound=Request)
 _A = TypeVar("_A", bound=BaseModel)

@@ -13,25 +13,25 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final
 
-from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
-from crew_journal.consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import (
+from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
+from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
+from ...schemas.endings import end_task
+from ...schemas.errors import (
     CrewJournalError,
     EmbedderBadAnswer,
     EmbedderModelMissing,
     EmbedderUnavailable,
 )
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.ports import Embedder, ViewReader
-from crew_journal.schemas.rules.health import Trouble
-from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.timestamps import format_ts
-from crew_journal.schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
-from crew_journal.services.journal.activation import activate_embeddings
-from crew_journal.services.journal.append import Journal
-from crew_journal.services.node_status import as_json
-from crew_journal.services.query.hot.active_models import ActiveModels, read_active_models
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.ports import Embedder, ViewReader
+from ...schemas.rules.health import Trouble
+from ...schemas.settings import Settings
+from ...schemas.timestamps import format_ts
+from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
+from ..journal.activation import activate_embeddings
+from ..journal.append import Journal
+from ..node_status import as_json
+from ..query.hot.active_models import ActiveModels, read_active_models
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""

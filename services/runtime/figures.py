@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crew_journal.consumers.reactor import Reactor
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.nats_binary import version_text
-from crew_journal.services.journal.connection import Connection
-from crew_journal.services.node_status import as_json
-from crew_journal.services.runtime.filling import Filling
+from ...consumers.reactor import Reactor
+from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.nats_binary import version_text
+from ..journal.connection import Connection
+from ..node_status import as_json
+from .filling import Filling
 
 
 def mapping(value: object) -> dict[str, Any]:

@@ -19,15 +19,15 @@ import structlog
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
-from crew_journal.consumers.reactor import ReactorContext
-from crew_journal.consumers.reactors.embed import EmbedReactor, create
-from crew_journal.consumers.reactors.embed_limits import durable_name
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.ports import CommittedBatch, ViewReader
-from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.schemas.views import EMBEDDING_MODELS, ModelState
-from crew_journal.services.query.hot.active_models import decides_models
-from crew_journal.services.runtime.embedding import Embedding
+from ...consumers.reactor import ReactorContext
+from ...consumers.reactors.embed import EmbedReactor, create
+from ...consumers.reactors.embed_limits import durable_name
+from ...schemas.endings import end_task
+from ...schemas.ports import CommittedBatch, ViewReader
+from ...schemas.subjects import JOURNAL_STREAM
+from ...schemas.views import EMBEDDING_MODELS, ModelState
+from ..query.hot.active_models import decides_models
+from .embedding import Embedding
 
 API_TIMEOUT_S: Final = 5.0
 """Seconds for a request to the JetStream API; it takes about a millisecond."""

@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crew_journal.schemas.operations.tokens import BrokerAnswer
-from crew_journal.schemas.settings import Settings
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.nats_binary import find_nats_server
-from crew_journal.services.journal.connection import Connection, connect
+from ...schemas.operations.tokens import BrokerAnswer
+from ...schemas.settings import Settings
+from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.nats_binary import find_nats_server
+from ..journal.connection import Connection, connect
 
 
 @dataclass(frozen=True, slots=True)

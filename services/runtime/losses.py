@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from crew_journal.consumers.host.opening import AHEAD
-from crew_journal.consumers.host.rebuild import BEFORE_LOSS, Rebuilt
-from crew_journal.schemas.entry import ActorType, Severity
-from crew_journal.schemas.events.erasure import LossAccepted
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
-from crew_journal.schemas.sequence_set import Range, in_parts, normalised, size_of
-from crew_journal.services.journal.append import Journal
+from ...consumers.host.opening import AHEAD
+from ...consumers.host.rebuild import BEFORE_LOSS, Rebuilt
+from ...schemas.entry import ActorType, Severity
+from ...schemas.events.erasure import LossAccepted
+from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
+from ...schemas.sequence_set import Range, in_parts, normalised, size_of
+from ..journal.append import Journal
 
 MAX_NAMED: Final = 20_000
 """Ids of lost entries that the record names; `salvage` writes all."""

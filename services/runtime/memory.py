@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.settings import Settings
-from crew_journal.services.journal.append import Journal
-from crew_journal.services.memory.agents import Agents
-from crew_journal.services.memory.nudges import NudgeService
-from crew_journal.services.memory.priorities import Priorities
-from crew_journal.services.memory.references import ReferenceLog
-from crew_journal.services.memory.reindex import Reindexing
-from crew_journal.services.memory.relations import Relations
-from crew_journal.services.memory.search_log import SearchLog
-from crew_journal.services.memory.sweep_now import SweepNow
-from crew_journal.services.memory.sweeps import Sweeps
-from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
-from crew_journal.services.node_status import as_json
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.recall import Observer
+from ...schemas.ports import ViewReader
+from ...schemas.settings import Settings
+from ..journal.append import Journal
+from ..memory.agents import Agents
+from ..memory.nudges import NudgeService
+from ..memory.priorities import Priorities
+from ..memory.references import ReferenceLog
+from ..memory.reindex import Reindexing
+from ..memory.relations import Relations
+from ..memory.search_log import SearchLog
+from ..memory.sweep_now import SweepNow
+from ..memory.sweeps import Sweeps
+from ..memory.workspace_settings import WorkspaceSettingsService
+from ..node_status import as_json
+from ..query.entries.queries import JournalQueries
+from ..query.recall import Observer
 
 
 @dataclass(frozen=True, slots=True)

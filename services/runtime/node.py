@@ -20,59 +20,59 @@ from typing import Final
 import Stemmer
 import structlog
 
-from crew_journal.consumers.adapters.choose import kind_of
-from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.consumers.discovery import discover_reactors
-from crew_journal.consumers.host.damage import damage_behind
-from crew_journal.consumers.host.giving_back import share_one_heap
-from crew_journal.consumers.host.opening import PutAside, put_damaged_aside
-from crew_journal.consumers.reactor import Reactor, ReactorContext
-from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
-from crew_journal.schemas.settings import Settings
-from crew_journal.services.data_dir import announce, lock
-from crew_journal.services.desk import Desk
-from crew_journal.services.http.app import create_app
-from crew_journal.services.http.connections import ConnectionBounds
-from crew_journal.services.http.ports import AppServices, HttpLimits
-from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.canary import Canary
-from crew_journal.services.journal.connection import Connection
-from crew_journal.services.journal.heartbeat import Heartbeat
-from crew_journal.services.journal.ingest import Ingest
-from crew_journal.services.journal.nats_access import NatsUsers
-from crew_journal.services.journal.owner_token import ensure_owner_token
-from crew_journal.services.journal.stall_watch import StallWatch
-from crew_journal.services.journal.storage import disk_trouble
-from crew_journal.services.journal.stream_watch import StreamWatch
-from crew_journal.services.journal.streams import declare_streams, stream_figures, stream_head
-from crew_journal.services.journal.tokens import TokenRegistry
-from crew_journal.services.journal.writer import Writer
-from crew_journal.services.memory.compare import ModelComparison
-from crew_journal.services.memory.health import MemoryHealth
-from crew_journal.services.memory.models import EmbeddingModels, ModelParts
-from crew_journal.services.node_status import Node, NodeParts
-from crew_journal.services.operating.letters import Letters
-from crew_journal.services.operations import OperationParts, Operations
-from crew_journal.services.query.arms.similar import SimilarEntries
-from crew_journal.services.query.entries.graph import GraphQueries
-from crew_journal.services.query.entries.live_tail import LiveTail
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.model_search import ModelSearch
-from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.render import RenderService
-from crew_journal.services.runtime.bindings import Handlers, bind_operations
-from crew_journal.services.runtime.embedding import Embedding
-from crew_journal.services.runtime.figures import broker_figures, fillings, mapping, reactor_figures
-from crew_journal.services.runtime.filling import Filling
-from crew_journal.services.runtime.link import BrokerLink, open_link
-from crew_journal.services.runtime.memory import start_memory
-from crew_journal.services.runtime.parts import begin
-from crew_journal.services.runtime.resting import Resting
-from crew_journal.services.runtime.static_table import StaticTable
-from crew_journal.services.runtime.views import VIEWS_FILE, NodeViews, aside_text
+from ...consumers.adapters.choose import kind_of
+from ...consumers.adapters.minilm_weights import MODEL_ID
+from ...consumers.discovery import discover_reactors
+from ...consumers.host.damage import damage_behind
+from ...consumers.host.giving_back import share_one_heap
+from ...consumers.host.opening import PutAside, put_damaged_aside
+from ...consumers.reactor import Reactor, ReactorContext
+from ...consumers.reactors.embed import EmbedReactor
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
+from ...schemas.rules.text import STEMMER, Analyzer
+from ...schemas.settings import Settings
+from ..data_dir import announce, lock
+from ..desk import Desk
+from ..http.app import create_app
+from ..http.connections import ConnectionBounds
+from ..http.ports import AppServices, HttpLimits
+from ..http.server import HttpServer
+from ..journal.canary import Canary
+from ..journal.connection import Connection
+from ..journal.heartbeat import Heartbeat
+from ..journal.ingest import Ingest
+from ..journal.nats_access import NatsUsers
+from ..journal.owner_token import ensure_owner_token
+from ..journal.stall_watch import StallWatch
+from ..journal.storage import disk_trouble
+from ..journal.stream_watch import StreamWatch
+from ..journal.streams import declare_streams, stream_figures, stream_head
+from ..journal.tokens import TokenRegistry
+from ..journal.writer import Writer
+from ..memory.compare import ModelComparison
+from ..memory.health import MemoryHealth
+from ..memory.models import EmbeddingModels, ModelParts
+from ..node_status import Node, NodeParts
+from ..operating.letters import Letters
+from ..operations import OperationParts, Operations
+from ..query.arms.similar import SimilarEntries
+from ..query.entries.graph import GraphQueries
+from ..query.entries.live_tail import LiveTail
+from ..query.entries.queries import JournalQueries
+from ..query.model_search import ModelSearch
+from ..query.recall import RecallService
+from ..query.render import RenderService
+from .bindings import Handlers, bind_operations
+from .embedding import Embedding
+from .figures import broker_figures, fillings, mapping, reactor_figures
+from .filling import Filling
+from .link import BrokerLink, open_link
+from .memory import start_memory
+from .parts import begin
+from .resting import Resting
+from .static_table import StaticTable
+from .views import VIEWS_FILE, NodeViews, aside_text
 
 _PRIVATE: Final = 0o700
 _OTHERS: Final = 0o077

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S
+from ...schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S
 
 _STATM: Final = Path("/proc/self/statm")
 

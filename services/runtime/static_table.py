@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, find_static_table
-from crew_journal.schemas.endings import end_task
-from crew_journal.services.query.hot.token_store import Words
+from ...consumers.adapters.minilm_weights import ensure_static_table, find_static_table
+from ...schemas.endings import end_task
+from ..query.hot.token_store import Words
 
 _log = structlog.get_logger(__name__)
 

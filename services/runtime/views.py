@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
-from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.feed.live import LiveFeed
-from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.feed.replay import replay
-from crew_journal.consumers.host.bulk import ReplaySource, fold_range
-from crew_journal.consumers.host.catchup import catch_up, keep_up
-from crew_journal.consumers.host.gaps import (
+from ...consumers.discovery import discover_projections
+from ...consumers.feed.live import LiveFeed
+from ...consumers.feed.messages import RawMessage
+from ...consumers.feed.replay import replay
+from ...consumers.host.bulk import ReplaySource, fold_range
+from ...consumers.host.catchup import catch_up, keep_up
+from ...consumers.host.gaps import (
     Lack,
     ReadAccount,
     RebuildRefused,
@@ -29,31 +29,31 @@ from crew_journal.consumers.host.gaps import (
     missing_text,
     read_through,
 )
-from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.opening import PutAside, open_views
-from crew_journal.consumers.host.prepare import Parked
-from crew_journal.consumers.host.provenance import StreamAtHand
-from crew_journal.consumers.host.rebuild import rebuild, verify
-from crew_journal.consumers.host.salvage import salvage
-from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
-from crew_journal.schemas.sequence_set import format_ranges, normalised, size_of, without
-from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
-from crew_journal.schemas.views import ADMISSION_PROJECTION
-from crew_journal.services.data_dir import node_id
-from crew_journal.services.journal.append import Journal
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.warnings import damage_warnings
-from crew_journal.services.journal.connection import Connection
-from crew_journal.services.journal.deadletters import DeadLetters
-from crew_journal.services.journal.gap_watch import GapParts, GapWatch
-from crew_journal.services.journal.streams import DeclaredStreams, stream_gaps
-from crew_journal.services.journal.writer import Writer
-from crew_journal.services.operations import Progress
-from crew_journal.services.runtime.figures import mapping
-from crew_journal.services.runtime.losses import accept_loss as record_loss
-from crew_journal.services.runtime.losses import ahead_files
+from ...consumers.host.host import Host
+from ...consumers.host.opening import PutAside, open_views
+from ...consumers.host.prepare import Parked
+from ...consumers.host.provenance import StreamAtHand
+from ...consumers.host.rebuild import rebuild, verify
+from ...consumers.host.salvage import salvage
+from ...consumers.host.store import ViewStore
+from ...schemas.endings import end_task
+from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
+from ...schemas.sequence_set import format_ranges, normalised, size_of, without
+from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
+from ...schemas.views import ADMISSION_PROJECTION
+from ..data_dir import node_id
+from ..journal.append import Journal
+from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.warnings import damage_warnings
+from ..journal.connection import Connection
+from ..journal.deadletters import DeadLetters
+from ..journal.gap_watch import GapParts, GapWatch
+from ..journal.streams import DeclaredStreams, stream_gaps
+from ..journal.writer import Writer
+from ..operations import Progress
+from .figures import mapping
+from .losses import accept_loss as record_loss
+from .losses import ahead_files
 
 VIEWS_FILE: Final = "views.duckdb"
 RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"

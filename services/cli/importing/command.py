@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
-from crew_journal.services.cli.groups import grouped
-from crew_journal.services.cli.options import Json, Where
+from ..groups import grouped
+from ..options import Json, Where
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.connection import Target
-    from crew_journal.services.cli.importing.run import BatchAck
-    from crew_journal.services.cli.importing.state import ImportState, StateFile
-    from crew_journal.services.cli.output import Progress
+    from ..connection import Target
+    from ..output import Progress
+    from .run import BatchAck
+    from .state import ImportState, StateFile
 
 DEFAULT_TIMEOUT_S: Final = 300.0
 """Seconds without an ack until an import gives up: a restart after a crash takes at most two minutes."""
@@ -95,8 +95,8 @@ def import_command(
     published: every problem of it is named by line, the exit code is 2, and what came before it stays imported. A line
     whose id belongs to another entry is named and left out; the import goes on, and its exit code is 1.
     """
-    from crew_journal.services.cli.connection import target
-    from crew_journal.services.cli.output import emit
+    from ..connection import target
+    from ..output import emit
 
     if file != STDIN and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE.jsonl")
@@ -126,7 +126,7 @@ def import_command(
     else:
         _show(report, before, after, sent)
     if done.taken and skip_invalid is None:
-        from crew_journal.schemas.errors import EntryConflict
+        from ....schemas.errors import EntryConflict
 
         raise EntryConflict(
             f"{done.taken} lines were left out: their ids belong to other entries",
@@ -135,7 +135,7 @@ def import_command(
 
 
 def _show(report: dict[str, Any], before: ImportState, after: ImportState, sent: int) -> None:
-    from crew_journal.services.cli.output import say
+    from ..output import say
 
     if before.line and not sent and not report["skipped"]:
         but = f", but for {after.skipped:,} that were left out" if after.skipped else ""
@@ -153,9 +153,9 @@ def _show(report: dict[str, Any], before: ImportState, after: ImportState, sent:
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:
     """By how many sequences the views are behind what was sent, after a while; None if nobody says."""
-    from crew_journal.schemas.errors import CrewJournalError
-    from crew_journal.services.cli.connection import resolve, sync_client
-    from crew_journal.services.cli.importing.views_behind import views_behind
+    from ....schemas.errors import CrewJournalError
+    from ..connection import resolve, sync_client
+    from .views_behind import views_behind
 
     if not last_seq:
         return 0
@@ -182,8 +182,8 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         InvalidEntry: At a batch with bad lines.
         CrewJournalError: What the service answered.
     """
-    from crew_journal.services.cli.importing.state import ImportState, StateFile
-    from crew_journal.services.cli.output import say
+    from ..output import say
+    from .state import ImportState, StateFile
 
     with ExitStack() as stack:
         if file == STDIN:
@@ -207,8 +207,8 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
 
 
 def _still_held(there: Target, state: ImportState) -> bool:
-    from crew_journal.services.cli.connection import sync_client
-    from crew_journal.services.cli.importing.still_held import still_held
+    from ..connection import sync_client
+    from .still_held import still_held
 
     with sync_client(there) as journal:
         return still_held(journal, state)
@@ -223,9 +223,9 @@ def _import_open(
     options: ImportOptions,
     stack: ExitStack,
 ) -> Imported:
-    from crew_journal.services.cli.importing.run import ImportRun
-    from crew_journal.services.cli.importing.sender import Sender
-    from crew_journal.services.cli.output import progress_bar
+    from ..output import progress_bar
+    from .run import ImportRun
+    from .sender import Sender
 
     begun = state
     if options.from_line is not None:
@@ -245,7 +245,7 @@ def _import_open(
     )
 
     async def whole() -> None:
-        from crew_journal.services.cli.importing.lines import read_batches
+        from .lines import read_batches
 
         lines = read_batches(source, offset=state.offset, line=state.line, workspace=options.workspace)
         try:
@@ -278,7 +278,7 @@ class _Keeper:
 
     def acked(self, ack: BatchAck) -> None:
         """A batch is in the journal, and all before it."""
-        from crew_journal.services.cli.output import say
+        from ..output import say
 
         repeated = sum(1 for entry in ack.sent if entry.repeated)
         state = self.state
@@ -310,7 +310,7 @@ class _Keeper:
 
     def save(self) -> None:
         """Keep the state as it is now, and say how many lines were left out unnamed."""
-        from crew_journal.services.cli.output import say
+        from ..output import say
 
         if self.taken > SHOWN_LINES:
             say(f"and {self.taken - SHOWN_LINES:,} more lines whose ids belong to other entries")
@@ -329,7 +329,7 @@ def _skip_to(source: BinaryIO, state: ImportState, from_line: int) -> ImportStat
 def _state_dir(there: Target) -> Path:
     if there.data_dir is not None:
         return there.data_dir / "imports"
-    from crew_journal.schemas.settings import Settings
+    from ....schemas.settings import Settings
 
     return Settings().cache_dir / "imports"
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, build_entry
-from crew_journal.schemas.errors import FieldProblem, InvalidEntry
-from crew_journal.schemas.ids import DERIVED_NAMESPACE
-from crew_journal.schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
+from ....schemas.entry import MAX_ENTRY_BYTES, build_entry
+from ....schemas.errors import FieldProblem, InvalidEntry
+from ....schemas.ids import DERIVED_NAMESPACE
+from ....schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
 
 BATCH_LINES: Final = 500
 """Lines of one request: one atomic batch of the broker."""

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from crew_journal.schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, Unavailable
-from crew_journal.services.cli.importing.lines import (
+from ....schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, Unavailable
+from .lines import (
     BadLine,
     Line,
     LineBatch,

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from crew_journal.schemas.errors import CrewJournalError, Unavailable
-from crew_journal.services.cli.connection import Target, async_client, resolve
-from crew_journal.services.cli.importing.run import Sent
-from crew_journal.services.cli.options import Where
+from ....schemas.errors import CrewJournalError, Unavailable
+from ..connection import Target, async_client, resolve
+from ..options import Where
+from .run import Sent
 
 if TYPE_CHECKING:
-    from crew_journal.services.client import AsyncCrewJournal
+    from ...client import AsyncCrewJournal
 
 
 class Sender:

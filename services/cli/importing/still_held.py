@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crew_journal.schemas.errors import NotFound, Unavailable
+from ....schemas.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from crew_journal.services.cli.importing.state import ImportState
-    from crew_journal.services.client import CrewJournal
+    from ...client import CrewJournal
+    from .state import ImportState
 
 
 def still_held(journal: CrewJournal, state: ImportState) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from crew_journal.schemas.errors import CrewJournalError, ViewsBehind
+from ....schemas.errors import CrewJournalError, ViewsBehind
 
 if TYPE_CHECKING:
-    from crew_journal.services.client import CrewJournal
+    from ...client import CrewJournal
 
 VIEWS_WAIT_S: Final = 30.0
 """Seconds to wait for the views: at 10,000 entries/s a lag of 300,000."""

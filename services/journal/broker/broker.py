@@ -20,14 +20,14 @@ from typing import Final
 
 import structlog
 
-from crew_journal.schemas.endings import end_task
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
-from crew_journal.services.journal.broker.config import LOOPBACK, AgentUser, Durability
-from crew_journal.services.journal.broker.files import BrokerFiles, BrokerIdentity
-from crew_journal.services.journal.broker.launch import ServerLauncher
-from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
-from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free, reap_orphan
-from crew_journal.services.journal.broker.status import BrokerStatus
+from ....schemas.endings import end_task
+from ....schemas.errors import BrokerError, BrokerUnavailable
+from .config import LOOPBACK, AgentUser, Durability
+from .files import BrokerFiles, BrokerIdentity
+from .launch import ServerLauncher
+from .nats_binary import NatsBinary, version_text
+from .process import end_child, free_port, port_is_free, reap_orphan
+from .status import BrokerStatus
 
 READY_TIMEOUT_S: Final = 30.0
 """Seconds from spawn to ready with an empty store; measured 20-60 ms, on a machine that is busy and slow seconds. One that

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from crew_journal.schemas.ids import is_id, is_workspace
-from crew_journal.schemas.principal import BCRYPT_HASH
-from crew_journal.schemas.subjects import INGEST_SUBJECTS, ingest_subject
+from ....schemas.ids import is_id, is_workspace
+from ....schemas.principal import BCRYPT_HASH
+from ....schemas.subjects import INGEST_SUBJECTS, ingest_subject
 
 Durability = Literal["durable", "interval"]
 

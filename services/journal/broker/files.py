@@ -19,8 +19,8 @@ from typing import Final
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from crew_journal.schemas.errors import BrokerError, DataDirBusy
-from crew_journal.services.journal.broker.config import AgentUser, mint_password
+from ....schemas.errors import BrokerError, DataDirBusy
+from .config import AgentUser, mint_password
 
 SERVICE_USER: Final = "crew-journal"
 LOG_TAIL_BYTES: Final = 2_000

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable
-from crew_journal.services.journal.broker.config import AgentUser, Durability, ServerConfig, render_config
-from crew_journal.services.journal.broker.files import BrokerFiles, BrokerIdentity, write_private
-from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
-from crew_journal.services.journal.broker.process import POLL_S, check_config, end_child, read_info
+from ....schemas.errors import BrokerError, BrokerUnavailable
+from .config import AgentUser, Durability, ServerConfig, render_config
+from .files import BrokerFiles, BrokerIdentity, write_private
+from .nats_binary import NatsBinary, version_text
+from .process import POLL_S, check_config, end_child, read_info
 
 RELOAD_TIMEOUT_S: Final = 15.0
 """Seconds until the server has taken a changed configuration; measured under 30 ms on an idle machine."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from crew_journal.schemas.errors import BrokerError
+from ....schemas.errors import BrokerError
 
 Version = tuple[int, int, int]
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from crew_journal.schemas.errors import BrokerError
-from crew_journal.services.journal.broker.config import LOOPBACK
-from crew_journal.services.journal.broker.nats_binary import Version, parse_version
+from ....schemas.errors import BrokerError
+from .config import LOOPBACK
+from .nats_binary import Version, parse_version
 
 POLL_S: Final = 0.01
 """Seconds between looks at a starting or ending process; it is ready in 17-29 ms (facts/nats.md)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from crew_journal.services.journal.broker.config import Durability
+from .config import Durability
 
 
 @dataclass(frozen=True, slots=True)

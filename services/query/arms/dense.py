@@ -16,12 +16,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.arms.lexical import EMPTY_LANE, Lane, ranked
-from crew_journal.services.query.hot.importances import Importances
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs
-from crew_journal.services.query.hot.scoped import ScopedDocuments
-from crew_journal.services.query.hot.vector_matrix import NO_ROW, VectorMatrix, Vectors
+from ..hot.importances import Importances
+from ..hot.index import HotIndex
+from ..hot.lists import Docs
+from ..hot.scoped import ScopedDocuments
+from ..hot.vector_matrix import NO_ROW, VectorMatrix, Vectors
+from .lexical import EMPTY_LANE, Lane, ranked
 
 Scores = npt.NDArray[np.float32]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.services.query.arms.late_interaction import NO_TURN, Tokens, Turns, interact
-from crew_journal.services.query.arms.lexical import idf_of
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs, union
-from crew_journal.services.query.hot.token_store import TokenStore, Words, words_of
-from crew_journal.services.query.recipes import ConversationWeights
+from ....schemas.ports import TokenBits
+from ..hot.index import HotIndex
+from ..hot.lists import Docs, union
+from ..hot.token_store import TokenStore, Words, words_of
+from ..recipes import ConversationWeights
+from .late_interaction import NO_TURN, Tokens, Turns, interact
+from .lexical import idf_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.token_store import Words
+from ..hot.token_store import Words
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

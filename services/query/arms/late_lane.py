@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.arms.late import Around, LateQuery, late_values
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs
-from crew_journal.services.query.hot.scoped import ScopedDocuments
-from crew_journal.services.query.recipes import ConversationWeights
+from ..hot.index import HotIndex
+from ..hot.lists import Docs
+from ..hot.scoped import ScopedDocuments
+from ..recipes import ConversationWeights
+from .late import Around, LateQuery, late_values
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.documents import Documents
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs, distinct, floor_of
-from crew_journal.services.query.hot.scoped import ScopedDocuments
+from ..hot.documents import Documents
+from ..hot.index import HotIndex
+from ..hot.lists import Docs, distinct, floor_of
+from ..hot.scoped import ScopedDocuments
 
 Scores = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.integer]

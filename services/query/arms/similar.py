@@ -14,17 +14,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.schemas.ports import SimilarEntry, ViewReader
-from crew_journal.schemas.settings import MIN_SEQ_WAIT_S, SIMILAR_THRESHOLD
-from crew_journal.schemas.views import VECTORS_PROJECTION
-from crew_journal.services.query.arms.dense import NARROW_SHARE
-from crew_journal.services.query.arms.lexical import ranked
-from crew_journal.services.query.hot.cache import HotCache
-from crew_journal.services.query.hot.documents import ABSENT, Documents
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.load import INDEXED_PROJECTIONS
-from crew_journal.services.query.hot.vector_matrix import NO_ROW, VectorMatrix, Vectors, query_vector
+from ....schemas.events.envelope import VectorDerived
+from ....schemas.ports import SimilarEntry, ViewReader
+from ....schemas.settings import MIN_SEQ_WAIT_S, SIMILAR_THRESHOLD
+from ....schemas.views import VECTORS_PROJECTION
+from ..hot.cache import HotCache
+from ..hot.documents import ABSENT, Documents
+from ..hot.index import HotIndex
+from ..hot.load import INDEXED_PROJECTIONS
+from ..hot.vector_matrix import NO_ROW, VectorMatrix, Vectors, query_vector
+from .dense import NARROW_SHARE
+from .lexical import ranked
 
 ROUNDING: Final = 1e-6
 """Cosines are sums of float32 products: one of exactly the threshold may come out this much below it."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crew_journal.services.query.arms.lexical import ranked
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import Scope
+from ..hot.index import HotIndex
+from ..hot.scope import Scope
+from .lexical import ranked
 
 
 @dataclass(frozen=True, slots=True)

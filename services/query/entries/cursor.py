@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.ids import is_id
+from ....schemas.errors import InvalidQuery
+from ....schemas.ids import is_id
 
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,15})\|([A-Za-z0-9_-]{1,64})\Z", re.ASCII)
 """Fifteen digits hold every millisecond of the years 1 to 9999."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from crew_journal.schemas.catalogue import catalogue, info_of
-from crew_journal.schemas.entry import MAX_NAME, ActorType, JournalEntry, Priority, Severity
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.ids import is_id
-from crew_journal.schemas.subjects import is_entry_type
-from crew_journal.schemas.timestamps import parse_ts, to_ms
-from crew_journal.services.query.entries.phrase import Phrase
-from crew_journal.services.query.entries.visibility import Condition
+from ....schemas.catalogue import catalogue, info_of
+from ....schemas.entry import MAX_NAME, ActorType, JournalEntry, Priority, Severity
+from ....schemas.errors import InvalidQuery
+from ....schemas.ids import is_id
+from ....schemas.subjects import is_entry_type
+from ....schemas.timestamps import parse_ts, to_ms
+from .phrase import Phrase
+from .visibility import Condition
 
 MAX_VALUES: Final = 200
 """Values of one filter; more is a mistake, and each is a comparison per row."""

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from crew_journal.schemas.operations.relations import GraphAnswer, GraphEdge, GraphNode, GraphRequest
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.relations import RelationState
-from crew_journal.schemas.timestamps import format_ms
-from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION, RELATIONS, RELATIONS_PROJECTION
-from crew_journal.services.desk import Caller
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.entries.visibility import Visible
+from ....schemas.operations.relations import GraphAnswer, GraphEdge, GraphNode, GraphRequest
+from ....schemas.ports import ViewReader
+from ....schemas.rules.relations import RelationState
+from ....schemas.timestamps import format_ms
+from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, RELATIONS, RELATIONS_PROJECTION
+from ...desk import Caller
+from .queries import JournalQueries
+from .visibility import Visible
 
 _LIVE: Final = f"workspace_id = ? AND state <> '{RelationState.RETRACTED.value}' AND (? IS NULL OR relation = ?)"
 _AROUND: Final = f"""SELECT src_entry_id, dst_entry_id, weight FROM {RELATIONS}

@@ -14,16 +14,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from crew_journal.schemas.errors import InvalidQuery, TooManyTails, Unavailable
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ports import CommittedBatch, ViewReader
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED, TAILS_PER_TOKEN
-from crew_journal.schemas.views import ENTRIES_PROJECTION
-from crew_journal.services.query.entries.filters import EntryFilters, is_quiet
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.entries.rows import StoredEntry
-from crew_journal.services.query.entries.visibility import Visible
+from ....schemas.errors import InvalidQuery, TooManyTails, Unavailable
+from ....schemas.events.envelope import EntryRecorded
+from ....schemas.ports import CommittedBatch, ViewReader
+from ....schemas.principal import Principal
+from ....schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED, TAILS_PER_TOKEN
+from ....schemas.views import ENTRIES_PROJECTION
+from .filters import EntryFilters, is_quiet
+from .queries import JournalQueries
+from .rows import StoredEntry
+from .visibility import Visible
 
 WATCHER_QUEUE: Final = 2_000
 """Entries waiting for one watcher: two full batches of the host. They are those that were committed, shared by all watchers;

@@ -16,12 +16,12 @@ from typing import Any, Final
 import orjson
 from Stemmer import Stemmer
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer, fold, indexed_text, strings_in
-from crew_journal.schemas.settings import Q_MAX_CHARS
-from crew_journal.schemas.views import POSTINGS, POSTINGS_TAIL
-from crew_journal.services.query.entries.visibility import Condition
+from ....schemas.errors import InvalidQuery
+from ....schemas.ids import hash64
+from ....schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer, fold, indexed_text, strings_in
+from ....schemas.settings import Q_MAX_CHARS
+from ....schemas.views import POSTINGS, POSTINGS_TAIL
+from .visibility import Condition
 
 _JSON_ESCAPED: Final = frozenset('"\\')
 

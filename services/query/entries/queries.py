@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from crew_journal.schemas.errors import InvalidQuery, NotFound
-from crew_journal.schemas.ids import is_id
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal
-from crew_journal.schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MIN_SEQ_WAIT_S
-from crew_journal.schemas.views import ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION
-from crew_journal.services.query.entries.cursor import Cursor
-from crew_journal.services.query.entries.filters import EntryFilters, quiet_condition
-from crew_journal.services.query.entries.phrase import Phrase
-from crew_journal.services.query.entries.rows import SELECT_LIST, EntryCount, EntryFound, EntryPage, StoredEntry
-from crew_journal.services.query.entries.visibility import Condition, Visible
+from ....schemas.errors import InvalidQuery, NotFound
+from ....schemas.ids import is_id
+from ....schemas.ports import ViewReader
+from ....schemas.principal import Principal
+from ....schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MIN_SEQ_WAIT_S
+from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION
+from .cursor import Cursor
+from .filters import EntryFilters, quiet_condition
+from .phrase import Phrase
+from .rows import SELECT_LIST, EntryCount, EntryFound, EntryPage, StoredEntry
+from .visibility import Condition, Visible
 
 MAX_SEQ: Final = 2**63 - 1
 _THREADS: Final = 4

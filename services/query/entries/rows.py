@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import orjson
 
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.timestamps import format_ms, format_ts
-from crew_journal.schemas.views import ENTRY_COLUMNS
-from crew_journal.services.query.entries.cursor import Cursor
+from ....schemas.events.envelope import EntryRecorded
+from ....schemas.timestamps import format_ms, format_ts
+from ....schemas.views import ENTRY_COLUMNS
+from .cursor import Cursor
 
 SELECT_LIST: Final = ", ".join(ENTRY_COLUMNS)
 """What ``StoredEntry.of_row`` expects, in order."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.principal import Principal, Role
+from ....schemas.entry import JournalEntry
+from ....schemas.principal import Principal, Role
 
 
 @dataclass(frozen=True, slots=True)

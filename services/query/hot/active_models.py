@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from crew_journal.schemas.events.control import MODEL_DECISIONS
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.ports import CommittedBatch, ViewReader
-from crew_journal.schemas.views import EMBEDDING_MODELS, ModelState
+from ....schemas.events.control import MODEL_DECISIONS
+from ....schemas.events.envelope import EntryRecorded
+from ....schemas.ids import SYSTEM_WORKSPACE
+from ....schemas.ports import CommittedBatch, ViewReader
+from ....schemas.views import EMBEDDING_MODELS, ModelState
 
 _ACTIVE: Final = f"""SELECT a.workspace_id, a.model FROM embeddings_active a
     LEFT JOIN {EMBEDDING_MODELS} m ON m.model = a.model

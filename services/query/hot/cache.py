@@ -18,17 +18,17 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 import structlog
 
-from crew_journal.schemas.ports import CommittedBatch, ViewReader
-from crew_journal.schemas.views import IMPORTANCE_PROJECTION
-from crew_journal.services.query.hot.active_models import ActiveModels
-from crew_journal.services.query.hot.extend import SplitCommit, extend
-from crew_journal.services.query.hot.importances import read_importances
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.postings import merge_segments
-from crew_journal.services.query.hot.sessions import sort_both
-from crew_journal.services.query.hot.switch import MatrixReading
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from ....schemas.ports import CommittedBatch, ViewReader
+from ....schemas.views import IMPORTANCE_PROJECTION
+from .active_models import ActiveModels
+from .extend import SplitCommit, extend
+from .importances import read_importances
+from .index import HotIndex
+from .load import load
+from .postings import merge_segments
+from .sessions import sort_both
+from .switch import MatrixReading
+from .vector_matrix import VectorMatrix
 
 T = TypeVar("T")
 

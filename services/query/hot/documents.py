@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crew_journal.services.query.hot.growable import GrowableArray
+from .growable import GrowableArray
 
 ABSENT: Final = -1
 """Code of an absent agent, crew, session or actor."""

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.rules.relations import Authority, RelationState, outweighs
-from crew_journal.services.query.hot.growable import GrowableArray
+from ....schemas.rules.relations import Authority, RelationState, outweighs
+from .growable import GrowableArray
 
 _STATES: Final = tuple(RelationState)
 _CODES: Final = {state: code for code, state in enumerate(_STATES)}

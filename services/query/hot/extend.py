@@ -14,23 +14,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.entry import ActorType, Priority
-from crew_journal.schemas.events.control import EmbeddingsDropped, PriorityChanged, ReindexRequested, SweepTicked
-from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
-from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.rules.embed_policy import is_embedded
-from crew_journal.schemas.rules.importance import base_importance
-from crew_journal.schemas.rules.text import strings_in, tokens_of
-from crew_journal.schemas.rules.turns import is_users
-from crew_journal.schemas.views import (
+from ....schemas.catalogue import info_of
+from ....schemas.entry import ActorType, Priority
+from ....schemas.events.control import EmbeddingsDropped, PriorityChanged, ReindexRequested, SweepTicked
+from ....schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
+from ....schemas.ids import SYSTEM_WORKSPACE, hash64
+from ....schemas.ports import CommittedBatch
+from ....schemas.rules.embed_policy import is_embedded
+from ....schemas.rules.importance import base_importance
+from ....schemas.rules.text import strings_in, tokens_of
+from ....schemas.rules.turns import is_users
+from ....schemas.views import (
     AGENTS_PROJECTION,
     RELATIONS_PROJECTION,
     TOKEN_BITS_PROJECTION,
     VECTORS_PROJECTION,
 )
-from crew_journal.services.query.hot.documents import (
+from .documents import (
     ABSENT,
     CONVERSATION,
     EMBEDDABLE,
@@ -41,12 +41,12 @@ from crew_journal.services.query.hot.documents import (
     NewDocuments,
     Texts,
 )
-from crew_journal.services.query.hot.index import HotIndex, PostingColumns
-from crew_journal.services.query.hot.load import INDEXED_PROJECTIONS, priority_of
-from crew_journal.services.query.hot.records import record_of
-from crew_journal.services.query.hot.relations import extend_relations
-from crew_journal.services.query.hot.turns import TurnRows, turns_of_commit
-from crew_journal.services.query.hot.vectors import ModelFact, put_facts
+from .index import HotIndex, PostingColumns
+from .load import INDEXED_PROJECTIONS, priority_of
+from .records import record_of
+from .relations import extend_relations
+from .turns import TurnRows, turns_of_commit
+from .vectors import ModelFact, put_facts
 
 NEEDED: Final = frozenset(
     (*INDEXED_PROJECTIONS, VECTORS_PROJECTION, TOKEN_BITS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION)

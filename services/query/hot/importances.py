@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import IMPORTANCE, IMPORTANCE_PROJECTION
-from crew_journal.services.query.hot.documents import ABSENT, Codes, Documents
-from crew_journal.services.query.hot.growable import GrowableArray
+from ....schemas.ports import ViewReader
+from ....schemas.views import IMPORTANCE, IMPORTANCE_PROJECTION
+from .documents import ABSENT, Codes, Documents
+from .growable import GrowableArray
 
 MISSING_IMPORTANCE: Final = 0.5
 """Of an entry that has a vector and no importance, contract §4: it happens only while that view is behind."""

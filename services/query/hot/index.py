@@ -19,12 +19,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.rules.embed_policy import FIRST
-from crew_journal.services.query.hot.documents import ABSENT, CONVERSATION, HIGH_PRIORITY, Documents, NewDocuments
-from crew_journal.services.query.hot.edges import SimilarEdges
-from crew_journal.services.query.hot.importances import Importances
-from crew_journal.services.query.hot.postings import (
+from ....schemas.entry import Priority
+from ....schemas.rules.embed_policy import FIRST
+from .documents import ABSENT, CONVERSATION, HIGH_PRIORITY, Documents, NewDocuments
+from .edges import SimilarEdges
+from .importances import Importances
+from .postings import (
     INLINE_MERGE_POSTINGS,
     Postings,
     Segment,
@@ -32,14 +32,14 @@ from crew_journal.services.query.hot.postings import (
     build_segment,
     merge_segments,
 )
-from crew_journal.services.query.hot.records import Records
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
-from crew_journal.services.query.hot.scoped import ScopedDocuments, ScopeRows
-from crew_journal.services.query.hot.sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
-from crew_journal.services.query.hot.speakers import SpeakerNames
-from crew_journal.services.query.hot.sums import Sums
-from crew_journal.services.query.hot.turns import HotTurns, TurnRows
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from .records import Records
+from .scope import Scope, ScopeKind
+from .scoped import ScopedDocuments, ScopeRows
+from .sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
+from .speakers import SpeakerNames
+from .sums import Sums
+from .turns import HotTurns, TurnRows
+from .vector_matrix import VectorMatrix
 
 HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
 """Live priorities that bring an entry into its crew's memory (DESIGN §7: high or more)."""

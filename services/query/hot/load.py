@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.events.control import PriorityChanged
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.turns import side_of_name, side_of_type
-from crew_journal.schemas.views import (
+from ....schemas.catalogue import info_of
+from ....schemas.entry import ActorType
+from ....schemas.events.control import PriorityChanged
+from ....schemas.ids import hash64
+from ....schemas.ports import ViewReader
+from ....schemas.rules.turns import side_of_name, side_of_type
+from ....schemas.views import (
     EMBED_POLICIES,
     ENTRIES,
     ENTRIES_PROJECTION,
@@ -30,8 +30,8 @@ from crew_journal.schemas.views import (
     POSTINGS_TAIL,
     TURNS_PROJECTION,
 )
-from crew_journal.services.query.hot.active_models import active_in, read_active_models
-from crew_journal.services.query.hot.documents import (
+from .active_models import active_in, read_active_models
+from .documents import (
     ABSENT,
     CONVERSATION,
     EMBEDDABLE,
@@ -43,12 +43,12 @@ from crew_journal.services.query.hot.documents import (
     Texts,
     Vocabulary,
 )
-from crew_journal.services.query.hot.importances import read_importances
-from crew_journal.services.query.hot.index import HIGH, HotIndex, PostingColumns
-from crew_journal.services.query.hot.records import RECORD_SQL
-from crew_journal.services.query.hot.relations import load_relations
-from crew_journal.services.query.hot.turns import read_turns
-from crew_journal.services.query.hot.vectors import read_matrix
+from .importances import read_importances
+from .index import HIGH, HotIndex, PostingColumns
+from .records import RECORD_SQL
+from .relations import load_relations
+from .turns import read_turns
+from .vectors import read_matrix
 
 INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION)
 """What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""

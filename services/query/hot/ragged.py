@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.growable import GrowableArray
+from .growable import GrowableArray
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import orjson
 from pydantic_core import from_json
 
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.timestamps import format_ms, to_ms
-from crew_journal.schemas.views import ENTRIES
-from crew_journal.services.query.hot.growable import GrowableArray
+from ....schemas.events.envelope import EntryRecorded
+from ....schemas.timestamps import format_ms, to_ms
+from ....schemas.views import ENTRIES
+from .growable import GrowableArray
 
 _FIELDS: Final = (
     "id",

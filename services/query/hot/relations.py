@@ -12,15 +12,15 @@ from typing import Final, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from crew_journal.schemas.events.control import (
+from ....schemas.events.control import (
     AgentRegistered,
     ControlPayload,
     RelationAsserted,
     RelationRetracted,
 )
-from crew_journal.schemas.events.envelope import EntryRecorded, LinkDerived
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.relations import (
+from ....schemas.events.envelope import EntryRecorded, LinkDerived
+from ....schemas.ports import ViewReader
+from ....schemas.rules.relations import (
     SIMILAR,
     Authority,
     RelationState,
@@ -28,10 +28,10 @@ from crew_journal.schemas.rules.relations import (
     found_state,
     is_possible,
 )
-from crew_journal.schemas.views import AGENTS, RELATIONS
-from crew_journal.services.query.hot.documents import ABSENT
-from crew_journal.services.query.hot.edges import state_code
-from crew_journal.services.query.hot.index import HotIndex
+from ....schemas.views import AGENTS, RELATIONS
+from .documents import ABSENT
+from .edges import state_code
+from .index import HotIndex
 
 _SIMILAR: Final = f"""SELECT src_seq::BIGINT AS src, dst_seq::BIGINT AS dst, weight, state, authority, seq::BIGINT AS seq
     FROM {RELATIONS} WHERE workspace_id = ? AND relation = '{SIMILAR}' AND dst_seq IS NOT NULL"""

@@ -11,9 +11,9 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.query.hot.documents import ABSENT, EMBEDDABLE, HIGH_PRIORITY, Documents
+from ....schemas.errors import InvalidQuery, NotAllowed
+from ....schemas.principal import Principal, Role
+from .documents import ABSENT, EMBEDDABLE, HIGH_PRIORITY, Documents
 
 
 class ScopeKind(StrEnum):

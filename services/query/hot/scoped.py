@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.documents import ABSENT, CONVERSATION, SPOKEN_BY_USER, Documents
-from crew_journal.services.query.hot.growable import GrowableArray
-from crew_journal.services.query.hot.scope import Scope, scope_mask
+from .documents import ABSENT, CONVERSATION, SPOKEN_BY_USER, Documents
+from .growable import GrowableArray
+from .scope import Scope, scope_mask
 
 MANY: Final = 1_000
 """Rows from which sorting actors in numpy beats a set of them."""

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.documents import ABSENT, Documents
-from crew_journal.services.query.hot.lists import Docs as Places
+from .documents import ABSENT, Documents
+from .lists import Docs as Places
 
 Docs = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.rules.text import STOP_WORDS, tokens_of
-from crew_journal.services.query.hot.documents import Vocabulary
+from ....schemas.entry import ActorType
+from ....schemas.rules.text import STOP_WORDS, tokens_of
+from .documents import Vocabulary
 
 NO_NAMES: Final = STOP_WORDS | frozenset(kind.value for kind in ActorType) | {"assistant", "human", "bot"}
 """Words that name nobody, though an actor may be called so: a query with "will" or "user" does not mean one."""

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.lists import Docs
+from .lists import Docs
 
 Scores = npt.NDArray[np.float32]
 

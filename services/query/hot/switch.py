@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
-from crew_journal.services.query.hot.vectors import ModelFact, put_facts, read_matrix
+from ....schemas.ports import ViewReader
+from .index import HotIndex
+from .vector_matrix import VectorMatrix
+from .vectors import ModelFact, put_facts, read_matrix
 
 InThread = Callable[..., Awaitable[VectorMatrix]]
 

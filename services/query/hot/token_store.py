@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.growable import GrowableArray
-from crew_journal.services.query.hot.ragged import Ragged
+from .growable import GrowableArray
+from .ragged import Ragged
 
 WORD_BYTES: Final = 8
 Words = npt.NDArray[np.uint64]

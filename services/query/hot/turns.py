@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import TURNS
-from crew_journal.services.query.hot.documents import ABSENT, places_of
-from crew_journal.services.query.hot.growable import GrowableArray
-from crew_journal.services.query.hot.ragged import Ragged
+from ....schemas.ids import hash64
+from ....schemas.ports import ViewReader
+from ....schemas.views import TURNS
+from .documents import ABSENT, places_of
+from .growable import GrowableArray
+from .ragged import Ragged
 
 Ints = npt.NDArray[np.int64]
 

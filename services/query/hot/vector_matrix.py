@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.growable import GrowableArray
-from crew_journal.services.query.hot.token_store import TokenStore
+from .growable import GrowableArray
+from .token_store import TokenStore
 
 Vectors = npt.NDArray[np.float32]
 FLOAT32_LE: Final = np.dtype("<f4")

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from crew_journal.schemas.events.envelope import TokenBitsDerived, VectorDerived
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.views import EMBEDDINGS, TOKEN_BITS
-from crew_journal.services.query.hot.documents import ABSENT, Documents, places_of
-from crew_journal.services.query.hot.vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
+from ....schemas.events.envelope import TokenBitsDerived, VectorDerived
+from ....schemas.ports import ViewReader
+from ....schemas.views import EMBEDDINGS, TOKEN_BITS
+from .documents import ABSENT, Documents, places_of
+from .vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
 
 _VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, seq::BIGINT AS seq
     FROM {EMBEDDINGS}

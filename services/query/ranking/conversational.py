@@ -15,19 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.rules.dates import Days
-from crew_journal.schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
-from crew_journal.schemas.timestamps import DAY_MS
-from crew_journal.services.query.arms.late import Around, LateQuery, late_values
-from crew_journal.services.query.hot.documents import ABSENT, SPOKEN_BY_USER, USERS
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs, union
-from crew_journal.services.query.hot.scoped import ScopedDocuments
-from crew_journal.services.query.hot.sessions import neighbours
-from crew_journal.services.query.ranking.features import features_of, place_among_candidates
-from crew_journal.services.query.ranking.fusion import weighted_z, z_scores
-from crew_journal.services.query.ranking.session_rules import rule_shares
-from crew_journal.services.query.recipes import ConversationWeights, Recipe
+from ....schemas.rules.dates import Days
+from ....schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
+from ....schemas.timestamps import DAY_MS
+from ..arms.late import Around, LateQuery, late_values
+from ..hot.documents import ABSENT, SPOKEN_BY_USER, USERS
+from ..hot.index import HotIndex
+from ..hot.lists import Docs, union
+from ..hot.scoped import ScopedDocuments
+from ..hot.sessions import neighbours
+from ..recipes import ConversationWeights, Recipe
+from .features import features_of, place_among_candidates
+from .fusion import weighted_z, z_scores
+from .session_rules import rule_shares
 
 __all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "with_next_turns"]
 

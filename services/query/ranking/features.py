@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.hot.documents import ABSENT, SPOKEN_BY_USER
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.lists import Docs
-from crew_journal.services.query.hot.scoped import ScopedDocuments
-from crew_journal.services.query.hot.sessions import neighbours
+from ..hot.documents import ABSENT, SPOKEN_BY_USER
+from ..hot.index import HotIndex
+from ..hot.lists import Docs
+from ..hot.scoped import ScopedDocuments
+from ..hot.sessions import neighbours
 
 NO_NEIGHBOUR: Final = -1
 NOT_FOUND: Final = -2

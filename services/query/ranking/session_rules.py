@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.services.query.ranking.features import Features
-from crew_journal.services.query.ranking.fusion import neighbour_values, session_values
-from crew_journal.services.query.recipes import ConversationRules
+from ..recipes import ConversationRules
+from .features import Features
+from .fusion import neighbour_values, session_values
 
 Floats = npt.NDArray[np.float64]
 

@@ -38,7 +38,7 @@ EVERYTHING: Final = Scope(ScopeKind.WORKSPACE)
 
 def chat_records() -> list[dict[str, object]]:
     """The lines of our own chat as turns; the n-th has the id ``chat-<n>``."""
-    records = []
+    records: list[dict[str, object]] = []
     for number, line in enumerate(CHAT.read_text("utf-8").splitlines(), 1):
         who, _, said = line.partition(": ")
         kind = "chat.agent_response" if who == "Assistant" else "chat.user_message"

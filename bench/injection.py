@@ -80,11 +80,11 @@ def _measure(report: Report, name: str, rows: Sequence[Row]) -> None:
     for row, one in zip(rows, found, strict=True):
         for rule in {(f"{f.scanner}/{f.category}/{f.pattern}", f.blocks) for f in one}:
             hits.setdefault(rule, Counter())[row.attack] += 1
-    for (rule, blocks), count in sorted(hits.items(), key=lambda item: (-item[1][True], item[0])):
+    for (name_of_rule, blocks), count in sorted(hits.items(), key=lambda item: (-item[1][True], item[0])):
         total = count[True] + count[False]
         kind = "blocks" if blocks else "records only"
         note = f"{count[True]} attacks, {count[False]} harmless rows; {kind}"
-        report.figure(f"{name}: rule {rule}, precision", 100 * count[True] / total, "%", None, note)
+        report.figure(f"{name}: rule {name_of_rule}, precision", 100 * count[True] / total, "%", None, note)
     report.figure(f"{name}: time a text", 1_000 * spent / max(1, len(rows)), "ms", None, "CPU, all scanners")
     _baseline(report, name, rows, lambda text: WORDS.search(text) is not None)
 

@@ -14,6 +14,7 @@ from support.projection_contract import broken_law, check, outcome
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host import folding
+from crew_journal.consumers.host.admission import insert_admitted
 from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
 from crew_journal.consumers.projection import Batch, Projection
 
@@ -48,16 +49,16 @@ def _without_checkpoint(
         for projection in projections:
             projection.apply(batch, ProjectionTransaction(con, projection))
     with transaction(con):
-        folding.insert_admitted(con, batch.entries)
+        insert_admitted(con, batch.entries)
         write_checkpoints(con, ["admission", *(p.name for p in projections)], batch.last_seq)
 
 
 def _applies_twice(con: duckdb.DuckDBPyConnection, projections: Sequence[Projection], batch: Batch, *_: object) -> None:
     """A broken host: a batch with more than one event is folded twice."""
     with transaction(con):
-        folding.insert_admitted(con, batch.entries)
+        insert_admitted(con, batch.entries)
         for projection in projections:
-            for _ in range(1 + (len(batch.events) > 1)):
+            for _time in range(1 + (len(batch.events) > 1)):
                 projection.apply(batch, ProjectionTransaction(con, projection))
         write_checkpoints(con, ["admission", *(p.name for p in projections)], batch.last_seq)
 
@@ -68,7 +69,7 @@ def _passes_the_last_event(
     """A broken host: the checkpoint passes an event that no fold saw."""
     seen = Batch(batch.events[:-1], batch.first_seq, batch.last_seq)
     with transaction(con):
-        folding.insert_admitted(con, batch.entries)
+        insert_admitted(con, batch.entries)
         for projection in projections:
             projection.apply(seen, ProjectionTransaction(con, projection))
         write_checkpoints(con, ["admission", *(p.name for p in projections)], batch.last_seq)

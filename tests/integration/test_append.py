@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import Any
 
 import orjson
 import pytest
@@ -168,7 +169,12 @@ async def test_of_two_contents_for_one_id_at_the_same_moment_only_one_is_acked(
 
 async def test_a_batch_names_every_problem_and_publishes_nothing(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
-        batch = [note(), note(severity="loud"), {"summary": "x"}, note(ts="yesterday", nonsense=1)]
+        batch: list[dict[str, Any]] = [
+            note(),
+            note(severity="loud"),
+            {"summary": "x"},
+            note(ts="yesterday", nonsense=1),
+        ]
         with pytest.raises(InvalidEntry) as caught:
             await rig.journal.append_batch(AGENT, batch)
         fields = [problem.field for problem in caught.value.problems]

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -89,10 +90,11 @@ async def test_a_started_broker_takes_connections_and_a_stopped_one_is_gone(
 
 
 async def test_nobody_gets_in_without_the_password(broker: ManagedBroker) -> None:
-    for credentials in ({}, {"user": broker.user, "password": "guess"}):
+    attempts: tuple[dict[str, Any], ...] = ({}, {"user": broker.user, "password": "guess"})
+    for credentials in attempts:
         client = Client()
         with pytest.raises(NatsError, match=r"(?i)authorization"):
-            await client.connect(broker.url, allow_reconnect=False, connect_timeout=DEADLINE_S, **credentials)
+            await client.connect(broker.url, allow_reconnect=False, connect_timeout=int(DEADLINE_S), **credentials)
 
 
 async def test_files_with_passwords_are_for_the_owner_alone(broker: ManagedBroker, tmp_path: Path) -> None:
@@ -372,7 +374,7 @@ async def test_the_template_for_a_server_of_ones_own_starts_and_takes_entries(
             url,
             user="crew-journal",
             password="made-for-this-test",
-            reconnect_time_wait=0.05,
+            reconnect_time_wait=0.05,  # type: ignore[arg-type]  # a float will do
             max_reconnect_attempts=int(DEADLINE_S / 0.05),
         )
         js = client.jetstream()

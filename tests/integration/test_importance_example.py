@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from support.events import EPOCH_MS, at, control, entry
@@ -52,7 +53,7 @@ async def test_a_stale_entry_sinks_and_a_recalled_or_pinned_one_stays(tmp_path: 
         await fold(EPOCH_MS, MINI)
         for name, (entry_type, severity, _) in NOTES.items():
             indexed_ms = sweep_ms - FRESH_DAYS * DAY_MS if name == "fresh" else EPOCH_MS
-            flags = {"entry_type": entry_type, "severity": severity, "refs": {"episodic": True}}
+            flags: dict[str, Any] = {"entry_type": entry_type, "severity": severity, "refs": {"episodic": True}}
             await fold(indexed_ms, entry(name, summary="the pool has ten connections", **flags))
             await fold(indexed_ms, fact(name, live.seq))
         pin = PriorityChanged.model_validate(

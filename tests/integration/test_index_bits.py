@@ -10,7 +10,7 @@ from support.memory_node import MemoryNode, TokenThemes
 
 from crew_journal.schemas.errors import EmbedderBadAnswer
 
-TURN = {"entry_type": "peer.conversation", "refs": {"episodic": True}}
+TURN: dict[str, Any] = {"entry_type": "peer.conversation", "refs": {"episodic": True}}
 BITS = "SELECT entry_id, quantiser FROM entry_token_bits ORDER BY entry_id"
 
 

@@ -19,6 +19,7 @@ from crew_journal.services.query.hot import switch as hot_switch
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.load import load
 from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from crew_journal.services.query.hot.vectors import read_matrix
 
 
 async def test_queries_during_switches_never_fail_and_never_mix_models(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ async def test_until_the_new_vectors_are_read_queries_go_on_with_the_former_mode
         assert check(await at_work.recall()) == "red"
         go_on = asyncio.Event()
         loop = asyncio.get_running_loop()
-        read = hot_switch.read_matrix
+        read = read_matrix
 
         def held(*args):  # type: ignore[no-untyped-def]
             made = read(*args)
@@ -223,7 +224,7 @@ async def test_settled_waits_for_an_index_that_was_read_before_a_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with switching(tmp_path) as at_work:
-        read, go_on, load = threading.Event(), threading.Event(), hot_cache.load
+        read, go_on = threading.Event(), threading.Event()
 
         def held(*args: Any) -> HotIndex:
             index = load(*args)

@@ -27,4 +27,5 @@ async def _main(url: str, user: str, ollama: str, password: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:], sys.stdin.readline().strip()))
+    _url, _user, _ollama = sys.argv[1:]
+    asyncio.run(_main(_url, _user, _ollama, sys.stdin.readline().strip()))

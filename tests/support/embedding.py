@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 from nats.js import JetStreamContext
@@ -27,7 +28,7 @@ from crew_journal.services.journal.writer import Writer
 
 DEADLINE_S = 120.0
 """Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
-QUICK_TIMES = {
+QUICK_TIMES: dict[str, Any] = {
     "wait_s": 0.3,
     "window_s": 0.02,
     "ack_wait_s": 60.0,

@@ -73,7 +73,7 @@ async def connected(broker: ManagedBroker) -> AsyncIterator[Client]:
         user=broker.user,
         password=broker.password,
         max_reconnect_attempts=-1,
-        reconnect_time_wait=0.05,
+        reconnect_time_wait=0.05,  # type: ignore[arg-type]  # a float will do
     )
     try:
         yield client

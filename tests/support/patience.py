@@ -27,7 +27,7 @@ async def _wait_longer(self: ViewStore, seq: int, timeout_s: float, *projections
 @contextmanager
 def patient() -> Iterator[None]:
     """Within it, what has the default bounds waits for ``PATIENCE_S`` seconds instead."""
-    defaults = RecallService.__init__.__kwdefaults__
+    defaults = RecallService.__init__.__kwdefaults__ or {}
     assert defaults["embed_timeout_s"] == QUERY_TIMEOUT_S, "the bound has moved"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(defaults, "embed_timeout_s", PATIENCE_S)

@@ -38,7 +38,7 @@ LOG_TAIL = 4_000
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> T:
+def wait_for(condition: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> T:
     """The first truthy answer of ``condition``.
 
     Raises:

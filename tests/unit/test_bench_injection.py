@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import injection
+from bench.figures import at_most
 
 
 async def test_a_set_that_is_absent_is_named_and_nothing_is_claimed_of_it(
@@ -38,7 +39,7 @@ async def test_recall_precision_and_false_alarms_are_counted_per_scanner_and_rul
     figures = {figure.name.removeprefix("injection_dev: "): figure for figure in report.figures}
     assert figures["all scanners, recall"].value == 50.0
     assert figures["all scanners, false alarms"].value == 50.0
-    assert figures["all scanners, false alarms"].target == injection.at_most(2.0)
+    assert figures["all scanners, false alarms"].target == at_most(2.0)
     assert figures["scanner memory, precision"].value == 100.0
     assert figures["scanner recall, precision"].value == 50.0
     assert figures["rule recall/recall_guard/reveal_system_prompt, precision"].value == 0.0

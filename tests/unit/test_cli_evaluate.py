@@ -93,7 +93,7 @@ def test_of_several_draws_vectors_and_what_could_have_one_are_both_means() -> No
 
 
 def test_figures_are_means_over_questions_by_category_and_overall() -> None:
-    sessions = {None: {"a": "s1", "b": "s2", "c": "s3"}}
+    sessions: dict[str | None, dict[str, str]] = {None: {"a": "s1", "b": "s2", "c": "s3"}}
     answered = [
         Answered(question("one", "a"), ["a", "b"], ["a", "b"]),
         Answered(question("two", "b"), ["c", "a"], ["c", "a", "b"]),
@@ -229,7 +229,7 @@ def test_a_question_whose_answers_lie_in_two_workspaces_is_to_name_one(tmp_path:
 
 def test_sessions_are_those_of_the_questions_workspace() -> None:
     asked = Question("q", "ada", "w", "one", "what?", ("a",))
-    sessions = {"v": {"a": "s1", "b": "s1"}, "w": {"a": "s1", "b": "s2"}}
+    sessions: dict[str | None, dict[str, str]] = {"v": {"a": "s1", "b": "s1"}, "w": {"a": "s1", "b": "s2"}}
     assert scores([Answered(asked, ["b"], ["b"])], 2, sessions)["overall"]["session_recall"] == 0.0
 
 

@@ -31,7 +31,7 @@ def lines(*records: object) -> bytes:
 
 def read(data: bytes, **options: str) -> list[Line | BadLine]:
     batches = list(read_batches(io.BytesIO(data), workspace=options.get("workspace")))
-    found = [line for batch in batches for line in (*batch.good, *batch.bad)]
+    found: list[Line | BadLine] = [line for batch in batches for line in (*batch.good, *batch.bad)]
     return sorted(found, key=lambda line: line.number)
 
 

@@ -1,6 +1,7 @@
 """What the conversational recipes do with a handful of turns, and what they leave alone."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_late_interaction_finds_what_shares_no_term_but_an_alike_piece():
 def test_tokens_in_context_count_where_there_are_any_and_pieces_elsewhere():
     events = [said(seq, text) for seq, text in enumerate(("violin one", "violin two", "violin three"), 1)]
     asked = token_fact(events[0], 7).bits
-    facts = [vector_fact(event, [1, 0, 0]) for event in events]
+    facts: list[Any] = [vector_fact(event, [1, 0, 0]) for event in events]
     facts += [token_fact(events[0], 8), token_fact(events[1], 7)]
     index = index_of(events, facts)
 
@@ -157,7 +158,7 @@ def test_a_long_turn_is_found_by_its_end_too_which_the_model_has_not_read():
     hits = ask(index_of(events, facts), "harbour", [1, 0, 0], tokens=asked)
     bare = ask(index_of(events, facts), "harbour", [1, 0, 0], tokens=asked, table=None)
     gains = {name: hit.explanation.shares["late"] - bare[name].explanation.shares["late"] for name, hit in hits.items()}
-    assert max(gains, key=gains.get) == "e2"
+    assert max(gains, key=gains.__getitem__) == "e2"
 
 
 ROWS = st.lists(

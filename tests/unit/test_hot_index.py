@@ -118,7 +118,7 @@ def test_neighbours_are_the_nearest_in_scope_by_time_and_sequence(rows, covered)
     order = sort_sessions(docs.session[:covered], docs.ts_ms[:covered]) if covered else EMPTY_ORDER
     mask = np.array([row[2] for row in rows])
     inside = np.flatnonzero(mask).astype(np.int32)
-    previous, following = neighbours(order, docs, len(rows), inside, mask)
+    previous, following = neighbours(order, docs, len(rows), inside, mask)  # type: ignore[arg-type]  # narrower
     for doc, before, after in zip(inside.tolist(), previous.tolist(), following.tolist(), strict=False):
         session = sorted((i for i in inside.tolist() if rows[i][0] == rows[doc][0]), key=lambda i: (rows[i][1], i))
         place = session.index(doc)
@@ -142,9 +142,9 @@ def test_merged_segments_hold_the_postings_of_their_parts(docs, cuts):
     if postings.segments:
         assert postings.replace(postings.segments, merge_segments(postings.segments))
         assert len(postings.segments) == 1
-    for term in range(10):
-        expected = {doc: 1 + (term + doc) % 3 for doc, terms in enumerate(docs) if term in terms}
-        for found in (before[term], *postings.of([term])):
+    for number in range(10):
+        expected = {doc: 1 + (number + doc) % 3 for doc, terms in enumerate(docs) if number in terms}
+        for found in (before[number], *postings.of([number])):
             assert found.once.tolist() == [doc for doc, tf in expected.items() if tf == 1]
             assert found.often.tolist() == [doc for doc, tf in expected.items() if tf > 1]
             assert found.tf.tolist() == [tf for tf in expected.values() if tf > 1]
@@ -184,7 +184,7 @@ def test_a_tombstone_takes_a_vector_back_and_a_second_vector_replaces_the_first(
 
 def test_a_vector_of_another_length_or_without_a_norm_counts_as_no_likeness():
     events = [recorded(seq, "parser broke", entry_type="peer.escalation") for seq in (1, 2, 3)]
-    facts = [vector_fact(e, v) for e, v in zip(events, ([0.5, 0.1, 0], [1, 0], [0, 0, 0]), strict=False)]
+    facts = [vector_fact(e, v) for e, v in zip(events, ([0.5, 0.1, 0.0], [1.0, 0.0], [0.0, 0.0, 0.0]), strict=False)]
     hits = search(index_of(events, facts), SCOPES[0], asked("zebra", (1.0, 0.0, 0.0)), RECIPES["dense"], 5)
     assert [round(hit.score, 3) for hit in hits] == [0.981, 0.0, 0.0]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from support.embedders import as_vector, check_embedder_behaviour, cosine
 from support.minilm import minilm_cache
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # ships no annotations
 from tokenizers import Tokenizer
 
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder

@@ -70,7 +70,9 @@ def test_a_table_that_is_not_what_its_stamp_says_is_computed_anew(
     )
     monkeypatch.setattr(minilm_static, "build_table", lambda _encoder: fresh)
     assert ensure_table(tmp_path, WEIGHTS) is fresh
-    assert np.array_equal(load_table(tmp_path, WEIGHTS), fresh)
+    again = load_table(tmp_path, WEIGHTS)
+    assert again is not None
+    assert np.array_equal(again, fresh)
 
 
 def test_without_weights_there_is_no_table(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def impurities(source: str, package: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
+        line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -62,7 +63,7 @@ def impurities(source: str, package: str) -> list[str]:
             found.append(f"line {node.lineno}: calls {node.func.id}")
         elif isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
             found.append(f"line {node.lineno}: uses {node.attr}")
-        found += [f"line {node.lineno}: imports {name}" for name in names if _forbidden(name)]
+        found += [f"line {line}: imports {name}" for name in names if _forbidden(name)]
     return found
 
 

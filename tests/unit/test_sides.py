@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from support.events import at, entry
 from support.recall import extend_by
@@ -31,7 +32,7 @@ SAID = [
 async def test_loaded_or_extended_an_index_knows_the_users_turns(tmp_path: Path) -> None:
     messages = []
     for seq, (kind, by, who, _) in enumerate(SAID, 1):
-        actor = {} if who is None else {"actor_id": who}
+        actor: dict[str, Any] = {} if who is None else {"actor_id": who}
         messages.append(at(seq, entry(f"e{seq}", entry_type=kind, actor_type=by, **actor)))
     async with node(tmp_path / "views.duckdb", discover_projections()) as made:
         await made.host.fold(messages)

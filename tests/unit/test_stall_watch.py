@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
-from crew_journal.services.journal import stall_watch
 from crew_journal.services.journal.stall_watch import PAUSE_LOOKS, STALLED_LOOKS, StallWatch
 
 Usage = namedtuple("Usage", "free")
@@ -25,9 +24,11 @@ class World:
         self.stream: Any = SimpleNamespace(trouble=None)
         self.free = FREE_DISK_FLOOR_BYTES
         self.restarts = 0
-        monkeypatch.setattr(stall_watch.shutil, "disk_usage", lambda _path: Usage(self.free))
+        monkeypatch.setattr(
+            "crew_journal.services.journal.stall_watch.shutil.disk_usage", lambda _path: Usage(self.free)
+        )
         broker: Any = SimpleNamespace(restart=self.restart) if ours else None
-        self.watch = StallWatch(self.writer, self.canary, self.stream, broker, path)
+        self.watch = StallWatch(self.writer, self.canary, self.stream, broker, path)  # type: ignore[arg-type]
 
     async def restart(self) -> None:
         self.restarts += 1

@@ -92,7 +92,7 @@ def test_a_bad_workspace_hides_no_other_problem() -> None:
     ("fields", "way"),
     [({"entry_type": "memory.consolidated"}, "a type that agents may publish"), ({"priority": "pin"}, "priority out")],
 )
-def test_a_refused_authority_says_how_to_do_without(fields: dict[str, object], way: str) -> None:
+def test_a_refused_authority_says_how_to_do_without(fields: dict[str, Any], way: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         accept(AGENT, note(**fields), NOW)
     assert way in caught.value.hint

@@ -14,7 +14,7 @@ INSTANTS = st.integers(0, 4_000_000_000_000)
 
 
 def ms(*when: int) -> int:
-    return to_ms(datetime(*when, tzinfo=UTC))
+    return to_ms(datetime(*when, tzinfo=UTC))  # type: ignore[arg-type]  # at most to the second
 
 
 def test_decay_is_due_at_three_health_half_an_hour_later_and_the_index_every_six_hours() -> None:

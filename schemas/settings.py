@@ -80,10 +80,6 @@ LIST_LIMIT_DEFAULT: Final = 100
 LIST_LIMIT_MAX: Final = 500
 Q_MAX_CHARS: Final = 200
 RECALL_K_DEFAULT: Final = 5
-RENDER_CHARS_DEFAULT: Final = 2_000
-"""Characters of a rendered block if no budget is named (contract §8)."""
-RENDER_CHARS_MAX: Final = 100_000
-"""The largest budget: 50 hits with summaries of 2,000 characters. A larger one counts as this."""
 RECALL_K_MAX: Final = 50
 RECALL_QUERY_MAX_CHARS: Final = 4_000
 TAIL_SEED: Final = 50

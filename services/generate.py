@@ -44,7 +44,9 @@ def client_text() -> str:
     for operation in ALL:
         names.setdefault(operation.request.__module__, set()).add(operation.name.upper())
         names.setdefault(operation.answer.__module__, set()).add(operation.answer.__name__)
-    imports = [f"from ...{module.partition('.')[2]} import {', '.join(_sorted(names[module]))}" for module in sorted(names)]
+    imports = [
+        f"from ...{module.partition('.')[2]} import {', '.join(_sorted(names[module]))}" for module in sorted(names)
+    ]
     blocks = [_HEAD.format(imports="\n".join(imports))]
     for name, base, is_async in (("Operations", "Blocking", False), ("AsyncOperations", "Awaiting", True)):
         flavour = "for asyncio" if is_async else "blocking"

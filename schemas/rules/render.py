@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from ..settings import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 from .actors import is_agent_itself
 from .injection import Finding, scan
 from .lookalikes import BREAKING, UNSEEN
+from .render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
 VERSION: Final = 2
 

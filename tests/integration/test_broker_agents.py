@@ -149,7 +149,7 @@ async def test_an_agent_publishes_nowhere_but_on_its_request_subject_and_learns_
         assert ingest.figures().requests == 0
         assert await state(rig) == (1, 1, 1)
         infos = await rig.client.jetstream().streams_info()
-        assert sorted(info.config.name for info in infos) == ["CANARY", "DEADLETTER", "JOURNAL"]
+        assert sorted(info.config.name for info in infos) == ["CANARY", "DEADLETTER", "JOURNAL"]  # type: ignore[type-var]  # every stream has a name
         assert [info.state.messages for info in infos if info.config.name != "JOURNAL"] == [0, 0]
 
 

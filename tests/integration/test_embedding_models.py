@@ -144,7 +144,7 @@ async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, two
         async with AsyncCrewJournal(journal.runtime.http_url, admin.token) as acme:
             shown = {one.model: one for one in (await acme.embedding_models()).models}
             assert (shown[RED].vectors, shown[BLUE].vectors) == (1, 1)
-            assert "active_in" not in shown[RED]
+            assert shown[RED].active_in is None
             with pytest.raises(NotAllowed):
                 await acme.add_model("another")
             with pytest.raises(NotAllowed):

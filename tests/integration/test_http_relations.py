@@ -80,7 +80,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_an_assertion_becomes_an_edge_from_the_newer_entry(world: World) -> None:
-    said = await world.agent.relate("own1", "own2", "refutes", reason="measured today")
+    said = await world.agent.relate("own1", "own2", "refutes", reason="measured today")  # type: ignore[arg-type]  # an alias that the service accepts
     assert (said.src_entry_id, said.dst_entry_id, said.relation, said.state) == (
         "own2",
         "own1",
@@ -198,7 +198,7 @@ async def test_a_relation_that_is_not_there_is_not_found(world: World) -> None:
         ("own1", "no", "similar"),
     ):
         with pytest.raises(NotFound):
-            await world.agent.unrelate(src, dst, relation)
+            await world.agent.unrelate(src, dst, relation)  # type: ignore[arg-type]  # as parametrised
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ async def test_a_hung_broker_shows_within_three_seconds_and_is_replaced_with_not
         httpx.AsyncClient(base_url=runtime.http_url, trust_env=False) as http,
     ):
         before = await journal.append_batch([{**ENTRY, "summary": f"before {n}"} for n in range(300)])
-        broker = runtime._broker
+        assert runtime._link is not None
+        broker = runtime._link.managed
         assert broker is not None
         hung = broker.status().pid
         assert hung is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.embedding import until
-from support.memory_node import WORKSPACE, MemoryNode, Themes, memory_node
+from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes, memory_node
 
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.index_rows import entries_at
@@ -15,11 +15,12 @@ from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.operations.recall import RECALL
+from crew_journal.schemas.operations.sweeps import ReindexRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 from crew_journal.schemas.settings import EMBED_BATCH
-from crew_journal.services.desk import parse
+from crew_journal.services.desk import Caller, parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.memory.reindex import Reindexing
 
@@ -248,7 +249,7 @@ async def test_after_a_reindex_a_refused_text_is_tried_again(live: MemoryNode, t
     assert (await sweep(live, hours=6))["proposed"] == 0
     live.advance(seconds=1)
     asked = await Reindexing(live.journal, live.store, clock=live.clock).request(
-        WORKSPACE, model="themes", reason="mended", asker="t_admin"
+        Caller.of(ADMIN, WORKSPACE), ReindexRequest(model="themes", reason="mended")
     )
     assert (asked.refused, asked.missing) == (1, 0)
     finished = await live.swept("index", asked.due)

@@ -75,7 +75,7 @@ async def test_what_http_refuses_is_refused_with_the_same_problem(
 async def test_a_fault_whose_description_is_larger_than_a_message_is_told_without_it(broker: ManagedBroker) -> None:
     await broker.set_agent_users([SCOUT])
     async with service_of(broker) as (_, ingest), agent_client(broker.url, SCOUT.name, PASSWORD) as scout:
-        problem = await scout.ask(SCOUT.subject, note(**{"x" * 600_000: 1}))
+        problem = await scout.ask(SCOUT.subject, {**note(), "x" * 600_000: 1})
         assert problem["status"] == 422
         assert await scout.ask(SCOUT.subject, note(id="after")) == {"entries": [{"id": "after", "seq": 1}]}
         assert ingest.figures().error is None

@@ -27,7 +27,7 @@ from crew_journal.services.journal.broker.files import BrokerFiles
 from crew_journal.services.journal.nats_access import NatsUsers
 
 SUMMARY = "The disk of node seven fills up in nine days"
-ADA = {"role": "AGENT", "agent_id": "ada", "crew_id": "platform", "workspace_id": "acme", "nats": True}
+ADA: Any = {"role": "AGENT", "agent_id": "ada", "crew_id": "platform", "workspace_id": "acme", "nats": True}
 
 
 @asynccontextmanager
@@ -175,7 +175,7 @@ async def test_on_nats_counts_one_agent_only(tmp_path: Path, role: str) -> None:
     async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as owner:
         url = runtime.http_url
         with pytest.raises(InvalidQuery, match="one agent only"):
-            await owner.create_token(role=role, workspace_id="acme", nats=True)
+            await owner.create_token(role=role, workspace_id="acme", nats=True)  # type: ignore[arg-type]  # as parametrised
         admin = await owner.create_token(role="ADMIN", workspace_id="acme")
         async with AsyncCrewJournal(url, admin.token) as other:
             with pytest.raises(NotAllowed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 from support.stack import DEADLINE_S, Stack
@@ -12,6 +13,7 @@ from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllow
 from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.services.desk import Caller, Desk
+from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.memory.priorities import Priorities
 
 _CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id
@@ -88,8 +90,8 @@ async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack
     """On one node and on two: the previous priorities form one chain."""
     await append(stack, "w7")
     caller = Caller.of(stack.tokens.authenticate(stack.owner), "w7")
-    one_node = Priorities(stack.services.journal, stack.store)
-    other_node = Priorities(stack.services.journal, stack.store)
+    one_node = Priorities(cast(Recorder, stack.services.journal), stack.store)
+    other_node = Priorities(cast(Recorder, stack.services.journal), stack.store)
     wanted = [Priority.PIN, Priority.HIGH, Priority.PERMANENT, Priority.NORMAL] * 2
     done = await asyncio.gather(
         *(
@@ -107,7 +109,7 @@ async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack
 async def test_a_lost_answer_asked_again_is_one_change(stack: Stack) -> None:
     await append(stack, "w8")
     caller = Caller.of(stack.tokens.authenticate(stack.owner), "w8")
-    priorities = Priorities(stack.services.journal, stack.store)
+    priorities = Priorities(cast(Recorder, stack.services.journal), stack.store)
     once = await priorities.set(caller, _wanted(Priority.PIN, "r"))
     again = await priorities.set(caller, _wanted(Priority.PIN, "r"))
     assert once.changed
@@ -123,7 +125,7 @@ async def test_an_entry_that_was_only_just_written_is_found_with_its_sequence(st
             done = await client.set_priority(receipt.id, "pin", "r", min_seq=receipt.seq)
             assert (done.changed, done.previous_priority) == (True, "normal")
     hasty = Desk(stack.store, wait_s=0.01)
-    hasty.bind(SET_PRIORITY, Priorities(stack.services.journal, stack.store).set)
+    hasty.bind(SET_PRIORITY, Priorities(cast(Recorder, stack.services.journal), stack.store).set)
     raw = {"entry_id": "n0", "priority": "high", "reason": "r", "min_seq": 2**40}
     with pytest.raises(ViewsBehind):
         await hasty.run(SET_PRIORITY, stack.tokens.authenticate(token.plaintext), raw)

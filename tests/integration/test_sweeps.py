@@ -15,6 +15,7 @@ from crew_journal.schemas.events.control import SweepFinished
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import from_ms, to_ms
+from crew_journal.services.journal.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps
 
@@ -53,7 +54,7 @@ async def begin(stack: Stack, *workspaces: str) -> Clock:
 
 
 def keeper(stack: Stack, clock: Clock) -> Sweeps:
-    return Sweeps(stack.journal, stack.store, clock=clock, poll_s=0.01)
+    return Sweeps(cast(Recorder, stack.services.journal), stack.store, clock=clock, poll_s=0.01)
 
 
 def ticks(stack: Stack, workspace: str, sweep: str | None = None) -> list[tuple[str, str]]:
@@ -84,7 +85,9 @@ async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_d
     day = clock.now
     clock.now += timedelta(days=3)
     restarted = keeper(stack, clock)
-    now = SweepNow(stack.journal, stack.store, clock=clock, catch_up=restarted.catch_up, wait_s=0.2)
+    now = SweepNow(
+        cast(Recorder, stack.services.journal), stack.store, clock=clock, catch_up=restarted.catch_up, wait_s=0.2
+    )
     with pytest.raises(Unavailable):  # no reactor here works it off
         await now.run("w1", "health")
     nights = [f"{day + timedelta(days=n):%Y-%m-%d}T03:30" for n in (1, 2, 3)]
@@ -122,7 +125,7 @@ async def test_a_look_at_the_clock_goes_over_the_entries_that_came_since_the_las
 
     clock = await begin(stack, "w1")
     (begun,) = stack.store.rows("SELECT max(seq) FROM journal_entries WHERE entry_type = 'peer.escalation'")
-    keeping = Sweeps(stack.journal, cast(ViewReader, Watched()), clock=clock)
+    keeping = Sweeps(cast(Recorder, stack.services.journal), cast(ViewReader, Watched()), clock=clock)
     assert [await keeping.check(), await keeping.check()] == [0, 0]
     assert looks[0] == 0
     assert looks[1] >= begun[0]
@@ -165,7 +168,7 @@ async def test_why_a_sweep_failed_is_told_to_who_administers_only(stack: Stack) 
     clock = await begin(stack, "w1")
     due = f"{clock.now:%Y-%m-%d}T12:00:00.000Z"
     failed = SweepFinished(sweep="index", due=due, error="Ollama at http://10.0.0.7:11434 cannot be reached")
-    done = await stack.journal.record("w1", failed, summary="index sweep broken off")
+    done = await cast(Recorder, stack.services.journal).record("w1", failed, summary="index sweep broken off")
     await stack.store.wait_for(done.seq, DEADLINE_S)
 
     def errors(reasons: bool) -> set[str]:
@@ -204,7 +207,9 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
         with pytest.raises(InvalidEntry, match="only the service"):
             await client.append({"id": squatted, "entry_type": "run.completed", "summary": "mine"})
     other = SweepFinished(sweep="index", due="2026-01-01T00:00:00.000Z")
-    taken = await stack.journal.record("w1", other, summary="another decision", entry_id=squatted)
+    taken = await cast(Recorder, stack.services.journal).record(
+        "w1", other, summary="another decision", entry_id=squatted
+    )
     await stack.store.wait_for(taken.seq, DEADLINE_S)
     assert await foreseen.check() == 6
     assert len(ticks(stack, "w1", due.sweep)) == len(set(ticks(stack, "w1", due.sweep)))

@@ -46,4 +46,4 @@ def documents(draw: st.DrawFn) -> OutgoingMessage:
         reason=draw(st.sampled_from(["", "wrong since Friday"])),
     )
     change = draw(st.sampled_from([{}, {}, {}, {"of_the_future": [1]}, {"key": "another"}, {"action": "shred"}]))
-    return OutgoingMessage(made.subject, json.dumps({**json.loads(made.body), **change}).encode(), made.headers)
+    return OutgoingMessage(made.subject, json.dumps({**json.loads(made.body), **change}).encode(), made.headers)  # type: ignore[dict-item]  # an object of JSON

@@ -56,7 +56,7 @@ async def agent_client(address: str, user: str, password: str) -> AsyncIterator[
         user=user,
         password=password,
         allow_reconnect=False,
-        connect_timeout=DEADLINE_S,
+        connect_timeout=DEADLINE_S,  # type: ignore[arg-type]  # nats-py takes fractions
         error_cb=client.remember,
     )
     try:

@@ -61,7 +61,7 @@ async def folded(columns: dict[str, dict[str, Any]] | None = None) -> dict[str, 
                 views: list[DigestedView] = list(live.host.projections)
                 for table, query in (item for view in views for item in queries(view).items()):
                     if columns is None or table in columns:
-                        tables[table] = _table(con, query, columns and columns[table]["columns"])
+                        tables[table] = _table(con, query, columns and columns[table]["columns"])  # type: ignore[arg-type]  # a list in that file
             return {"parked": sorted([name, seq] for name, _, seq in live.dead.names()), "tables": tables}
 
 

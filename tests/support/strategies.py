@@ -109,7 +109,7 @@ _TIMES = st.one_of(
 @st.composite
 def entries(draw: st.DrawFn) -> OutgoingMessage:
     """An entry of an agent; its summary may be blank or too long, which ``decode`` refuses."""
-    return entry(
+    return entry(  # type: ignore[arg-type]  # an object of JSON
         draw(st.one_of(_IDS, st.none())),
         summary=draw(st.one_of(_TEXTS, _TEXTS, _TEXTS, st.sampled_from([" ", "x" * 2_001, "y" * 2_000]))),
         workspace=draw(_WORKSPACES),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
@@ -27,14 +29,14 @@ RESERVED = [
 ]  # fmt: skip
 
 
-def refused(principal: Principal, **fields: object) -> NotAllowed:
+def refused(principal: Principal, **fields: Any) -> NotAllowed:
     with pytest.raises(NotAllowed) as caught:
         accept(principal, note(**fields), NOW)
     assert caught.value.hint
     return caught.value
 
 
-def actor(principal: Principal, **fields: object) -> tuple[str, str | None]:
+def actor(principal: Principal, **fields: Any) -> tuple[str, str | None]:
     entry = accept(principal, note(**fields), NOW).entry
     return entry.actor_type.value, entry.actor_id
 
@@ -135,7 +137,7 @@ def test_a_pattern_that_covers_something_to_publish_can_be_granted(pattern: str)
         ({"actor_type": "keeper", "entry_type": "chat.user_message"}, "actor_type"),
     ],
 )
-def test_an_agents_token_speaks_for_nobody_else(fields: dict[str, object], field: str) -> None:
+def test_an_agents_token_speaks_for_nobody_else(fields: dict[str, Any], field: str) -> None:
     assert refused(AGENT, **fields).field == field
     with pytest.raises(NotAllowed) as caught:
         accept(AGENT, note(**fields), NOW, "entries[3].")

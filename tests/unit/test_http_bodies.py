@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery
-from crew_journal.services.http.bodies import InvalidRequest, read_json, read_model
+from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, InvalidRequest
+from crew_journal.services.http.bodies import read_json, read_model
 
 
 class Asked(BaseModel):

@@ -19,7 +19,7 @@ from crew_journal.schemas.rules.render import (
     one_line,
     render,
 )
-from crew_journal.schemas.settings import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
+from crew_journal.schemas.rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
 NONCE = "0123456789abcdef01234567"
 LINE = re.compile(

@@ -33,7 +33,7 @@ from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import parse_ts, to_ms
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
-from crew_journal.services.journal.streams import DeclaredStreams, declare_streams
+from crew_journal.services.journal.broker.streams import DeclaredStreams, declare_streams
 
 OWNER: Final = Principal(token_id="bench", role=Role.OWNER, workspace_id=None)
 FILL_WINDOW: Final = 1_024

@@ -24,12 +24,12 @@ from bench.figures import Report, at_least, median
 from bench.journals import OWNER, open_broker, ready_made
 from bench.raw_nats import RawWriter
 from crew_journal.schemas.ports import Identity
-from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
-from crew_journal.services.journal.connection import connect
-from crew_journal.services.journal.streams import DeclaredStreams
-from crew_journal.services.journal.writer import Writer
+from crew_journal.services.journal.broker.connection import connect
+from crew_journal.services.journal.broker.streams import DeclaredStreams
+from crew_journal.services.journal.intake.append import Journal
+from crew_journal.services.journal.publishing.writer import Writer
 
 CALLERS: Final = 256
 WIDE_WINDOW: Final = 1_024

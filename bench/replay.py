@@ -22,7 +22,7 @@ from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.rebuild import rebuild
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.settings import REPLAY_BATCH_MESSAGES
-from crew_journal.services.journal.connection import connect
+from crew_journal.services.journal.broker.connection import connect
 
 TARGET: Final = 12_000
 MEMORY_MB: Final = 512

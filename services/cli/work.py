@@ -154,8 +154,8 @@ async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) ->
     from ...consumers.adapters.choose import choose_embedder
     from ...consumers.adapters.outcome import ObservedEmbedder
     from ...consumers.reactor import ReactorContext
-    from ..journal.connection import connect
-    from ..journal.writer import Writer
+    from ..journal.broker.connection import connect
+    from ..journal.publishing.writer import Writer
     from .output import say
 
     client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
+from ..access.tokens import TokenRegistry
 from ..desk import Desk
-from ..journal.submitted import Appender
-from ..journal.tokens import TokenRegistry
+from ..journal.intake.submitted import Appender
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.principal import Principal
-from ..journal.submitted import append_submitted
+from ..journal.intake.submitted import append_submitted
 from ..query.entries.filters import parse_filters
 from .bodies import answer, read_json
 from .metrics import HttpMetrics

@@ -16,7 +16,7 @@ from ...schemas.operations.relations import AgentAnswer, AgentRequest, RegisterA
 from ...schemas.ports import ViewReader
 from ...schemas.views import AGENTS
 from ..desk import Caller
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 
 _AGENT: Final = (
     f"SELECT crew_id, memory_walk_depth, settings, seq FROM {AGENTS} WHERE workspace_id = ? AND agent_id = ?"

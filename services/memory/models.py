@@ -48,9 +48,9 @@ from ...schemas.views import (
     ModelState,
 )
 from ..desk import Caller
-from ..journal.activation import activate_embeddings, check_model
-from ..journal.append import Journal
+from ..journal.intake.append import Journal
 from ..query.hot.active_models import active_in, read_active_models
+from .activation import activate_embeddings, check_model
 from .compare import ModelComparison
 from .model_figures import ModelFigures
 

@@ -46,7 +46,7 @@ from ...schemas.views import (
     WORKSPACE_SETTINGS,
 )
 from ..desk import Caller
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 
 _ID_NAME: Final = "nudge"
 _ID_VERSION: Final = 1

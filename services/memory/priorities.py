@@ -20,7 +20,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION
 from ..desk import Caller
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 
 ATTEMPTS: Final = 5
 """Changes of one entry that another node may make between our look and our word before we give up."""

@@ -28,7 +28,7 @@ from ...schemas.ids import mint_entry_id
 from ...schemas.operations.recall import UsedAnswer, UsedRequest
 from ...schemas.principal import Principal
 from ..desk import Caller
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
 from .shares import Asker, Shares
 

@@ -24,7 +24,7 @@ from ...schemas.rules import embed_policy
 from ...schemas.timestamps import format_ts
 from ...schemas.views import EMBEDDINGS, ENTRIES
 from ..desk import Caller
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 from .sweep_now import publish_tick
 
 _MODELS: Final = f"""SELECT model FROM embeddings_active WHERE workspace_id IN ($workspace, '{SYSTEM_WORKSPACE}')

@@ -20,8 +20,8 @@ from ...schemas.principal import Principal, Role
 from ...schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
 from ...schemas.views import ENTRIES, RELATIONS
 from ..desk import Caller
-from ..journal.append import Appended
-from ..journal.recorder import Recorder
+from ..journal.intake.append import Appended
+from ..journal.intake.recorder import Recorder
 from ..query.entries.queries import JournalQueries
 
 _EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}

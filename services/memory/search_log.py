@@ -17,7 +17,7 @@ import structlog
 from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError
 from ...schemas.events.control import MemorySearched
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
 
 EVERY_S: Final = 1.0

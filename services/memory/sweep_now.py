@@ -25,8 +25,8 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ts
 from ...schemas.views import ENTRIES, VECTORS_PROJECTION
 from ..desk import Caller
-from ..journal.append import Appended
-from ..journal.recorder import Recorder
+from ..journal.intake.append import Appended
+from ..journal.intake.recorder import Recorder
 
 WAIT_S: Final = 25.0
 """Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""

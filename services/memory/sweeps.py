@@ -38,8 +38,8 @@ from ...schemas.views import (
     SWEEPS_PROJECTION,
 )
 from ..desk import Caller
-from ..journal.append import Appended
-from ..journal.recorder import Recorder
+from ..journal.intake.append import Appended
+from ..journal.intake.recorder import Recorder
 
 POLL_S: Final = 30.0
 """Seconds between looks at the clock; a night's sweep need not start on the second."""

@@ -21,7 +21,7 @@ from ...schemas.rules.nudges import COST_DEFAULT_USD
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import NUDGES_PROJECTION, WORKSPACE_SETTINGS
 from ..desk import Caller
-from ..journal.recorder import Recorder
+from ..journal.intake.recorder import Recorder
 
 _SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 

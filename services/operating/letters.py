@@ -20,8 +20,8 @@ from ...schemas.operations.letters import (
 from ...schemas.ports import ViewReader
 from ...schemas.views import BEFORE_VIEWS
 from ..desk import Caller
-from ..journal.deadletters import LIST_LIMIT, DeadLetters
-from ..node_status import LETTERS
+from .dead_letters import LIST_LIMIT, DeadLetters
+from .status import LETTERS
 
 _COLUMNS = tuple(DeadLetter.model_fields)
 _DEAD_LETTERS = f"""

@@ -34,8 +34,8 @@ from ...schemas.operations.tokens import (
     TokensRequest,
 )
 from ...schemas.principal import Principal
+from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
-from ..journal.tokens import TokenRegistry
 from ..memory.agents import Agents
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels

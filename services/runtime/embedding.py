@@ -28,9 +28,9 @@ from ...schemas.rules.health import Trouble
 from ...schemas.settings import Settings
 from ...schemas.timestamps import format_ts
 from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
-from ..journal.activation import activate_embeddings
-from ..journal.append import Journal
-from ..node_status import as_json
+from ..journal.intake.append import Journal
+from ..memory.activation import activate_embeddings
+from ..operating.status import as_json
 from ..query.hot.active_models import ActiveModels, read_active_models
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"

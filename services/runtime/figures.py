@@ -10,9 +10,9 @@ from typing import Any
 
 from ...consumers.reactor import Reactor
 from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.connection import Connection
 from ..journal.broker.nats_binary import version_text
-from ..journal.connection import Connection
-from ..node_status import as_json
+from ..operating.status import as_json
 from .filling import Filling
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from ...schemas.operations.tokens import BrokerAnswer
 from ...schemas.settings import Settings
 from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.connection import Connection, connect
 from ..journal.broker.nats_binary import find_nats_server
-from ..journal.connection import Connection, connect
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ...schemas.entry import ActorType, Severity
 from ...schemas.events.erasure import LossAccepted
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from ...schemas.sequence_set import Range, in_parts, normalised, size_of
-from ..journal.append import Journal
+from ..journal.intake.append import Journal
 
 MAX_NAMED: Final = 20_000
 """Ids of lost entries that the record names; `salvage` writes all."""

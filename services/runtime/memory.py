@@ -13,7 +13,7 @@ from typing import Any
 
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
-from ..journal.append import Journal
+from ..journal.intake.append import Journal
 from ..memory.agents import Agents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
@@ -24,7 +24,7 @@ from ..memory.search_log import SearchLog
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
-from ..node_status import as_json
+from ..operating.status import as_json
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Observer
 

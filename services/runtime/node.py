@@ -32,30 +32,30 @@ from ...schemas.endings import end_task
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import STEMMER, Analyzer
 from ...schemas.settings import Settings
+from ..access.nats_access import NatsUsers
+from ..access.owner_token import ensure_owner_token
+from ..access.tokens import TokenRegistry
 from ..data_dir import announce, lock
 from ..desk import Desk
 from ..http.app import create_app
 from ..http.connections import ConnectionBounds
 from ..http.ports import AppServices, HttpLimits
 from ..http.server import HttpServer
-from ..journal.canary import Canary
-from ..journal.connection import Connection
-from ..journal.heartbeat import Heartbeat
-from ..journal.ingest import Ingest
-from ..journal.nats_access import NatsUsers
-from ..journal.owner_token import ensure_owner_token
-from ..journal.stall_watch import StallWatch
-from ..journal.storage import disk_trouble
-from ..journal.stream_watch import StreamWatch
-from ..journal.streams import declare_streams, stream_figures, stream_head
-from ..journal.tokens import TokenRegistry
-from ..journal.writer import Writer
+from ..journal.broker.connection import Connection
+from ..journal.broker.streams import declare_streams, stream_figures, stream_head
+from ..journal.intake.ingest import Ingest
+from ..journal.publishing.writer import Writer
+from ..journal.watch.canary import Canary
+from ..journal.watch.heartbeat import Heartbeat
+from ..journal.watch.stall_watch import StallWatch
+from ..journal.watch.storage import disk_trouble
+from ..journal.watch.stream_watch import StreamWatch
 from ..memory.compare import ModelComparison
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels, ModelParts
-from ..node_status import Node, NodeParts
 from ..operating.letters import Letters
-from ..operations import OperationParts, Operations
+from ..operating.long_work import OperationParts, Operations
+from ..operating.status import Node, NodeParts
 from ..query.arms.similar import SimilarEntries
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail

@@ -42,15 +42,15 @@ from ...schemas.sequence_set import format_ranges, normalised, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION
 from ..data_dir import node_id
-from ..journal.append import Journal
 from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.connection import Connection
+from ..journal.broker.streams import DeclaredStreams, stream_gaps
 from ..journal.broker.warnings import damage_warnings
-from ..journal.connection import Connection
-from ..journal.deadletters import DeadLetters
-from ..journal.gap_watch import GapParts, GapWatch
-from ..journal.streams import DeclaredStreams, stream_gaps
-from ..journal.writer import Writer
-from ..operations import Progress
+from ..journal.intake.append import Journal
+from ..journal.publishing.writer import Writer
+from ..journal.watch.gap_watch import GapParts, GapWatch
+from ..operating.dead_letters import DeadLetters
+from ..operating.long_work import Progress
 from .figures import mapping
 from .losses import accept_loss as record_loss
 from .losses import ahead_files

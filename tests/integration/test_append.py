@@ -18,9 +18,9 @@ from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.events.control import PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ports import Identity
-from crew_journal.services.journal.append import Appended, Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.submission import accept
+from crew_journal.services.journal.intake.append import Appended, Journal
+from crew_journal.services.journal.intake.submission import accept
 
 
 async def events(rig: Rig) -> list[EntryRecorded]:

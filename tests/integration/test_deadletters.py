@@ -14,8 +14,8 @@ from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.ports import Identity
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.canary import Canary
-from crew_journal.services.journal.deadletters import PURPOSE, DeadLetters, workspace_of
+from crew_journal.services.journal.watch.canary import Canary
+from crew_journal.services.operating.dead_letters import PURPOSE, DeadLetters, workspace_of
 
 
 async def raw(rig: Rig, seq: int) -> RawMessage:

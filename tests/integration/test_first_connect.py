@@ -15,7 +15,7 @@ from support.journal import eventually
 
 from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.connection import Connection, connect
+from crew_journal.services.journal.broker.connection import Connection, connect
 
 INFO = b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576,"auth_required":true}\r\n'
 REFUSAL = b"-ERR 'Authorization Violation'\r\n"

@@ -28,9 +28,9 @@ from crew_journal.services.cli.options import Where
 from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.connection import connect
-from crew_journal.services.journal.gap_watch import GapParts, GapWatch
-from crew_journal.services.journal.streams import stream_gaps
+from crew_journal.services.journal.broker.connection import connect
+from crew_journal.services.journal.broker.streams import stream_gaps
+from crew_journal.services.journal.watch.gap_watch import GapParts, GapWatch
 from crew_journal.services.runtime import Runtime
 
 ENTRY = {"workspace_id": "acme", "entry_type": "run.completed"}

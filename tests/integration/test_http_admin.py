@@ -11,8 +11,8 @@ from support.stack import Stack
 from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound, RefusedByOneView
 from crew_journal.schemas.operations.letters import DeadLetter
 from crew_journal.schemas.principal import Role
+from crew_journal.services.access.tokens import TokenRegistry, ensure_owner_token
 from crew_journal.services.data_dir import node_id
-from crew_journal.services.journal.tokens import TokenRegistry, ensure_owner_token
 
 
 async def test_a_token_is_shown_once_and_its_secret_is_nowhere_else(stack: Stack) -> None:

@@ -16,7 +16,7 @@ from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import LinkDerived
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules import embed_policy
-from crew_journal.services.journal.recorder import Recorder
+from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 
 

@@ -14,7 +14,7 @@ from crew_journal.schemas.events.control import MemorySearched, NudgeOffered
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.append import Journal
+from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.memory.nudges import NudgeService, offer_id
 
 HOUR = timedelta(hours=1)

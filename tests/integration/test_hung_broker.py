@@ -14,7 +14,7 @@ from support.journal import DEADLINE_S
 from support.running import running_node
 
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.heartbeat import HUNG_LOOKS
+from crew_journal.services.journal.watch.heartbeat import HUNG_LOOKS
 
 SHOWN_WITHIN_S = 3.0
 BUSY_S = 2.0

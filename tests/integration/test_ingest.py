@@ -16,8 +16,8 @@ from support.nats import connected
 
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.services.journal import ingest as ingest_module
 from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.intake import ingest as ingest_module
 
 
 async def test_an_entry_and_a_list_are_stored_as_the_subject_s_agent_and_answered_with_their_sequences(

@@ -20,11 +20,11 @@ from support.running import running_node
 
 from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
 from crew_journal.schemas.operations.tokens import NatsAccess, TokenCreatedAnswer
+from crew_journal.services.access.nats_access import NatsUsers
 from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.files import BrokerFiles
-from crew_journal.services.journal.nats_access import NatsUsers
 
 SUMMARY = "The disk of node seven fills up in nine days"
 ADA: Any = {"role": "AGENT", "agent_id": "ada", "crew_id": "platform", "workspace_id": "acme", "nats": True}

@@ -13,7 +13,7 @@ from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllow
 from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.services.desk import Caller, Desk
-from crew_journal.services.journal.recorder import Recorder
+from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.priorities import Priorities
 
 _CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id

@@ -19,7 +19,7 @@ from support.running import running_node
 from crew_journal.schemas.errors import NotAuthenticated, VerificationFailed, ViewsDamaged
 from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal import streams
+from crew_journal.services.journal.broker import streams
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.runtime import VIEWS_FILE, Runtime
 from crew_journal.services.runtime import views as runtime_views

@@ -11,10 +11,10 @@ from support.running import running_node
 
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal import stream_watch
-from crew_journal.services.journal.connection import connect
-from crew_journal.services.journal.stream_watch import StreamWatch
-from crew_journal.services.journal.streams import declare_streams
+from crew_journal.services.journal.broker.connection import connect
+from crew_journal.services.journal.broker.streams import declare_streams
+from crew_journal.services.journal.watch import stream_watch
+from crew_journal.services.journal.watch.stream_watch import StreamWatch
 
 
 async def test_a_stream_made_anew_is_noticed_after_a_reconnect_and_one_that_stays_is_not(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from support.journal import eventually, journal_rig
 
 from crew_journal.schemas.errors import BrokerUnavailable, StreamMismatch
 from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.process import free_port
-from crew_journal.services.journal.connection import connect
-from crew_journal.services.journal.streams import api_request, declare_streams, stream_info
+from crew_journal.services.journal.broker.streams import api_request, declare_streams, stream_info
 
 
 async def test_streams_are_declared_once_and_declaring_them_again_changes_nothing(broker: ManagedBroker) -> None:

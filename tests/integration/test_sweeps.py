@@ -15,7 +15,7 @@ from crew_journal.schemas.events.control import SweepFinished
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import from_ms, to_ms
-from crew_journal.services.journal.recorder import Recorder
+from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps
 

@@ -22,7 +22,7 @@ from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, PUBLISH_DEADLINE_S
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.storage import disk_trouble
+from crew_journal.services.journal.watch.storage import disk_trouble
 
 SUBJECT = "journal.acme.red.scout.note"
 

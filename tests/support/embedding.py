@@ -22,9 +22,9 @@ from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject, journal_subject
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.connection import Connection, connect
-from crew_journal.services.journal.streams import declare_streams
-from crew_journal.services.journal.writer import Writer
+from crew_journal.services.journal.broker.connection import Connection, connect
+from crew_journal.services.journal.broker.streams import declare_streams
+from crew_journal.services.journal.publishing.writer import Writer
 
 DEADLINE_S = 120.0
 """Seconds until something has to have happened; a machine that is slow and busy may take many of them."""

@@ -14,8 +14,8 @@ from support.journal import DEADLINE_S, Rig, journal_rig
 from support.nats import nats_agent
 
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.connection import connect
-from crew_journal.services.journal.ingest import Ingest
+from crew_journal.services.journal.broker.connection import connect
+from crew_journal.services.journal.intake.ingest import Ingest
 
 SCOUT, PASSWORD = nats_agent("scout-nats", workspace_id="w1", agent_id="scout", crew_id="red")
 OTHER, OTHER_PASSWORD = nats_agent("other-nats", workspace_id="w2", agent_id="spy")

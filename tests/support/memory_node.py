@@ -32,9 +32,9 @@ from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
-from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.writer import Writer
+from crew_journal.services.journal.intake.append import Journal
+from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.query.recall import RecallService
 
 WORKSPACE = "acme"

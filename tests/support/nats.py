@@ -15,11 +15,11 @@ from pathlib import Path
 from nats.aio.client import Client
 
 from crew_journal.schemas.errors import BrokerError
+from crew_journal.services.access.nats_access import bcrypt_hash
+from crew_journal.services.access.owner_token import mint_token
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import AgentUser, Durability
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server
-from crew_journal.services.journal.nats_access import bcrypt_hash
-from crew_journal.services.journal.owner_token import mint_token
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache" / "nats"

@@ -7,12 +7,12 @@ from typing import Any
 
 from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.events.control import ControlPayload
-from crew_journal.services.journal.append import Appended
+from crew_journal.services.journal.intake.append import Appended
 
 
 @dataclass
 class FakeRecorder:
-    """Implements ``services.journal.recorder.Recorder``: an id is recorded once."""
+    """Implements ``services.journal.intake.recorder.Recorder``: an id is recorded once."""
 
     recorded: dict[tuple[str, str], ControlPayload] = field(default_factory=dict)
     said: list[dict[str, Any]] = field(default_factory=list)

@@ -50,17 +50,17 @@ from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.append import Journal
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.connection import Connection, connect
-from crew_journal.services.journal.streams import declare_streams, stream_head
-from crew_journal.services.journal.tokens import NewToken, TokenRegistry, ensure_owner_token
-from crew_journal.services.journal.writer import Writer
+from crew_journal.services.journal.broker.connection import Connection, connect
+from crew_journal.services.journal.broker.streams import declare_streams, stream_head
+from crew_journal.services.journal.intake.append import Journal
+from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels

@@ -17,7 +17,7 @@ from crew_journal.schemas.events.control import MemorySearched
 from crew_journal.schemas.settings import EmbedderKind
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.connection import connect
+from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.runtime import Runtime
 
 RED, BLUE = "red-embed", "blue-embed"

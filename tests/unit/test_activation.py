@@ -13,7 +13,7 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.views.entries import PROJECTION as ENTRIES
 from crew_journal.consumers.views.vectors import PROJECTION as VECTORS
 from crew_journal.schemas.errors import NotFound
-from crew_journal.services.journal.activation import check_model
+from crew_journal.services.memory.activation import check_model
 
 
 @pytest.fixture

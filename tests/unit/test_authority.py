@@ -13,7 +13,7 @@ from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.grants import why_not_granted
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.journal.submission import accept
+from crew_journal.services.journal.intake.submission import accept
 
 KEEPER = Principal(
     token_id="t_keeper",

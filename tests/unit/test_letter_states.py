@@ -9,7 +9,7 @@ import pytest
 
 from crew_journal.consumers.host.transaction import CHECKPOINT_DDL
 from crew_journal.consumers.views.dead_letters import DeadLettersProjection
-from crew_journal.services.node_status import LETTERS
+from crew_journal.services.operating.status import LETTERS
 
 
 @pytest.fixture

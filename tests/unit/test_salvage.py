@@ -16,7 +16,7 @@ from crew_journal.consumers.host.salvage import salvage
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import is_workspace
-from crew_journal.services.journal.submission import accept
+from crew_journal.services.journal.intake.submission import accept
 
 LATER = datetime(2027, 1, 1, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"

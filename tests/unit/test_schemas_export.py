@@ -13,7 +13,7 @@ from crew_journal.schemas.catalogue import SERVICE_ALONE, catalogue, info_of
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed
 from crew_journal.schemas.export import entry_json_schema, stored_json_schema
-from crew_journal.services.journal.submission import accept
+from crew_journal.services.journal.intake.submission import accept
 
 SUBMITTED = jsonschema_rs.validator_for(entry_json_schema())  # without formats, as most validators are by default
 STORED = jsonschema_rs.validator_for(stored_json_schema())

@@ -22,8 +22,8 @@ from crew_journal.schemas.rules.stripping import (
     strip_record,
 )
 from crew_journal.services.client import strip_injected as offered_by_the_client
-from crew_journal.services.journal.plain import Accepted
-from crew_journal.services.journal.submission import accept
+from crew_journal.services.journal.intake.plain import Accepted
+from crew_journal.services.journal.intake.submission import accept
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"

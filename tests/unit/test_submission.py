@@ -17,9 +17,9 @@ from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry
 from crew_journal.schemas.errors import EntryTooLarge, InvalidEntry, NotAllowed
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.journal.connection import encode_headers
-from crew_journal.services.journal.plain import Accepted, accept_plain
-from crew_journal.services.journal.submission import accept, content_hash, encode_entry
+from crew_journal.services.journal.broker.connection import encode_headers
+from crew_journal.services.journal.intake.plain import Accepted, accept_plain
+from crew_journal.services.journal.intake.submission import accept, content_hash, encode_entry
 
 SOLO = Principal(token_id="t", role=Role.AGENT, workspace_id="acme", agent_id="hermit")
 

@@ -16,11 +16,11 @@ from crew_journal.schemas.operations.tokens import CREATE_TOKEN, TokenRequest
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views import ADMISSION_PROJECTION
+from crew_journal.services.access.owner_token import mint_token, token_hash
+from crew_journal.services.access.tokens import TOKENS_PROJECTION, TokenRegistry
 from crew_journal.services.desk import parse
-from crew_journal.services.journal.append import Appended
 from crew_journal.services.journal.broker.config import AgentUser
-from crew_journal.services.journal.owner_token import mint_token, token_hash
-from crew_journal.services.journal.tokens import TOKENS_PROJECTION, TokenRegistry
+from crew_journal.services.journal.intake.append import Appended
 
 
 class Views:

@@ -1,1 +1,1 @@
-"""The managed nats-server: found, configured, started, watched, and ended with the service."""
+"""The way to nats-server: our own process of it, the connection, and the streams."""

@@ -3,7 +3,7 @@
 The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
 escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
 
-Invariant: an agent's credentials reach nothing but the service's answer to its own requests (``services.journal.ingest``).
+Invariant: an agent's credentials reach nothing but the service's answer to its own requests (``journal.intake.ingest``).
 Every agent lives in an account of its own without JetStream, into which only its own request subject is imported: there
 the streams' subjects, ``$JS.API`` and other agents do not exist, whatever subject, header or reply a message names. A
 permission list in a shared account does not achieve that (ADR 7).

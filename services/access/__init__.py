@@ -1,0 +1,1 @@
+"""Tokens: who may do what, and which users the broker lets in."""

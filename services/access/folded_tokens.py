@@ -1,0 +1,71 @@
+"""The tokens as the view ``tokens`` holds them: those that count, and the records that are listed.
+
+Invariant: what is read is what the fold can have written, or the views are damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ...schemas.errors import ViewsDamaged
+from ...schemas.operations.tokens import TokenRecord
+from ...schemas.ports import ViewReader
+from ...schemas.principal import Principal, Role
+from ..journal.broker.config import AgentUser
+from .nats_access import nats_user
+
+_GRANTS: Final = "may_publish, speaks_for, expires_ms"
+_COUNTING: Final = f"""SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, {_GRANTS}
+    FROM tokens WHERE revoked_ms IS NULL"""
+_RECORDS: Final = f"""SELECT token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms,
+    nats_bcrypt IS NOT NULL AS nats, {_GRANTS}
+    FROM tokens WHERE $1 IS NULL OR workspace_id = $1 ORDER BY created_ms, token_id"""
+_RECORD_FIELDS: Final = (
+    "token_id", "role", "workspace_id", "crew_id", "agent_id", "label", "created_ms", "revoked_ms", "nats", "may_publish",
+    "speaks_for", "expires_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedToken:
+    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it counts there, too."""
+
+    sha256: str
+    bound: Principal
+    user: AgentUser | None
+
+
+def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
+    """Every token that is not revoked; blocking.
+
+    Raises:
+        ViewsDamaged: If one is none that the fold can have written.
+    """
+    for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed, types, actors, expires_ms in views.rows(
+        _COUNTING
+    ):
+        try:
+            bound = Principal(
+                token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id,
+                may_publish=tuple(types.split()), speaks_for=tuple(actors.split()), expires_ms=expires_ms,
+            )  # fmt: skip
+            user = nats_user(bound, hashed) if hashed is not None else None
+        except ValueError as error:
+            raise ViewsDamaged(
+                f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
+                hint=ViewsDamaged.HINT,
+            ) from error
+        yield FoldedToken(sha256, bound, user)
+
+
+def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRecord, ...]:
+    """Every token of a workspace, or of all, oldest first, without secrets; blocking."""
+    found = (dict(zip(_RECORD_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
+    return tuple(
+        TokenRecord.model_validate(
+            {**one, "may_publish": one["may_publish"].split(), "speaks_for": one["speaks_for"].split()}
+        )
+        for one in found
+    )

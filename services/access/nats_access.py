@@ -1,0 +1,148 @@
+"""Agents on NATS: the users of the managed broker, kept as the tokens say.
+
+Why: a token that counts on NATS is a fact of the journal like any other token; the broker's configuration only follows.
+Invariants: every user there has a token that counts, and reaches the subject of its workspace, crew and agent alone; the
+password is the token itself, so it is shown once and revoked once, and the broker is told a bcrypt hash. What the broker
+could not be told is told again until it has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from ...schemas.endings import end_task
+from ...schemas.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
+from ...schemas.principal import Principal
+from ...schemas.subjects import INGEST_SUBJECTS, ingest_subject
+from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.config import AgentUser
+
+BCRYPT_ROUNDS: Final = 4
+"""The least there is: a token is 256 random bits and needs no slow hash, and the server pays at each connection (1 ms)."""
+RETRY_S: Final = 2.0
+"""Seconds until the broker is told again what it could not be told."""
+SETTLE_S: Final = 40.0
+"""Seconds to wait for it: two reloads of at most 15 s, or a server that is being started anew; usually 50 ms."""
+
+_log = structlog.get_logger(__name__)
+
+
+def bcrypt_hash(token: str) -> str:
+    """What nats-server may know of a token; takes 1 ms."""
+    import bcrypt  # here: nothing else needs it, and it adds to every start
+
+    return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_ROUNDS)).decode()
+
+
+def nats_user(bound: Principal, hashed: str) -> AgentUser:
+    """The NATS user of an agent's token, which has a workspace and an agent.
+
+    Raises:
+        pydantic.ValidationError: If it has not.
+    """
+    named = {"name": bound.token_id, "bcrypt": hashed, "workspace_id": bound.workspace_id}
+    return AgentUser.model_validate({**named, "agent_id": bound.agent_id, "crew_id": bound.crew_id})
+
+
+def broker_not_ours(bound: Principal) -> BrokerNotOurs:
+    """Why a node with ``--nats`` makes no NATS users, and what its broker is to be told instead."""
+    subject = ingest_subject(str(bound.workspace_id), bound.crew_id, str(bound.agent_id))
+    agent = (
+        f'AGENT-{bound.agent_id}: {{users: [{{user: {bound.agent_id}, password: "BCRYPT HASH", permissions: '
+        f'{{publish: "{subject}", subscribe: "_INBOX.>"}}}}], '
+        f'imports: [{{service: {{account: JOURNAL, subject: "{subject}"}}}}]}}'
+    )
+    return BrokerNotOurs(
+        "the broker is not this node's own (--nats), so it cannot be given users",
+        hint=f"put under accounts in its configuration: {agent}; JOURNAL is the account of the journal, with exports: "
+        f'[{{service: "{INGEST_SUBJECTS}"}}]; reload it twice',
+        field="nats",
+    )
+
+
+class NatsUsers:
+    """Keeps the users of a managed broker as they are wanted.
+
+    Args:
+        broker: The broker, started.
+        retry_s: Seconds until it is told again what it could not be told.
+        settle_s: Seconds to wait for a change.
+    """
+
+    def __init__(self, broker: ManagedBroker, *, retry_s: float = RETRY_S, settle_s: float = SETTLE_S) -> None:
+        self._broker = broker
+        self._retry_s = retry_s
+        self._settle_s = settle_s
+        self._wanted: tuple[AgentUser, ...] = broker.agent_users
+        self._due = asyncio.Event()
+        self._told = asyncio.Condition()
+        self._trouble = ""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where agents connect, ``nats://host:port``."""
+        return self._broker.url
+
+    def want(self, users: Sequence[AgentUser]) -> None:
+        """From now on these users, and no others; the broker is told in the background."""
+        self._wanted = tuple(sorted(users, key=lambda user: user.name))
+        self._due.set()
+
+    async def start(self) -> None:
+        """Tell the broker what is wanted now, then follow.
+
+        Raises:
+            BrokerError: If it refuses.
+        """
+        await self._tell()
+        self._task = asyncio.create_task(self._follow(), name="nats-users")
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end_task(task)
+
+    async def settled(self, name: str) -> None:
+        """Return once the broker knows of the user ``name`` what is wanted: that it is there, or that it is not.
+
+        Raises:
+            BrokerUnavailable: If that takes too long; it is tried on.
+        """
+        try:
+            async with asyncio.timeout(self._settle_s), self._told:
+                await self._told.wait_for(lambda: _named(self._wanted, name) == _named(self._broker.agent_users, name))
+        except TimeoutError:
+            raise BrokerUnavailable(
+                f"nats-server was not told of {name} within {self._settle_s:g} s: {self._trouble or 'it is busy'}",
+                hint="it is tried again until it has been; see crew-journal status",
+            ) from None
+
+    async def _follow(self) -> None:
+        while True:
+            await self._due.wait()
+            try:
+                await self._tell()
+            except (BrokerError, OSError) as error:  # OSError: our own files, a full disk
+                self._trouble = str(error)
+                self._due.set()
+                _log.error("nats_users.not_told", error=str(error), retry_in_s=self._retry_s)
+                await asyncio.sleep(self._retry_s)
+
+    async def _tell(self) -> None:
+        self._due.clear()
+        wanted = self._wanted
+        if wanted != self._broker.agent_users:
+            await self._broker.set_agent_users(wanted)
+        self._trouble = ""
+        async with self._told:
+            self._told.notify_all()
+
+
+def _named(users: Sequence[AgentUser], name: str) -> AgentUser | None:
+    return next((user for user in users if user.name == name), None)

@@ -1,0 +1,375 @@
+"""Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
+
+Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
+NATS (``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once,
+in the answer that made it. While the view ``tokens`` is behind, as a new version of it is at first, nothing is taken from
+it: half folded it holds tokens that were revoked since. The owner's token of this machine alone is no event: it is in
+``admin.token`` below the data directory, so that a fresh node can be administered at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from ...schemas.entry import ActorType
+from ...schemas.errors import (
+    CrewJournalError,
+    InvalidQuery,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    ViewsBehind,
+)
+from ...schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
+from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
+from ...schemas.ports import CommittedBatch, ViewReader
+from ...schemas.principal import Principal, Role
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.views import ADMISSION_PROJECTION
+from ..journal.broker.config import MAX_PAYLOAD, AgentUser
+from ..journal.intake.recorder import Recorder
+from .folded_tokens import folded_tokens, token_records
+from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
+from .new_token import NewToken, administers_tokens, token_created, workspace_for
+from .owner_token import (
+    OWNER_TOKEN_FILE,
+    ensure_owner_token,
+    is_token,
+    mint_token,
+    token_hash,
+)
+
+__all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
+
+OWNER_TOKEN_ID: Final = "owner"
+TOKENS_PROJECTION: Final = "tokens"
+_TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenNatsAllowed.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
+EXPIRY_CHECK_S: Final = 3_600.0
+"""Seconds after which a NATS user's expiry is looked at again at the latest: a clock may be set, a machine may sleep."""
+
+log = structlog.get_logger(__name__)
+
+
+class TokenRegistry:
+    """Knows every token that counts, and makes and revokes them.
+
+    Args:
+        views: Where the folded tokens are, and news of what is committed.
+        journal: Records the facts.
+        owner_token: Plaintext of the machine's own token.
+        nats: Keeps the users of the broker; None if it is not ours.
+        clock: The time, UTC, by which tokens expire.
+        wait_s: Seconds to wait until the view shows a change.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        journal: Recorder,
+        owner_token: str,
+        *,
+        nats: NatsUsers | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        wait_s: float = MIN_SEQ_WAIT_S,
+    ) -> None:
+        self._views = views
+        self._journal = journal
+        self._nats = nats
+        self._clock = clock
+        self._next_expiry: asyncio.TimerHandle | None = None
+        self._wait_s = wait_s
+        self._owner = Principal(token_id=OWNER_TOKEN_ID, role=Role.OWNER, workspace_id=None)
+        self._owner_hash = token_hash(owner_token)
+        self._by_hash: dict[str, Principal] = {}
+        self._hash_of: dict[str, str] = {}
+        self._nats_users: dict[str, AgentUser] = {}
+        self._generation = views.generation
+        self._loaded = False
+        self._unsubscribe = views.subscribe(self._committed)
+
+    def load(self) -> None:
+        """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between.
+
+        While the view is behind, what is known stays: it has followed every commit since it was read.
+
+        Raises:
+            ViewsDamaged: If one is none that the fold can have written.
+        """
+        if self._views.view_seq(TOKENS_PROJECTION) < self._views.view_seq(ADMISSION_PROJECTION):
+            return
+        self._generation = self._views.generation
+        self._by_hash.clear()
+        self._hash_of.clear()
+        self._nats_users.clear()
+        for token in folded_tokens(self._views):
+            self._add(token.sha256, token.bound)
+            if token.user is not None:
+                self._nats_users[token.bound.token_id] = token.user
+        self._loaded = True
+        self._tell_broker()
+
+    def close(self) -> None:
+        """Follow the journal no longer."""
+        self._unsubscribe()
+        if self._next_expiry is not None:
+            self._next_expiry.cancel()
+
+    def authenticate(self, bearer: str) -> Principal:
+        """Who bears this token; found by its hash, so timing tells nothing of other tokens.
+
+        Raises:
+            NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable. Or if it has expired.
+            ViewsBehind: If it may be one, but the tokens have not been folded yet.
+        """
+        self._follow_swaps()
+        if is_token(bearer):
+            digest = token_hash(bearer)
+            if digest == self._owner_hash:
+                return self._owner
+            if (principal := self._by_hash.get(digest)) is not None:
+                if self._has_expired(principal):
+                    raise NotAuthenticated(
+                        f"the token {principal.token_id} expired at {format_ms(principal.expires_ms or 0)}",
+                        hint="create another with `crew-journal token create`",
+                    )
+                return principal
+            self._require_loaded()
+        raise NotAuthenticated("the token is unknown or revoked", hint="send Authorization: Bearer cj_…")
+
+    def counts(self, token_id: str) -> bool:
+        """Whether a token still counts; for answers that last, like the live tail."""
+        self._follow_swaps()
+        return token_id == OWNER_TOKEN_ID or self._bearer(token_id) is not None
+
+    def _bearer(self, token_id: str) -> Principal | None:
+        """Who bears a token that is neither revoked nor expired."""
+        known = self._by_hash.get(self._hash_of.get(token_id, ""))
+        return None if known is None or self._has_expired(known) else known
+
+    def _has_expired(self, principal: Principal) -> bool:
+        return principal.expires_ms is not None and principal.expires_ms <= to_ms(self._clock())
+
+    def _follow_swaps(self) -> None:
+        """Read anew after a rebuild or a catch-up, which tell no listener what they folded."""
+        if self._views.generation != self._generation or not self._loaded:
+            self.load()
+
+    def _require_loaded(self) -> None:
+        """Go on only if all tokens are known.
+
+        Raises:
+            ViewsBehind: If they are still to be folded.
+        """
+        self._follow_swaps()
+        if not self._loaded:
+            raise ViewsBehind(
+                f"the tokens are folded up to {self._views.view_seq(TOKENS_PROJECTION)} of"
+                f" {self._views.view_seq(ADMISSION_PROJECTION)} so far",
+                hint="try again; `crew-journal status` tells of the view `tokens`",
+            )
+
+    async def create(self, principal: Principal, asked: TokenRequest) -> NewToken:
+        """Make a token and wait until it counts.
+
+        Args:
+            principal: Who asks: OWNER or ADMIN; an ADMIN makes no OWNER.
+            asked: What it is to be bound to, and what it may do beyond its role.
+
+        Raises:
+            NotAllowed: If the asker's role or workspace does not allow it.
+            InvalidQuery: If role, crew, agent, grants and ``nats`` do not fit together.
+            BrokerNotOurs: If ``nats`` is asked for and the broker is not managed by this node.
+            BrokerError: If the broker did not take the user; then the token is revoked again.
+            ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
+        """
+        administers_tokens(principal)
+        role, nats = asked.role, asked.nats
+        workspace_id = workspace_for(principal, asked)
+        plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
+        payload = token_created(token_id, plaintext, workspace_id, asked, self._clock())
+        bound = payload.bearer()
+        if nats:
+            self._check_nats(bound)
+        recorded = await self._journal.record(
+            workspace_id or SYSTEM_WORKSPACE,
+            payload,
+            summary=f"Token {token_id} of role {role.value} created",
+            actor_type=ActorType.USER,
+            actor_id=principal.token_id,
+        )
+        self._add(payload.sha256, bound)
+        access, seq = None, recorded.seq
+        if nats:
+            try:
+                access, seq = await self._allow_nats(principal, bound, plaintext)
+            except BaseException:
+                with contextlib.suppress(CrewJournalError):  # nobody will ever see it
+                    await self._end(principal, token_id, bound.workspace_id)
+                raise
+        await self._shown(seq)
+        log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq, nats=nats)
+        info = TokenRecord(
+            **payload.model_dump(exclude={"sha256", "expires_at"}),
+            created_ms=to_ms(self._clock()),
+            revoked_ms=None,
+            nats=nats,
+            expires_ms=bound.expires_ms,
+        )
+        return NewToken(plaintext, info, access)
+
+    def _check_nats(self, bound: Principal) -> NatsUsers:
+        if bound.role.administers:
+            raise InvalidQuery(
+                "on NATS counts a token of one agent only",
+                hint="ask for role AGENT or LEAD, with agent_id",
+                field="nats",
+            )
+        if self._nats is None:
+            raise broker_not_ours(bound)
+        self._require_loaded()
+        return self._nats
+
+    async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
+        """Record that a token counts on NATS, too, and return once it does; with the sequence of that fact."""
+        nats = self._check_nats(bound)
+        hashed = bcrypt_hash(plaintext)
+        recorded = await self._journal.record(
+            bound.workspace_id or SYSTEM_WORKSPACE,
+            TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed),
+            summary=f"Token {bound.token_id} allowed on NATS",
+            actor_type=ActorType.USER,
+            actor_id=principal.token_id,
+        )
+        if bound.token_id not in self._hash_of:
+            raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
+        user = self._allow(bound, hashed)
+        await nats.settled(user.name)
+        access = NatsAccess(
+            address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
+        )
+        return access, recorded.seq
+
+    async def revoke(self, principal: Principal, token_id: str) -> None:
+        """End a token; it is refused from the moment this returns, and its connections to the broker are cut.
+
+        Raises:
+            BrokerUnavailable: If it is revoked, but the broker could not be told yet; it will be.
+            NotFound: If there is none, or none in the asker's workspace.
+            NotAllowed: If the asker's role does not allow it.
+            ViewsBehind: If the tokens have not been folded yet.
+        """
+        administers_tokens(principal)
+        if token_id == OWNER_TOKEN_ID and principal.workspace_id is None:
+            raise NotAllowed(
+                "the owner's token is a file, not a fact of the journal",
+                hint=f"delete {OWNER_TOKEN_FILE} in the data directory and restart",
+            )
+        tokens = await self.list(principal)
+        known = [info for info in tokens if info.token_id == token_id and info.revoked_ms is None]
+        if not known:
+            raise NotFound(f"no token {token_id[:64]}", hint="crew-journal token list shows them")
+        if known[0].role is Role.OWNER and principal.role is not Role.OWNER:
+            raise NotAllowed("only an OWNER revokes OWNER tokens", hint="use an OWNER token")
+        seq = await self._end(principal, token_id, known[0].workspace_id)
+        log.info("token.revoked", token_id=token_id, seq=seq)
+        if known[0].nats and self._nats is not None:
+            await self._nats.settled(token_id)
+
+    async def _end(self, principal: Principal, token_id: str, workspace_id: str | None) -> int:
+        recorded = await self._journal.record(
+            workspace_id or SYSTEM_WORKSPACE,
+            TokenRevoked(token_id=token_id),
+            summary=f"Token {token_id} revoked",
+            actor_type=ActorType.USER,
+            actor_id=principal.token_id,
+        )
+        self._drop(token_id)
+        await self._shown(recorded.seq)
+        return recorded.seq
+
+    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
+        """Every token of the asker's workspace (of all, for a token of all that names none).
+
+        Raises:
+            NotAllowed: If the asker's role or workspace does not allow it.
+            ViewsBehind: If the tokens have not been folded yet.
+        """
+        administers_tokens(principal)
+        self._require_loaded()
+        return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
+
+    async def _shown(self, seq: int) -> None:
+        """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""
+        try:
+            await self._views.wait_for(seq, self._wait_s, TOKENS_PROJECTION)
+        except ViewsBehind:
+            log.warning("token.view_is_late", seq=seq)
+
+    def _committed(self, batch: CommittedBatch) -> None:
+        for event in batch.entries:
+            if event.control and event.entry.entry_type in _TYPES:
+                self._learn(event)
+
+    def _learn(self, event: EntryRecorded) -> None:
+        """What the view ``tokens`` believes, believed here too: only the system or a workspace itself binds its tokens."""
+        try:
+            if event.entry.entry_type == TokenRevoked.ENTRY_TYPE:
+                token_id = TokenRevoked.model_validate(event.entry.payload).token_id
+                known = self._by_hash.get(self._hash_of.get(token_id, ""))
+                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
+                    self._drop(token_id)
+                return
+            if event.entry.entry_type == TokenNatsAllowed.ENTRY_TYPE:
+                allowed = TokenNatsAllowed.model_validate(event.entry.payload)
+                known = self._by_hash.get(self._hash_of.get(allowed.token_id, ""))
+                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
+                    self._allow(known, allowed.bcrypt)
+                return
+            made = TokenCreated.model_validate(event.entry.payload)
+            if event.workspace_id not in (SYSTEM_WORKSPACE, made.workspace_id) or made.token_id in self._hash_of:
+                return
+            principal = made.bearer()
+        except ValueError:  # pydantic's is one; the fold parks such a fact and says why
+            log.error("token.fact_is_not_valid", seq=event.seq)
+            return
+        self._add(made.sha256, principal)
+
+    def _add(self, sha256: str, principal: Principal) -> None:
+        self._by_hash[sha256] = principal
+        self._hash_of[principal.token_id] = sha256
+
+    def _allow(self, bound: Principal, hashed: str) -> AgentUser:
+        user = nats_user(bound, hashed)
+        if self._nats_users.get(user.name) != user:
+            self._nats_users[user.name] = user
+            self._tell_broker()
+        return user
+
+    def _drop(self, token_id: str) -> None:
+        sha256 = self._hash_of.pop(token_id, None)
+        if sha256 is not None:
+            self._by_hash.pop(sha256, None)
+        if self._nats_users.pop(token_id, None) is not None:
+            self._tell_broker()
+
+    def _tell_broker(self) -> None:
+        if self._nats is None or not self._loaded:  # until then it has those of the last run
+            return
+        counting = {name: known for name in self._nats_users if (known := self._bearer(name)) is not None}
+        self._nats.want(tuple(self._nats_users[name] for name in counting))
+        if self._next_expiry is not None:
+            self._next_expiry.cancel()
+            self._next_expiry = None
+        ends = [known.expires_ms for known in counting.values() if known.expires_ms is not None]
+        if ends:
+            wait_s = (min(ends) - to_ms(self._clock())) / 1_000
+            self._next_expiry = asyncio.get_running_loop().call_later(min(wait_s, EXPIRY_CHECK_S), self._tell_broker)

@@ -1,0 +1,315 @@
+"""The service's connection to the broker: never gives up reconnecting, and knows since when it is down.
+
+Why one place: nats-py's default of 60 attempts ends in a client that is closed for good while its tasks spin
+(facts/nats.md). Invariant: a connection made here reconnects for ever, and its ``state`` says how it is doing without
+touching the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from ....schemas.errors import BrokerError, BrokerUnavailable
+from .diversion import DivertingParser, Sink
+
+ATTEMPT_TIMEOUT_S: Final = 2
+"""Seconds for one attempt; on loopback it takes about 2 ms."""
+CONNECT_DEADLINE_S: Final = 10.0
+"""Seconds until the first connect gives up."""
+RECONNECT_WAIT_S: Final = 0.25
+"""Seconds between attempts: a managed broker is back in under 100 ms, a far one is not hammered."""
+PENDING_BYTES: Final = 8 * 1024 * 1024
+"""Bytes buffered for the socket before a publish waits for it; 1,024 entries in flight have about 0.7 MB."""
+PING_INTERVAL_S: Final = 20
+"""Seconds between pings; with two outstanding a silent connection is found dead within a minute."""
+MAX_PINGS_OUTSTANDING: Final = 2
+_CANCEL_AGAIN_S: Final = 0.05
+"""Seconds until a first connect that is given up is cancelled again: nats-py may swallow a cancellation and go on."""
+_REFUSED: Final = "authorization violation"
+"""What a nats-server says of a wrong user or password, in small letters."""
+
+_subject = re.compile(r"[!-~]+")
+_log = structlog.get_logger(__name__)
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """The header block of a message.
+
+    Raises:
+        BrokerError: If a name or value holds a line break, which would let text write headers of its own, or is not
+            ASCII, which nats-py does not read back as text.
+    """
+    text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + "\r\n"
+    lines = len(headers) + 2
+    if text.count("\n") != lines or text.count("\r") != lines or not text.isascii():
+        raise BrokerError(
+            "a message header holds a line break or other characters than ASCII", hint="this is a defect of the caller"
+        )
+    return text.encode()
+
+
+def encode_publish(subject: str, reply: str, headers: bytes, body: bytes) -> bytes:
+    """The protocol command that publishes a message.
+
+    Args:
+        subject: Printable ASCII without blanks.
+        reply: Where the ack goes, empty for none; ours, hence not checked.
+        headers: From ``encode_headers``.
+        body: The body.
+
+    Raises:
+        BrokerError: If the subject could break out of the command.
+    """
+    if not _subject.fullmatch(subject):
+        raise BrokerError("the subject of a message holds blanks or other characters than ASCII")
+    size = len(headers)
+    return b"".join(
+        (f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode(), headers, body, b"\r\n"),
+    )
+
+
+def _on_wire(sid: int) -> bytes:
+    return b"%d" % sid
+
+
+async def _never(message: Msg) -> None:
+    raise AssertionError("diverted messages go to the sink")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionState:
+    """How a connection is doing.
+
+    Attributes:
+        connected: Whether it is up.
+        since: UTC time since which it is up, or down.
+        reconnects: Times it came back.
+        last_error: What nats-py reported last, None after a reconnect.
+    """
+
+    connected: bool
+    since: datetime
+    reconnects: int
+    last_error: str | None
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Connection(Client):
+    """A nats-py client that knows its own state, with a shorter way out and in; made by ``connect``.
+
+    ``send`` and ``divert`` reach into nats-py below its public methods, because those cost more than everything else
+    an append does: headers checked with a regular expression each, and for an ack a message object, a queue and a task
+    switch. Tests hold both against the installed nats-py; everything else uses the public methods.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], datetime] = _utc_now) -> None:
+        super().__init__()
+        self.label = name
+        self._clock = clock
+        self._state = ConnectionState(False, clock(), 0, None)
+        self._listeners: list[Callable[[], None]] = []
+        self.ended = asyncio.Event()
+        """Set when the connection was closed for good: by us, or by nats-py on an error it does not recover from."""
+        self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The server's first word that it does not take user and password, of this or a later attempt."""
+        self._sinks: dict[bytes, Sink] = {}
+        self._ps = DivertingParser(self, self._sinks)
+
+    @property
+    def state(self) -> ConnectionState:
+        """How the connection is doing; touches no network."""
+        return self._state
+
+    def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` after every reconnect; returns the way to unsubscribe."""
+        self._listeners.append(listener)
+
+        def forget() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return forget
+
+    def send(self, command: bytes) -> bool:
+        """Queue an encoded protocol command; the caller has seen that the client is connected.
+
+        What is queued when the connection is lost may or may not arrive: only for what is sent again until acked.
+
+        Returns:
+            Whether more is queued than the socket should be behind; then await ``relieve`` before sending more.
+        """
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        queue = self._flush_queue
+        if queue is not None and queue.empty():
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+        return self._pending_data_size > PENDING_BYTES
+
+    async def close(self) -> None:
+        """Close; what was still to be sent while the connection is down is given up."""
+        if not self.is_connected:  # nats-py would write it to the socket that is gone, fail, and leave its tasks behind
+            self._pending.clear()
+            self._pending_data_size = 0
+        with contextlib.suppress(OSError):  # the loss may not be seen yet
+            await super().close()
+
+    async def relieve(self) -> None:
+        """Wait until what is queued was handed to the socket."""
+        await self._flush_pending(force_flush=True)
+
+    async def divert(self, subject: str, sink: Sink, *, queue: str = "") -> Subscription:
+        """Subscribe, and hand every message to ``sink`` as it was parsed, without queue or task.
+
+        Args:
+            subject: What to subscribe to.
+            sink: Called with subject, reply subject, body and raw header block (None without headers); must not block.
+            queue: Name of the queue group whose members share the messages; empty for all messages.
+        """
+        subscription = await self.subscribe(subject, queue, _never)
+        self._sinks[_on_wire(subscription._id)] = sink  # noqa: SLF001  # nats-py names its subscriptions nowhere else
+        return subscription
+
+    async def release(self, subscription: Subscription) -> None:
+        """End a diverted subscription; does nothing if the connection is gone."""
+        self._sinks.pop(_on_wire(subscription._id), None)  # noqa: SLF001  # see divert
+        with contextlib.suppress(NatsError):
+            await subscription.unsubscribe()
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        sink = self._sinks.get(_on_wire(sid))
+        if sink is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        else:
+            sink(subject, reply, data, headers)
+
+    def was_connected(self) -> None:
+        """Note that the first connect succeeded."""
+        self._state = ConnectionState(True, self._clock(), 0, None)
+
+    async def was_disconnected(self) -> None:
+        """Note that the connection was lost, and nats-py is reconnecting, or that we closed it."""
+        self._state = replace(self._state, connected=False, since=self._clock())
+        if self.is_closed:
+            return  # our own doing, nobody needs to hear of it
+        _log.warning("nats.disconnected", connection=self.label, error=self._state.last_error)
+
+    async def was_reconnected(self) -> None:
+        """Note that it is back, and tell those who wait for it."""
+        self._state = ConnectionState(True, self._clock(), self._state.reconnects + 1, None)
+        _log.info("nats.reconnected", connection=self.label, reconnects=self._state.reconnects)
+        for listener in tuple(self._listeners):
+            listener()
+
+    async def was_faulted(self, error: Exception) -> None:
+        """Note what nats-py complains of."""
+        text = str(error) or type(error).__name__
+        if _REFUSED in text.lower() and not self.refusal.done():
+            self.refusal.set_result(text)
+        if text != self._state.last_error:  # a reconnect loop repeats itself several times a second
+            _log.warning("nats.error", connection=self.label, error=text)
+        self._state = replace(self._state, last_error=text)
+
+    async def was_closed(self) -> None:
+        """Note that it was closed for good."""
+        self._state = replace(self._state, connected=False, since=self._clock())
+        self.ended.set()
+
+
+async def connect(
+    url: str,
+    user: str | None,
+    password: str | None,
+    name: str,
+    *,
+    deadline_s: float = CONNECT_DEADLINE_S,
+    clock: Callable[[], datetime] = _utc_now,
+) -> Connection:
+    """A connection that reconnects for ever; a first connect ends at once when the server refuses user and password.
+
+    Args:
+        url: ``nats://HOST:PORT``.
+        user: User, None where the broker asks for none.
+        password: Password; without one the user is a token.
+        name: Shown by the broker's monitoring and in our logs.
+        deadline_s: Seconds until the first connect gives up; later ones never do.
+        clock: Tells ``since`` of the state.
+
+    Raises:
+        BrokerUnavailable: If the broker cannot be reached in time or refuses the credentials.
+    """
+    client = Connection(name, clock)
+    attempts = asyncio.ensure_future(
+        client.connect(
+            url,
+            user=None if password is None else user,
+            password=password,
+            token=user if password is None else None,
+            name=name,
+            allow_reconnect=True,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
+            connect_timeout=ATTEMPT_TIMEOUT_S,
+            ping_interval=PING_INTERVAL_S,
+            max_outstanding_pings=MAX_PINGS_OUTSTANDING,
+            pending_size=PENDING_BYTES,
+            disconnected_cb=client.was_disconnected,
+            reconnected_cb=client.was_reconnected,
+            error_cb=client.was_faulted,
+            closed_cb=client.was_closed,
+        )
+    )
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(_give_up, client, attempts)
+        ends: set[asyncio.Future[Any]] = {attempts, client.refusal}
+        # without an end to its attempts nats-py would never return from a first connect
+        await asyncio.wait(ends, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        if (error := await _end(attempts)) is not None:
+            refused = client.refusal.result() if client.refusal.done() else None  # the last attempt may just be cut off
+            why = refused or client.state.last_error or str(error) or type(error).__name__
+            raise BrokerUnavailable(
+                f"cannot connect to the broker at {url}: {why}", hint="is it running, and are user and password right?"
+            ) from None
+        client.was_connected()
+        undo.pop_all()
+    return client
+
+
+async def _give_up(client: Connection, attempts: asyncio.Future[None]) -> None:
+    with contextlib.suppress(NatsError, OSError):
+        await _end(attempts)
+        if client.servers:  # its connect has begun, else there is nothing to close
+            await client.close()
+
+
+async def _end(attempts: asyncio.Future[None]) -> Exception | None:
+    """End the attempts of a first connect if they go on; why they came to nothing, None if one succeeded.
+
+    Raises:
+        Exception: If they ended by what no broker and no network does: a defect.
+    """
+    while not attempts.done():
+        attempts.cancel()
+        await asyncio.wait({attempts}, timeout=_CANCEL_AGAIN_S)
+    if attempts.cancelled():
+        return TimeoutError("no answer in time")
+    error = attempts.exception()
+    if error is None:
+        return None
+    if isinstance(error, (NatsError, OSError, TimeoutError)):
+        return error
+    raise error

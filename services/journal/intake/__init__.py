@@ -1,0 +1,1 @@
+"""From a request to append to an accepted message in the journal: validation, authority, receipts."""

@@ -1,0 +1,316 @@
+"""The journal's one way in: validate, publish, return after the ack.
+
+Invariants: an id is bound to one content for ever — the same content again returns the first sequence, other content is
+a conflict, and two concurrent appends of one id are served one after the other, so never are both of two contents acked.
+A batch is validated whole before anything is published. What the broker calls a duplicate is believed only after a look
+at the stored message: whoever may publish on NATS chooses his message ids freely, so it may be a stranger's, and the
+entry is then published again under a message id that nobody can foresee.
+
+One limit is the broker's: a batch that holds an id which only the broker still remembers (published by another process
+within the dedupe window and not yet in the views) is published one by one; a conflict found then is reported although
+the other entries of the batch are stored. Sending the batch again is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Unpack
+
+import structlog
+
+from ....schemas.errors import (
+    EntryConflict,
+    EntryTooLarge,
+    FieldProblem,
+    InvalidEntry,
+    NotAllowed,
+)
+from ....schemas.events.control import ControlPayload
+from ....schemas.ids import unforeseen
+from ....schemas.ports import IdentityReader, Published
+from ....schemas.principal import Principal
+from ....schemas.sequence_set import Range, normalised
+from ....schemas.settings import MAX_BATCH
+from ..publishing.atomic import EncodedMessage
+from ..publishing.writer import Writer
+from .decisions import Told, decision_entry
+from .plain import Accepted, entry_head
+from .stored import stored_content
+from .submission import accept
+
+RECENT_IDS: Final = 20_000
+"""Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""
+YIELD_EVERY: Final = 100
+"""Submissions of a batch validated before others get the event loop: about 1.5 ms."""
+_SHOWN_IDS: Final = 10
+"""Ids that an error message names."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)  # not frozen: one is made for every append
+class Appended:
+    """An entry that is in the journal.
+
+    Attributes:
+        id: Its id.
+        seq: Its stream sequence.
+        duplicate: Whether it was there before with the same content; ``seq`` is then the first one's.
+    """
+
+    id: str
+    seq: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    seq: int
+    content: str
+
+
+class Journal:
+    """Appends entries.
+
+    Args:
+        writer: An open writer on JOURNAL.
+        identities: The ids that the views know.
+        clock: The server's time, UTC.
+    """
+
+    def __init__(self, writer: Writer, identities: IdentityReader, *, clock: Callable[[], datetime]) -> None:
+        self._writer = writer
+        self._identities = identities
+        self._clock = clock
+        self._recent: OrderedDict[str, _Known] = OrderedDict()  # a dict's first key is slow to find after deletes
+        self._in_hand: dict[str, asyncio.Future[None]] = {}
+        self._messages = writer.client.jetstream()
+        self._lost: list[Range] = []
+
+    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
+        """Append one entry and return after the broker's ack.
+
+        Args:
+            principal: Who submits.
+            submission: The raw fields.
+
+        Raises:
+            InvalidEntry, NotAllowed, EntryTooLarge: The submission is refused; nothing was published.
+            EntryConflict: The id is taken by other content.
+            BrokerUnavailable: No ack within the bound; repeating it with the same id is safe.
+        """
+        accepted = accept(principal, submission, self._clock())
+        if not accepted.given_id:
+            published = await self._writer.post(accepted)
+            return Appended(accepted.entry_id, published.seq, False)
+        return await self._append_given(accepted)
+
+    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
+        """Append up to 1,000 entries, all or nothing; the answers are in the order given.
+
+        Raises:
+            InvalidEntry: Naming every offending field of every entry (``entries[3].ts``).
+            NotAllowed, EntryTooLarge, EntryConflict: As for one; nothing was published.
+            BrokerUnavailable: As for one.
+        """
+        if len(submissions) > MAX_BATCH:
+            raise EntryTooLarge(
+                f"the batch has {len(submissions):,} entries, more than {MAX_BATCH:,}", hint="send several batches"
+            )
+        batch = await self._accept_all(principal, submissions)
+        first_of = _first_of_each_id(batch)
+        given = [accepted.identity for accepted in batch if accepted.given_id]
+        known: dict[str, _Known] = {}
+        repeated: dict[str, bool] = {}
+        async with self._holding(given):
+            conflicts: list[str] = []
+            chosen = [batch[index] for index in first_of.values() if batch[index].given_id]
+            for accepted, found in zip(chosen, self._known_all(chosen), strict=True):
+                if found is not None:
+                    if found.content != accepted.content:
+                        conflicts.append(accepted.entry_id)
+                    known[accepted.identity] = found
+                    repeated[accepted.identity] = True
+            if conflicts:
+                raise _conflict(conflicts)
+            fresh = [batch[index] for identity, index in first_of.items() if identity not in known]
+            if fresh:
+                acks = await self._writer.post_atomic(fresh)
+                for accepted, (settled, before) in zip(fresh, await self._settle(fresh, acks), strict=True):
+                    known[accepted.identity] = settled
+                    repeated[accepted.identity] = before
+        return [
+            Appended(
+                accepted.entry_id,
+                known[accepted.identity].seq,
+                repeated[accepted.identity] or first_of[accepted.identity] != index,
+            )
+            for index, accepted in enumerate(batch)
+        ]
+
+    def forget_lost(self, sequences: Sequence[Range]) -> None:
+        """Let entries be appended again whose messages the stream has lost, although the broker remembers their ids."""
+        self._recent.clear()
+        self._lost = normalised([*self._lost, *sequences])
+
+    async def record(
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
+    ) -> Appended:
+        """Record a decision as a control entry (see ``decision_entry``): for the service itself, never for a client.
+
+        Raises:
+            EntryConflict: If ``entry_id`` is taken by another decision.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        return await self._append_given(decision_entry(workspace_id, payload, summary, self._clock(), **told))
+
+    async def _append_given(self, accepted: Accepted) -> Appended:
+        identity = accepted.identity
+        in_hand = self._in_hand
+        while (busy := in_hand.get(identity)) is not None:
+            await asyncio.shield(busy)
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        in_hand[identity] = mine
+        try:
+            found = self._known(accepted)
+            if found is not None:
+                if found.content != accepted.content:
+                    raise _conflict([accepted.entry_id])
+                return Appended(accepted.entry_id, found.seq, True)
+            ack = await self._writer.post(accepted)
+            if ack.duplicate:
+                [(known, repeated)] = await self._settle([accepted], [ack])
+                return Appended(accepted.entry_id, known.seq, repeated)
+            self._remember(identity, _Known(ack.seq, accepted.content))
+            return Appended(accepted.entry_id, ack.seq, False)
+        finally:
+            del in_hand[identity]
+            mine.set_result(None)
+
+    async def _accept_all(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Accepted]:
+        now = self._clock()
+        batch: list[Accepted] = []
+        problems: list[FieldProblem] = []
+        too_large: list[EntryTooLarge] = []
+        forbidden: NotAllowed | None = None
+        for index, submission in enumerate(submissions):
+            if index % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+            prefix = f"entries[{index}]."
+            try:
+                batch.append(accept(principal, submission, now, prefix))
+            except InvalidEntry as error:
+                problems += error.problems
+            except EntryTooLarge as error:
+                too_large.append(error)
+            except NotAllowed as error:
+                forbidden = forbidden or error
+        if forbidden is not None:
+            raise forbidden
+        if problems:
+            problems += [FieldProblem(error.field or "entries", error.message, error.hint) for error in too_large]
+            raise InvalidEntry(tuple(problems))
+        if too_large:
+            raise too_large[0]
+        return batch
+
+    def _known(self, accepted: Accepted) -> _Known | None:
+        recent = self._recent.get(accepted.identity)
+        if recent is not None:
+            return recent
+        found = self._identities.find(accepted.workspace_id, accepted.entry_id)
+        return None if found is None else _Known(found.seq, found.content.hex())
+
+    def _known_all(self, batch: Sequence[Accepted]) -> list[_Known | None]:
+        """``_known`` of each: the views are asked once, for those that are not recent."""
+        known = [self._recent.get(accepted.identity) for accepted in batch]
+        asked = [at for at, recent in enumerate(known) if recent is None]
+        found = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in asked])
+        for at, identity in zip(asked, found, strict=True):
+            if identity is not None:
+                known[at] = _Known(identity.seq, identity.content.hex())
+        return known
+
+    async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> list[tuple[_Known, bool]]:
+        """Compare what the broker calls a duplicate with what it has stored, and remember the rest.
+
+        Returns:
+            For each entry where it is, and whether it was there before.
+        """
+        settled: list[tuple[_Known, bool]] = []
+        conflicts: list[str] = []
+        for accepted, ack in zip(batch, acks, strict=True):
+            outcome = _Known(ack.seq, accepted.content), False
+            if accepted.given_id:
+                if ack.duplicate:
+                    outcome = await self._duplicate(accepted, ack.seq)
+                    if outcome[0].content != accepted.content:
+                        conflicts.append(accepted.entry_id)
+                self._remember(accepted.identity, outcome[0])
+            settled.append(outcome)
+        if conflicts:
+            raise _conflict(conflicts)
+        return settled
+
+    async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
+        """Where an entry is whose message id the broker knows from the message at ``seq``, and whether it was before."""
+        lost = any(first <= seq <= last for first, last in self._lost)
+        content = None if lost else await stored_content(self._messages, accepted, seq)
+        if content is not None:
+            return _Known(seq, content), True
+        _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
+        head = entry_head(unforeseen(accepted.identity), accepted.entry_id, accepted.content)
+        published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
+        return _Known(published.seq, accepted.content), False
+
+    def _remember(self, identity: str, known: _Known) -> None:
+        self._recent[identity] = known
+        if len(self._recent) > RECENT_IDS:
+            self._recent.popitem(last=False)
+
+    @asynccontextmanager
+    async def _holding(self, identities: Sequence[str]) -> AsyncIterator[None]:
+        """Hold ids while they are published: whoever wants one of them waits. All are taken at once: no deadlock."""
+        in_hand = self._in_hand
+        while busy := next((in_hand[identity] for identity in identities if identity in in_hand), None):
+            await asyncio.shield(busy)
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for identity in identities:
+            in_hand[identity] = mine
+        try:
+            yield
+        finally:
+            for identity in set(identities):
+                del in_hand[identity]
+            mine.set_result(None)
+
+
+def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:
+    """Identity → index of its first entry; repeats must have the same content.
+
+    Raises:
+        InvalidEntry: Naming every repeat with other content.
+    """
+    first_of: dict[str, int] = {}
+    problems = []
+    for index, accepted in enumerate(batch):
+        first = first_of.setdefault(accepted.identity, index)
+        if batch[first].content != accepted.content:
+            problem = f"the id of entries[{first}] again, with other content"
+            problems.append(FieldProblem(f"entries[{index}].id", problem, "give each entry an id of its own"))
+    if problems:
+        raise InvalidEntry(tuple(problems))
+    return first_of
+
+
+def _conflict(ids: Sequence[str]) -> EntryConflict:
+    shown = ", ".join(ids[:_SHOWN_IDS]) + (f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else "")
+    return EntryConflict(
+        f"in the journal already with other content: {shown}",
+        hint="entries never change; append a new one, with refs.parent_entry_id naming the one it corrects",
+        field="id",
+    )

@@ -1,0 +1,71 @@
+"""A decision of the service as an entry of the journal.
+
+Why: what decides something (a priority, a token, a parked event) is recorded where everything is, and read as any entry.
+Invariant: an entry made here is of a control type; what a client sends never comes this way.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
+
+from ....schemas.entry import ActorType, JournalEntry, Severity
+from ....schemas.events.control import ControlPayload
+from ....schemas.ids import mint_entry_id
+from ....schemas.timestamps import to_ms
+from .plain import Accepted
+from .submission import content_hash, encode_entry
+
+
+class Told(TypedDict, total=False):
+    """What may be told of a decision beside what was decided; None is as good as nothing.
+
+    Attributes:
+        entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
+        actor_type: Who decided; the system if absent.
+        actor_id: Who exactly.
+        severity: How bad it is; info if absent.
+        crew_id: The crew it concerns.
+        agent_id: The agent it concerns.
+    """
+
+    entry_id: str | None
+    actor_type: ActorType
+    actor_id: str | None
+    severity: Severity
+    crew_id: str | None
+    agent_id: str | None
+
+
+def decision_entry(
+    workspace_id: str, payload: ControlPayload, summary: str, now: datetime, **told: Unpack[Told]
+) -> Accepted:
+    """A decision as an entry to publish; without an id of its own it has a minted one.
+
+    Args:
+        workspace_id: The workspace, or ``_system``.
+        payload: What was decided.
+        summary: One line for the reader of the journal.
+        now: The server's time, UTC; no part of the content hash, so that who repeats a decision later repeats it.
+        told: What else there is to say.
+    """
+    record: dict[str, Any] = {
+        "workspace_id": workspace_id,
+        "entry_type": payload.ENTRY_TYPE,
+        "schema_version": payload.VERSION,
+        "summary": summary,
+        "payload": payload.model_dump(mode="json"),
+        "actor_type": told.get("actor_type", ActorType.SYSTEM).value,
+        "severity": told.get("severity", Severity.INFO).value,
+    }
+    entry_id = told.get("entry_id")
+    optional = {
+        "actor_id": told.get("actor_id"),
+        "crew_id": told.get("crew_id"),
+        "agent_id": told.get("agent_id"),
+        "id": entry_id,
+    }
+    record |= {name: value for name, value in optional.items() if value is not None}
+    content = content_hash(record)
+    entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
+    return encode_entry(entry, content, control=True, given_id=entry_id is not None)

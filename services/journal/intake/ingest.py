@@ -1,0 +1,231 @@
+"""Requests to append from agents on NATS: ``ingest.<workspace>.<crew or _>.<agent>``.
+
+Why: only the service writes JOURNAL. Who publishes into a stream can put JetStream's headers on the message, which no
+permission forbids: ``Nats-Msg-Id`` swallows an entry of another workspace, ``Nats-Expected-*`` tells sequences, open batches
+crowd others out. Here headers are ignored, and a request is checked and appended as over HTTP.
+
+Invariants: workspace, crew and agent are the subject's, which the broker's permissions guarantee. An answer goes only where
+answers are awaited: a reply subject that is neither an inbox nor the broker's own for an imported request would have the
+service publish where the caller may not, so such a request is neither stored nor answered. What is held is bounded, for one
+agent below what there is for all; what is beyond is answered 503 at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from ....schemas.errors import CrewJournalError, InvalidQuery, Overloaded
+from ....schemas.ids import NO_ID, uuid7_hex
+from ....schemas.principal import Principal, Role
+from ...json_body import parse_json
+from ...problem import log_unexpected, problem, problem_of, unexpected_problem
+from ..broker.connection import Connection, encode_headers
+from .submitted import Appender, append_submitted
+
+QUEUE: Final = "crew-journal"
+"""Nodes of one journal share the requests."""
+MAX_REQUESTS: Final = 1_024
+"""Requests in hand at once: as many as the writer has publishes in flight."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of their bodies; as Python values those of small entries take 2.7 times as much."""
+MAX_REQUESTS_OF_AGENT: Final = 256
+"""Of one agent, so that it leaves room to others: they are checked in turn, about 50 µs each, while others wait."""
+MAX_BYTES_OF_AGENT: Final = 4 * 1024 * 1024
+PRINCIPALS_KNOWN: Final = 4_096
+"""Subjects whose principal is remembered: building one costs a third of checking an entry."""
+ERROR_HEADER: Final = "Nats-Service-Error"
+ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
+"""How services on NATS mark an answer that is an error (ADR-32 of NATS)."""
+ANSWER_HEAD: Final = 256
+"""Bytes of an answer's headers, at most."""
+_TOO_LONG: Final = "what is wrong does not fit into one answer"
+_REPLY: Final = re.compile(rb"_(?:INBOX|R_)(?:\.[A-Za-z0-9_-]+)+\Z")
+"""Inboxes of clients in the service's own account, and what the server puts for a reply subject in another account."""
+
+
+def _error_head(problem_body: Mapping[str, Any]) -> bytes:
+    marks = {ERROR_HEADER: problem_body["title"], ERROR_CODE_HEADER: str(int(problem_body["status"]))}
+    return encode_headers(marks)
+
+
+def _overloaded() -> tuple[bytes, bytes]:
+    hint = f"an agent may have {MAX_REQUESTS_OF_AGENT} requests and {MAX_BYTES_OF_AGENT >> 20} MiB in flight"
+    error = Overloaded(
+        "more requests or bytes are waiting than the service holds",
+        hint=f"try again in a moment, with the same ids; {hint}",
+    )
+    body = problem_of(error, trace_id="")
+    return _error_head(body), orjson.dumps(body)
+
+
+_OVERLOADED: Final = _overloaded()
+"""Headers and body, made once, so that a flood costs little. Nothing is logged, hence no trace id."""
+
+
+@dataclass(slots=True)
+class IngestFigures:
+    """What became of requests since the start, and what is in hand.
+
+    Attributes:
+        requests: Requests that arrived.
+        entries: Entries they appended, repeats included.
+        refused: Requests answered with a problem.
+        overloaded: Those of them that were refused because too much was in hand.
+        overloaded_at: UTC time of the last one of these.
+        unanswerable: Requests without a reply subject that may be answered; nothing of them is stored.
+        in_hand: Requests being served now.
+        bytes_in_hand: Bytes of their bodies.
+        error: Why requests do not arrive, None if they do.
+    """
+
+    requests: int = 0
+    entries: int = 0
+    refused: int = 0
+    overloaded: int = 0
+    overloaded_at: datetime | None = None
+    unanswerable: int = 0
+    in_hand: int = 0
+    bytes_in_hand: int = 0
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class _Held:
+    """What is in hand of one agent."""
+
+    requests: int = 0
+    size: int = 0
+
+
+class Ingest:
+    """Answers requests to append; a part of the node.
+
+    Args:
+        client: A connection of its own, so that requests do not wait behind acks, nor acks behind requests.
+        journal: Appends.
+    """
+
+    def __init__(self, client: Connection, journal: Appender) -> None:
+        self._client = client
+        self._journal = journal
+        self._subscription: Subscription | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[bytes, _Held] = {}
+        self._figures = IngestFigures()
+
+    def figures(self) -> IngestFigures:
+        """For ``status``."""
+        state = self._client.state
+        error = state.last_error if state.connected else "not connected to the broker"
+        return replace(self._figures, error=error)
+
+    async def start(self) -> None:
+        """Take requests."""
+        self._answer_limit = self._client.max_payload - ANSWER_HEAD
+        self._subscription = await self._client.divert("ingest.*.*.*", self._on_request, queue=QUEUE)
+
+    async def stop(self) -> None:
+        """Take no more, then answer what has arrived: each append is acked or given up within the writer's deadline."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
+            return
+        with contextlib.suppress(NatsError, TimeoutError):
+            await subscription.unsubscribe()
+            await self._client.flush()  # what the broker had sent before that has arrived now
+        await self._client.release(subscription)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        with contextlib.suppress(NatsError, TimeoutError):
+            await self._client.flush()
+
+    def _on_request(self, subject: bytes, reply: bytes, body: bytes, headers: bytes | None) -> None:
+        figures = self._figures
+        figures.requests += 1
+        if _REPLY.match(reply) is None:
+            figures.unanswerable += 1
+            return
+        held = self._held.setdefault(subject, _Held())
+        size = len(body)
+        full = figures.in_hand >= MAX_REQUESTS or figures.bytes_in_hand + size > MAX_BYTES
+        if full or held.requests >= MAX_REQUESTS_OF_AGENT or held.size + size > MAX_BYTES_OF_AGENT:
+            figures.refused += 1
+            figures.overloaded += 1
+            figures.overloaded_at = datetime.now(UTC)
+            self._release(subject, held)
+            self._answer(reply, *_OVERLOADED)
+            return
+        figures.in_hand += 1
+        figures.bytes_in_hand += size
+        held.requests += 1
+        held.size += size
+        task = asyncio.create_task(self._serve(subject, held, reply, body))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, subject: bytes, held: _Held, reply: bytes, body: bytes) -> None:
+        try:
+            receipts = await append_submitted(self._journal, principal_of(subject), parse_json(body))
+        except Exception as error:
+            self._refuse(reply, error)
+        else:
+            self._figures.entries += len(receipts)
+            self._answer(reply, b"", orjson.dumps({"entries": receipts}))
+        finally:
+            size = len(body)
+            self._figures.in_hand -= 1
+            self._figures.bytes_in_hand -= size
+            held.requests -= 1
+            held.size -= size
+            self._release(subject, held)
+
+    def _release(self, subject: bytes, held: _Held) -> None:
+        if not held.requests:
+            self._held.pop(subject, None)
+
+    def _refuse(self, reply: bytes, error: Exception) -> None:
+        self._figures.refused += 1
+        trace_id = uuid7_hex()
+        if isinstance(error, CrewJournalError):
+            body = problem_of(error, trace_id)
+        else:
+            log_unexpected(error, trace_id)
+            body = unexpected_problem(trace_id)
+        data = orjson.dumps(body)
+        if len(data) > self._answer_limit:  # it quotes names of fields; the broker would close the connection
+            body = problem(body["status"], body["title"], _TOO_LONG, "send fewer entries at once", trace_id)
+            data = orjson.dumps(body)
+        self._answer(reply, _error_head(body), data)
+
+    def _answer(self, reply: bytes, head: bytes, body: bytes) -> None:
+        if not self._client.is_connected:
+            return  # the broker has forgotten whom to answer
+        sizes = b"%d %d" % (len(head), len(head) + len(body)) if head else b"%d" % len(body)
+        self._client.send(b"%b %b %b\r\n%b%b\r\n" % (b"HPUB" if head else b"PUB", reply, sizes, head, body))
+
+
+@lru_cache(maxsize=PRINCIPALS_KNOWN)
+def principal_of(subject: bytes) -> Principal:
+    """The agent whose request came on ``subject``.
+
+    Raises:
+        InvalidQuery: If a part of the subject is no id.
+    """
+    try:
+        _, workspace, crew, agent = subject.decode().split(".")
+        bound = {"workspace_id": workspace, "crew_id": None if crew == NO_ID else crew, "agent_id": agent}
+        return Principal.model_validate({"token_id": "nats", "role": Role.AGENT, **bound})
+    except ValueError:  # pydantic's is one
+        raise InvalidQuery(
+            "the subject names no agent", hint="send to ingest.<workspace>.<crew or _>.<agent>", field="subject"
+        ) from None

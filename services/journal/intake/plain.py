@@ -1,0 +1,151 @@
+"""The short way through ``submission.accept`` for entries that are plainly valid, at a third of the cost.
+
+Most entries need no judgement: known fields, plain values, priority ``normal``, a type that agents may publish. For those
+this module writes the body without building a model. Invariant: it is only ever a shortcut — whatever it accepts, the
+model would have accepted with the same stored record, subject, headers and hash (a property test holds the two against
+each other); whatever is not plainly valid it leaves to the model, which knows how to refuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+from uuid_utils import uuid7
+
+from ....schemas.catalogue import Publisher, info_of
+from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry
+from ....schemas.events import headers as h
+from ....schemas.plain import PLAIN_FIELDS
+from ....schemas.subjects import is_entry_type
+from ....schemas.timestamps import format_ts
+
+HASH_BYTES: Final = 16
+"""BLAKE2b-128: two contents of one id would have to collide."""
+DEEP_BRACKETS: Final = 100
+"""Opening brackets of a body from which on it is read back: our JSON reader stops at 200 levels, the writer at 254."""
+
+
+@dataclass(slots=True)  # not frozen: that costs 2 µs more each; nobody changes one
+class Accepted:
+    """A submission that may be published; an ``atomic.Encoded`` message.
+
+    Attributes:
+        workspace_id: The workspace it goes to.
+        entry_id: Its id, the client's or minted.
+        identity: ``<workspace>/<id>``: the message id of the broker.
+        subject: Where it is published.
+        head: Its header block, encoded.
+        body: The entry as it is stored.
+        content: Hash of what was submitted, 32 hex digits.
+        given_id: Whether the client chose the id; a minted one cannot be taken.
+    """
+
+    workspace_id: str
+    entry_id: str
+    identity: str
+    subject: str
+    head: bytes
+    body: bytes
+    content: str
+    given_id: bool
+
+    @property
+    def entry(self) -> JournalEntry:
+        """The entry, read back from the body."""
+        return JournalEntry.model_validate_json(self.body)
+
+
+def entry_head(identity: str, entry_id: str, content: str) -> bytes:
+    """The header block of an entry; arguments are validated ids and a hex hash."""
+    return (
+        f"NATS/1.0\r\n{h.MSG_ID}: {identity}\r\n{h.ENTRY_ID}: {entry_id}\r\n"
+        f"{h.CONTENT_HASH}: {content}\r\n{h.FORMAT}: {h.FORMAT_VERSION}\r\n\r\n"
+    ).encode()
+
+
+def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_id: str | None) -> Accepted | None:
+    """A submission as a message, if it is plainly valid.
+
+    Args:
+        record: The fields without nulls and empty texts; workspace, crew, agent and actor are what the token allows.
+        now: The server's time, UTC, for an entry without ``ts``.
+        actor_type: Filled in where the record names none.
+        actor_id: Filled in with it, an id; None for none.
+
+    Returns:
+        None if the model has to judge.
+    """
+    try:
+        for name, value in record.items():
+            if not _PLAIN[name](value):
+                return None
+        canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+    except (KeyError, TypeError, ValueError):
+        return None  # an unknown field, or a value that is no text or no JSON
+    if len(canonical) > _PLAIN_BYTES or b"null" in canonical:  # null: perhaps a number that is not finite
+        return None
+    if canonical.count(b"{") + canonical.count(b"[") > DEEP_BRACKETS:
+        return None
+    entry_type = record.get("entry_type")
+    if entry_type is None or "summary" not in record:
+        return None
+    content = hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
+    workspace = record["workspace_id"]
+    entry_id = record.get("id")
+    given_id = entry_id is not None
+    filled = ""
+    if entry_id is None:
+        entry_id = "j_" + uuid7().hex  # as ids.mint_entry_id, at a sixth of its cost
+        filled = f',"id":"{entry_id}"'
+    if "ts" not in record:
+        filled = f'{filled},"ts":"{format_ts(now)}"'
+    if "actor_type" not in record:
+        if actor_id is None or "actor_id" in record:
+            filled = f'{filled},"actor_type":"{actor_type}"'
+        else:
+            filled = f'{filled},"actor_type":"{actor_type}","actor_id":"{actor_id}"'
+    for name, default in _DEFAULTS:
+        if name not in record:
+            filled += default
+    identity = f"{workspace}/{entry_id}"
+    return Accepted(
+        workspace,
+        entry_id,
+        identity,
+        f"journal.{workspace}.{record.get('crew_id', '_')}.{record.get('agent_id', '_')}.{entry_type}",
+        entry_head(identity, entry_id, content),
+        b"%b%b}" % (canonical[:-1], filled.encode()) if filled else canonical,
+        content,
+        given_id,
+    )
+
+
+@lru_cache(maxsize=4_096)
+def _agents_type(entry_type: str) -> bool:
+    return is_entry_type(entry_type) and info_of(entry_type).publisher is Publisher.AGENTS
+
+
+_PLAIN_BYTES: Final = MAX_ENTRY_BYTES - 1_024
+"""Leaves room for what is filled in, under 300 bytes."""
+_PLAIN: Final[dict[str, Callable[[Any], Any]]] = {
+    **PLAIN_FIELDS,
+    "workspace_id": re.compile(r"[A-Za-z0-9-][A-Za-z0-9_-]{0,63}\Z").match,
+    "entry_type": _agents_type,
+    "priority": frozenset({"normal"}).__contains__,
+}
+"""Field → whether a submitted value is plainly valid: stricter than what may be stored."""
+_DEFAULTS: Final = (
+    ("severity", ',"severity":"info"'),
+    ("priority", ',"priority":"normal"'),
+    ("payload", ',"payload":{}'),
+    ("refs", ',"refs":{}'),
+    ("schema_version", ',"schema_version":1'),
+)
+"""What the model fills in, as it is stored."""

@@ -1,0 +1,27 @@
+"""What most use-cases need of the journal: to record a decision.
+
+Invariant: they publish control entries only, through this port, so each can be tested without a broker.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, Unpack
+
+from ....schemas.events.control import ControlPayload
+from .append import Appended
+from .decisions import Told
+
+
+class Recorder(Protocol):
+    """``append.Journal``, as far as decisions are recorded."""
+
+    async def record(
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
+    ) -> Appended:
+        """Record a decision as a control entry; returns after the ack.
+
+        Raises:
+            EntryConflict: If ``entry_id`` is taken by another decision.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        ...

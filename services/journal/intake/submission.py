@@ -1,0 +1,232 @@
+"""What a client submits and who it is → the entry, its message and the hash of its content. Pure.
+
+Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat what the token says
+and never contradict it; whatever is wrong is told whole, every field of every entry of a batch, before anything is
+published. The content hash covers what was submitted, before any default, so a retry has the hash of the first try
+whatever the clock says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+from pydantic_core import from_json
+from uuid_utils import uuid7
+
+from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
+from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
+from ....schemas.ids import is_service_id
+from ....schemas.principal import Principal, Role
+from ....schemas.rules.stripping import strip_record
+from ....schemas.settings import DEFAULT_WORKSPACE
+from ....schemas.subjects import control_subject, journal_subject
+from .authority import check_actor, default_actor, may_speak, needs_control
+from .plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
+
+_OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
+ANSWER_TYPE: Final = "chat.agent_response"
+"""What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
+_NOT_NEEDED: Final = ("", None)
+"""The default actor of an entry that names one."""
+_ID_FIX: Final = "choose another id, or leave it out"
+_WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
+_JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
+
+
+def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, prefix: str = "") -> Accepted:
+    """One submission as an entry and its message.
+
+    Args:
+        principal: Who submits.
+        submission: The raw fields; null or empty optional ones count as absent. An empty workspace is an error.
+        now: The server's time, UTC, for an entry without ``ts``.
+        prefix: Put before each field's name in errors (``entries[3].``).
+
+    Raises:
+        NotAllowed: If it names another workspace, crew, agent or actor, or its type or priority needs more authority.
+        InvalidEntry: Naming every offending field.
+        EntryTooLarge: If it is above 256 KiB as stored.
+    """
+    if type(submission) is not dict and not isinstance(submission, Mapping):
+        raise InvalidEntry((FieldProblem(f"{prefix}entry", "is no JSON object", "submit an object"),))
+    record = {name: value for name, value in submission.items() if value is not None and value != ""}
+    if record.get("supersedes") == []:
+        del record["supersedes"]
+    if submission.get("workspace_id") == "":
+        record["workspace_id"] = ""
+    try:
+        _bind(principal, record, prefix)
+    except InvalidEntry as error:
+        rest = _problems_beside_the_workspace(principal, record, now, prefix)
+        raise InvalidEntry((*error.problems, *rest)) from None
+    if is_service_id(record.get("id")):
+        others = {name: value for name, value in record.items() if name != "id"}
+        rest = _problems_beside_the_workspace(principal, others, now, prefix)
+        reserved = FieldProblem(f"{prefix}id", "is of the form d_… that only the service derives", _ID_FIX)
+        raise InvalidEntry((reserved, *rest))
+    if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
+        # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
+        return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
+    by, name = record.get("actor_type"), record.get("actor_id")
+    default = default_actor(principal) if by is None else _NOT_NEEDED
+    actor_type = default[0] if by is None else by
+    if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
+        accepted = accept_plain(record, now, *default)
+        if accepted is not None:
+            return accepted
+    return _accept_checked(principal, record, now, prefix)
+
+
+def _accept_checked(
+    principal: Principal, record: dict[str, Any], now: datetime, prefix: str, content: str | None = None
+) -> Accepted:
+    given_id = "id" in record
+    content = content or content_hash(record, prefix)
+    if not given_id:
+        record["id"] = "j_" + uuid7().hex  # as ids.mint_entry_id, at a sixth of its cost
+    if "ts" not in record:
+        record["ts"] = now
+    if "actor_type" not in record:
+        record["actor_type"], name = default_actor(principal)
+        record.setdefault("actor_id", name)
+    try:
+        entry = JournalEntry.model_validate(record)
+    except ValidationError as error:
+        raise InvalidEntry(problems_of(error, prefix)) from None
+    control = needs_control(principal, entry, prefix)
+    check_actor(principal, entry, prefix)
+    return encode_entry(entry, content, control=control, given_id=given_id, prefix=prefix)
+
+
+def _problems_beside_the_workspace(
+    principal: Principal, record: Mapping[str, Any], now: datetime, prefix: str
+) -> tuple[FieldProblem, ...]:
+    """What else is wrong with a submission whose workspace is no name, so that all of it is told at once."""
+    try:
+        _accept_checked(principal, {**record, "workspace_id": DEFAULT_WORKSPACE}, now, prefix)
+    except InvalidEntry as error:
+        return error.problems
+    except (NotAllowed, EntryTooLarge):
+        pass  # told when the fields are right
+    return ()
+
+
+def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
+    """32 hex digits of the canonical JSON (sorted keys) of a submission before defaults.
+
+    Raises:
+        InvalidEntry: If it holds what JSON cannot, naming the field.
+    """
+    try:
+        canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        raise InvalidEntry(tuple(_unfit_for_json(record, prefix))) from None
+    if b"null" in canonical and (problems := tuple(_not_finite(record, prefix))):
+        raise InvalidEntry(problems)
+    return hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
+
+
+def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: bool, prefix: str = "") -> Accepted:
+    """An entry as its message.
+
+    Args:
+        entry: The entry.
+        content: Its content hash.
+        control: Whether it goes to ``control.``, where only the service publishes.
+        given_id: Whether somebody chose its id.
+        prefix: Put before field names in errors.
+
+    Raises:
+        EntryTooLarge: If the body is above 256 KiB.
+        InvalidEntry: If it is nested deeper than a reader follows.
+    """
+    body = orjson.dumps(entry.to_record())
+    if len(body) > MAX_ENTRY_BYTES:
+        raise EntryTooLarge(
+            f"{prefix}entry {entry.id} has {len(body):,} bytes as stored, more than {MAX_ENTRY_BYTES:,}",
+            hint="store large content elsewhere and put a reference into refs",
+            field=f"{prefix}payload",
+        )
+    if body.count(b"{") + body.count(b"[") > DEEP_BRACKETS:
+        _refuse_too_deep(body, prefix)
+    workspace, entry_type = entry.workspace_id, entry.entry_type
+    subject = (
+        control_subject(workspace, entry_type)
+        if control
+        else journal_subject(workspace, entry.crew_id, entry.agent_id, entry_type)
+    )
+    identity = f"{workspace}/{entry.id}"
+    head = entry_head(identity, entry.id, content)
+    return Accepted(workspace, entry.id, identity, subject, head, body, content, given_id)
+
+
+def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:
+    named = record.get("workspace_id")
+    if named is None or named != principal.workspace_id:
+        if named is not None and not isinstance(named, str):
+            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", "is no text", _WORKSPACE_FIX),))
+        try:
+            record["workspace_id"] = principal.workspace(named)
+        except InvalidQuery as error:
+            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", error.message, error.hint),)) from None
+        except NotAllowed as error:
+            raise NotAllowed(error.message, hint=error.hint, field=f"{prefix}workspace_id") from None
+    role = principal.role
+    if role is _OWNER or role is _ADMIN:
+        return
+    for field, bound in (("agent_id", principal.agent_id), ("crew_id", principal.crew_id)):
+        claimed = record.get(field)
+        if claimed is None:
+            if bound is not None:
+                record[field] = bound
+        elif claimed != bound:
+            what = field.removesuffix("_id")
+            says = f"is for {what} {bound}" if bound is not None else f"names no {what}"
+            raise NotAllowed(
+                f"the token {says}, the entry names another",
+                hint=f"leave {field} out, or use a token of that {what}",
+                field=f"{prefix}{field}",
+            )
+
+
+def _unfit_for_json(record: Mapping[Any, Any], prefix: str) -> list[FieldProblem]:
+    problems = []
+    for name, value in record.items():
+        if not isinstance(name, str):
+            problems.append(FieldProblem(f"{prefix}entry", "has a field name that is no text", _JSON_FIX))
+            continue
+        try:
+            orjson.dumps({name: value})
+        except TypeError as error:
+            shown = name if name.isascii() and name.isprintable() else "entry"
+            problems.append(FieldProblem(f"{prefix}{shown}", f"cannot be written as JSON: {error}", _JSON_FIX))
+    return problems
+
+
+def _not_finite(record: Mapping[str, Any], prefix: str) -> list[FieldProblem]:
+    def holds(value: Any) -> bool:
+        if isinstance(value, float):
+            return not math.isfinite(value)
+        if isinstance(value, Mapping):
+            return any(holds(part) for part in value.values())
+        return isinstance(value, (list, tuple)) and any(holds(part) for part in value)
+
+    return [
+        FieldProblem(f"{prefix}{name}", "holds a number that is not finite, which JSON cannot hold", _JSON_FIX)
+        for name, value in record.items()
+        if holds(value)
+    ]
+
+
+def _refuse_too_deep(body: bytes, prefix: str) -> None:
+    try:
+        from_json(body, allow_inf_nan=False)
+    except ValueError:
+        fix = "flatten it; at most about 190 levels"
+        raise InvalidEntry((FieldProblem(f"{prefix}payload", "is nested too deeply", fix),)) from None

@@ -1,0 +1,62 @@
+"""A request to append, over HTTP or NATS: one entry or a list in, its receipts out.
+
+Invariant: both ways in take and answer the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ....schemas.errors import EntryTooLarge, InvalidQuery
+from ....schemas.principal import Principal
+from ....schemas.settings import MAX_BATCH
+from .append import Appended
+
+
+class Appender(Protocol):
+    """``services.journal.intake.append.Journal``, as far as agents use it."""
+
+    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
+        """Append one entry; returns after the ack."""
+        ...
+
+    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
+        """Append entries, all or nothing; returns after the acks."""
+        ...
+
+
+async def append_submitted(journal: Appender, principal: Principal, submitted: Any) -> list[dict[str, object]]:
+    """Append one entry or a list of up to 1,000, all or nothing.
+
+    Args:
+        journal: Appends.
+        principal: Who submits.
+        submitted: What the body holds, from ``parse_json``.
+
+    Returns:
+        ``{"id", "seq"}`` of each, with ``"duplicate": true`` where it was in the journal before.
+
+    Raises:
+        InvalidQuery: If the list is empty.
+        EntryTooLarge: If it is too long.
+        CrewJournalError: As of ``Journal.append`` and ``append_batch``.
+    """
+    if not isinstance(submitted, list):
+        return [_receipt(await journal.append(principal, submitted))]
+    if not submitted:
+        raise InvalidQuery("the batch is empty", hint="send at least one entry", field="entries")
+    if len(submitted) > MAX_BATCH:
+        raise EntryTooLarge(
+            f"the batch has {len(submitted)} entries, at most {MAX_BATCH} are allowed",
+            hint="send it in parts",
+            field="entries",
+        )
+    return [_receipt(one) for one in await journal.append_batch(principal, submitted)]
+
+
+def _receipt(appended: Appended) -> dict[str, object]:
+    receipt: dict[str, object] = {"id": appended.id, "seq": appended.seq}
+    if appended.duplicate:
+        receipt["duplicate"] = True
+    return receipt

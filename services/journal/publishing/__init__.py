@@ -1,0 +1,1 @@
+"""From a message to the ack of the broker: one writer, many publishes in flight."""

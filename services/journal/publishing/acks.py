@@ -1,0 +1,98 @@
+"""What JetStream answers to a publish: an ack, a refusal for now, or a refusal for good.
+
+Invariant: every answer is one of the kinds below; nothing the broker says is taken for an ack but an ack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import orjson
+
+from ....schemas.errors import BrokerError, BrokerUnavailable, StorageFull
+from ....schemas.ports import Published
+
+DUPLICATE_IN_BATCH: Final = 10_201
+"""err_code: the atomic batch holds a message id that the broker, or the batch itself, has already."""
+_SINGLES_HELP: Final = frozenset({10_174, 10_177, 10_199, DUPLICATE_IN_BATCH})
+"""err_codes of batches that single publishes mend: disabled, unsupported header, too large, duplicate id."""
+_TRY_AGAIN: Final = frozenset({10_158, 10_176})
+"""err_codes that pass: id in processing elsewhere, batch incomplete (lost by a reconnect, or a full disk)."""
+_NO_SPACE: Final = frozenset({10_002, 10_023, 10_028, 10_047, 10_077})
+"""err_codes of missing memory, disk or quota. 10077 is any failure of the store, a full disk among them."""
+_MAKE_ROOM: Final = (
+    "free disk space, then start the node (or your nats-server) anew: it stores up to 3/4 of the disk that it finds at its "
+    "start; a broker of yours may have a smaller max_file_store, or its stream max_bytes"
+)
+_TOO_MANY, _UNAVAILABLE = (
+    429,
+    503,
+)  # too many: as many batches are open as the server allows, those of all nodes together
+
+_START: Final = b'{"stream":"JOURNAL","seq":'
+_DIGITS: Final = len(_START)
+
+
+class Verdict(Enum):
+    """What to do about an answer."""
+
+    ACKED = "acked"
+    TRY_AGAIN = "try again"
+    TRY_SINGLES = "try singles"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A read answer.
+
+    Attributes:
+        verdict: What to do.
+        published: The ack, where there is one.
+        count: Messages of the atomic batch the ack is for, 0 for a single.
+        error: What to raise when giving up; None with an ack.
+    """
+
+    verdict: Verdict
+    published: Published | None = None
+    count: int = 0
+    error: BrokerError | None = None
+
+
+def plain_seq(data: bytes) -> int | None:
+    """The sequence of JOURNAL's common ack ``{"stream":"JOURNAL","seq":N}``; None if it is anything else (0.3 µs)."""
+    if data.startswith(_START):
+        try:
+            return int(data[_DIGITS:-1])
+        except ValueError:
+            return None  # more fields: duplicate, domain, batch
+    return None
+
+
+def read_answer(data: bytes) -> Answer:
+    """Any answer to a publish; an empty one means that no stream took it."""
+    if not data:
+        return _later("no stream takes this subject", "is the stream being created, or the broker starting?")
+    try:
+        answer: Any = orjson.loads(data)
+        error = answer.get("error")
+        if error is None:
+            published = Published(int(answer["seq"]), bool(answer.get("duplicate", False)))
+            return Answer(Verdict.ACKED, published, int(answer.get("count", 0)))
+        code, kind = int(error.get("code", 0)), int(error.get("err_code", 0))
+        text = f"the broker refuses the write: {error.get('description', 'no reason given')} ({kind})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is no ack"))
+    if kind in _SINGLES_HELP:
+        return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
+    if kind in _NO_SPACE:
+        return Answer(Verdict.REFUSED, error=StorageFull(f"the broker's storage is full: {text}", hint=_MAKE_ROOM))
+    if kind in _TRY_AGAIN or code in (_TOO_MANY, _UNAVAILABLE):
+        return _later(text, "the broker is busy or recovering; try again")
+    return Answer(Verdict.REFUSED, error=BrokerError(text, hint="see the broker's log"))
+
+
+def _later(text: str, hint: str) -> Answer:
+    return Answer(Verdict.TRY_AGAIN, error=BrokerUnavailable(text, hint=hint))

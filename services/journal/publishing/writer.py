@@ -1,0 +1,346 @@
+"""The pipelined writer: many publishes in flight, each caller returns after the broker's ack of its own message.
+
+Why not ``js.publish``: one inbox and a future per call cost 12 µs a message, nats-py's own ways 24 to 135
+(facts/nats.md). Invariants: a publish returns only what the broker acked; whatever is sent again bears the same
+``Nats-Msg-Id``, so a lost ack never stores an entry twice; a caller that is cancelled gives its place back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from nats.aio.subscription import Subscription
+
+from ....schemas.endings import end_task
+from ....schemas.errors import BrokerError, BrokerUnavailable
+from ....schemas.events.derived import OutgoingMessage
+from ....schemas.ports import Published
+from ....schemas.settings import ACK_TIMEOUT_S, ATOMIC_BATCH, PUBLISH_DEADLINE_S, PUBLISH_WINDOW
+from ....schemas.subjects import Family
+from ..broker.connection import Connection, encode_headers, encode_publish
+from .acks import Verdict, plain_seq, read_answer
+from .atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized
+from .group_commit import GroupCommit
+
+SWEEP_S: Final = 0.25
+"""Seconds between looks for unacked messages: one timer for all instead of one each (2 µs saved a message)."""
+RETRY_S: Final = 0.2
+"""Seconds until a message is sent again that no stream took or the broker could not take just now."""
+_FAMILIES: Final = tuple(f"{family}." for family in Family)
+"""Subjects of JOURNAL: a batch with a message of another stream is never complete."""
+
+
+class _Flight:
+    """One message that is not acked yet; times are the event loop's, seconds."""
+
+    __slots__ = ("command", "deadline", "future", "resend_at", "trouble")
+
+    def __init__(self, command: bytes, future: asyncio.Future[Published], resend_at: float, deadline: float) -> None:
+        self.command = command
+        self.future = future
+        self.resend_at = resend_at
+        self.deadline = deadline
+        self.trouble: BrokerError | None = None
+
+
+class Writer:
+    """Publishes to JetStream with a window of unacked messages; implements ``schemas.ports.Publisher``.
+
+    Args:
+        client: A connection from ``connection.connect``.
+        atomic: Whether the stream takes atomic batches (``DeclaredStreams.atomic``).
+        group_commit: Whether concurrent publishes to JOURNAL share a batch, hence one fsync: for the ``durable`` profile.
+        window: Unacked messages at once; further callers wait.
+        ack_timeout_s: Seconds until an unacked message is sent again.
+        deadline_s: Seconds until a publish gives up.
+        storage: What keeps the broker from storing, as far as can be known without it; asked when a publish gives up.
+    """
+
+    def __init__(
+        self,
+        client: Connection,
+        *,
+        atomic: bool = False,
+        group_commit: bool = False,
+        window: int = PUBLISH_WINDOW,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+        deadline_s: float = PUBLISH_DEADLINE_S,
+        storage: Callable[[], BrokerUnavailable | None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._atomic = AtomicPublisher(client, ack_timeout_s=ack_timeout_s) if atomic else None
+        self._group = (
+            GroupCommit(self._atomic, self._fly, self._given_up, deadline_s)
+            if self._atomic is not None and group_commit
+            else None
+        )
+        self._free = window
+        self._window = window
+        self._ack_timeout_s = ack_timeout_s
+        self._deadline_s = deadline_s
+        self._storage = storage
+        self._flights: dict[bytes, _Flight] = {}
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._inbox = ""
+        self._token = 0
+        self._acked = 0
+        self._subscription: Subscription | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._forget_reconnects: Callable[[], None] = lambda: None
+        self._look_now = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._closed = True
+
+    @property
+    def client(self) -> Connection:
+        """The connection it publishes on."""
+        return self._client
+
+    @property
+    def atomic(self) -> bool:
+        """Whether it publishes lists as atomic batches."""
+        return self._atomic is not None
+
+    @property
+    def in_flight(self) -> int:
+        """Places taken: messages, or batches, that are not acked yet."""
+        return self._window - self._free
+
+    @property
+    def acked(self) -> int:
+        """Messages and batches that were acked so far."""
+        return self._acked + (self._group.batches if self._group is not None else 0)
+
+    async def open(self) -> None:
+        """Subscribe to the acks."""
+        self._loop = asyncio.get_running_loop()
+        self._inbox = self._client.new_inbox() + "."
+        self._inbox_length = len(self._inbox)
+        self._subscription = await self._client.divert(self._inbox + "*", self._on_ack)
+        self._body_limit = self._client.max_payload // 2
+        if self._atomic is not None:
+            await self._atomic.open()
+        self._forget_reconnects = self._client.on_reconnect(self._resend_all)
+        self._sweeper = asyncio.create_task(self._sweep(), name="journal writer sweeper")
+        self._closed = False
+
+    async def close(self) -> None:
+        """Take no more, wait for what is in flight (each is bounded by its deadline), then let go."""
+        if self._closed:
+            return
+        self._closed = True
+        while self._free < self._window:
+            self._idle.clear()
+            await self._idle.wait()
+        self._forget_reconnects()
+        if self._sweeper is not None:
+            await end_task(self._sweeper)
+        if self._atomic is not None:
+            await self._atomic.close()
+        if self._subscription is not None:
+            await self._client.release(self._subscription)
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        """Publish one message and return after its ack.
+
+        Args:
+            subject: A validated subject.
+            body: The body.
+            headers: Headers; without ``Nats-Msg-Id`` a lost ack may store the message twice.
+
+        Raises:
+            BrokerUnavailable: If no ack came within the deadline.
+            BrokerError: If the broker refuses the message.
+            EntryTooLarge: If it is above the broker's limit.
+        """
+        return await self.post(EncodedMessage(subject, encode_headers(headers), body))
+
+    async def post(self, message: Encoded) -> Published:
+        """``publish`` of a message whose headers are encoded already."""
+        if self._closed:  # from here as ``_take_place``, without a call: every entry comes this way
+            raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
+        deadline = self._loop.time() + self._deadline_s
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._wait_for_place(deadline)
+        try:
+            if self._group is not None and message.subject.startswith(_FAMILIES):
+                if len(message.body) > self._body_limit:  # here, so that it fails its own caller only
+                    refuse_oversized([message], self._client.max_payload)
+                return await self._group.publish(message)
+            return await self._fly(message, deadline)
+        finally:
+            if self._queue or self._closed:
+                self._give_place_on()
+            else:
+                self._free += 1  # the common case, without a call
+
+    async def publish_atomic(self, messages: Sequence[OutgoingMessage]) -> list[Published]:
+        """Publish all or nothing where the server can, else pipelined one by one; acks in the order given.
+
+        A batch that holds an id the broker knows already is refused as a whole; its messages are then published one
+        by one, which is safe: known ids are acked as duplicates. More than 1,000 messages are several batches.
+
+        Raises:
+            BrokerUnavailable: If no ack came within the deadline; with the same ids the call can be repeated.
+            BrokerError: If the broker refuses.
+            EntryTooLarge: If a message is above the broker's limit.
+        """
+        return await self.post_atomic([EncodedMessage.of(message) for message in messages])
+
+    async def post_atomic(self, messages: Sequence[Encoded]) -> list[Published]:
+        """``publish_atomic`` of messages whose headers are encoded already."""
+        if len(messages) > MAX_ATOMIC:
+            done: list[Published] = []
+            for start in range(0, len(messages), ATOMIC_BATCH):
+                done += await self.post_atomic(messages[start : start + ATOMIC_BATCH])
+            return done
+        refuse_oversized(messages, self._client.max_payload)
+        if self._atomic is not None and len(messages) > 1:
+            published = await self._batch(messages)
+            if published is not None:
+                return published
+        return await self._singles(messages)
+
+    async def _batch(self, messages: Sequence[Encoded]) -> list[Published] | None:
+        deadline = await self._take_place()
+        assert self._atomic is not None
+        try:
+            published = await self._atomic.publish(messages, deadline)
+            self._acked += published is not None
+            return published
+        except BrokerUnavailable as error:
+            raise self._given_up(error) from None
+        finally:
+            self._give_place_on()
+
+    async def _singles(self, messages: Sequence[Encoded]) -> list[Published]:
+        tasks = [asyncio.ensure_future(self._single(m)) for m in messages]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    async def _single(self, message: Encoded) -> Published:
+        deadline = await self._take_place()
+        try:
+            return await self._fly(message, deadline)
+        finally:
+            self._give_place_on()
+
+    async def _fly(self, message: Encoded, deadline: float) -> Published:
+        body = message.body
+        if len(body) > self._body_limit:
+            refuse_oversized([message], self._client.max_payload)
+        self._token += 1
+        key = b"%d" % self._token
+        command = encode_publish(message.subject, f"{self._inbox}{self._token}", message.head, body)
+        future: asyncio.Future[Published] = self._loop.create_future()
+        flight = _Flight(command, future, deadline - self._deadline_s + self._ack_timeout_s, deadline)
+        self._flights[key] = flight
+        try:
+            client = self._client
+            if client.is_connected:
+                if client.send(command):
+                    await client.relieve()
+            elif client.is_closed:
+                raise BrokerUnavailable("the connection to the broker is closed")
+            published = await future
+            self._acked += 1
+            return published
+        finally:
+            del self._flights[key]
+
+    def _on_ack(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        flight = self._flights.get(subject[self._inbox_length :])
+        if flight is None or flight.future.done():
+            return  # answered twice: it was sent twice
+        seq = plain_seq(data)
+        if seq is not None:
+            flight.future.set_result(Published(seq, False))
+            return
+        answer = read_answer(data)
+        if answer.published is not None:
+            flight.future.set_result(answer.published)
+        elif answer.verdict is Verdict.TRY_AGAIN:
+            flight.trouble = answer.error
+            flight.resend_at = self._loop.time() + RETRY_S
+        else:
+            flight.future.set_exception(answer.error or BrokerError("the broker refuses the write"))
+
+    def _resend_all(self) -> None:
+        for flight in self._flights.values():
+            flight.resend_at = 0.0
+        self._look_now.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_S):
+                    await self._look_now.wait()
+            self._look_now.clear()
+            now = self._loop.time()
+            client = self._client
+            for flight in list(self._flights.values()):
+                if flight.future.done():
+                    continue
+                if now >= flight.deadline or client.is_closed:
+                    flight.future.set_exception(self._given_up(flight.trouble))
+                elif now >= flight.resend_at and client.is_connected:
+                    flight.resend_at = now + self._ack_timeout_s
+                    client.send(flight.command)
+
+    def _given_up(self, trouble: BrokerError | None = None) -> BrokerError:
+        """What to raise for a message without an ack: the cause, if the node knows it, else what the broker said last."""
+        full = self._storage() if self._client.is_connected else None
+        return full or trouble or self._no_ack()
+
+    def _no_ack(self) -> BrokerUnavailable:
+        state = self._client.state
+        down = "" if state.connected else f"; not connected since {state.since.isoformat(timespec='seconds')}"
+        return BrokerUnavailable(
+            f"the broker did not ack within {self._deadline_s:g} s{down}",
+            hint="try again with the same id; see crew-journal status",
+        )
+
+    async def _take_place(self) -> float:
+        """Take a place in the window, to be given on; until when, in seconds of the loop's clock, it may be kept."""
+        if self._closed:
+            raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
+        deadline = self._loop.time() + self._deadline_s
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._wait_for_place(deadline)
+        return deadline
+
+    async def _wait_for_place(self, deadline: float) -> None:
+        place: asyncio.Future[None] = self._loop.create_future()
+        self._queue.append(place)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():
+                self._give_place_on()  # it was handed over in the moment we left
+            if isinstance(error, TimeoutError):
+                raise self._given_up() from None
+            raise
+
+    def _give_place_on(self) -> None:
+        while self._queue:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
+        if self._free == self._window:
+            self._idle.set()

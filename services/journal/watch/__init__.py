@@ -1,0 +1,1 @@
+"""Whether the broker lives, stores, and still holds what was acked."""

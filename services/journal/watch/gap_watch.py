@@ -1,0 +1,195 @@
+"""Whether JOURNAL still holds everything that was acked.
+
+Why: nats-server goes on without a block that is gone or cut, and counts its messages as deleted. Invariant: what is
+missing and not explained by an erasure or an accepted loss that the views have folded is named, with since when, from the
+next look on until it is explained. A look asks the broker for counts; for the list only when they have changed, or while
+something is wrong.
+
+A message whose bytes were changed is counted by the broker as if it were there. Only reading it shows that it is not, so
+every read of the stream by this node (feed, catching up, rebuild, verify) keeps account of what it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from ....schemas.endings import end_task
+from ....schemas.errors import BrokerError, JournalDamaged, ViewsBehind
+from ....schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from ..broker.connection import Connection
+from ..broker.streams import stream_gaps
+
+LOOK_EVERY_S: Final = 15.0
+"""Seconds between two looks; one costs the broker and us less than a millisecond while nothing was deleted."""
+FOLD_WAIT_S: Final = 5.0
+"""Seconds for the views to fold what may explain a gap; after that the next look tells."""
+SHOWN_CHARS: Final = 200
+"""Characters of ranges in a reason; ``status`` has all."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GapParts:
+    """What a look needs to know; handed in by the composition root.
+
+    Attributes:
+        read: Sequences that reads of the stream did not give.
+        explained: Sequences that the views know to be erased or accepted as lost; blocking.
+        folded: Waits until the views have folded up to a sequence, some seconds; raises ``ViewsBehind``.
+        kept: Names of views files that know what the stream has lost.
+        said: What the broker's log says of damage.
+        on_lost_end: Called with a sentence if the stream ends before where it has ended already.
+    """
+
+    read: Callable[[], Sequence[Range]]
+    explained: Callable[[], Sequence[Range]]
+    folded: Callable[[int, float], Awaitable[int]]
+    kept: Callable[[], Sequence[str]]
+    said: Callable[[], Sequence[str]]
+    on_lost_end: Callable[[str], None]
+
+
+class GapWatch:
+    """Looks at JOURNAL at the start, after each reconnect and from time to time.
+
+    Args:
+        client: A connection that reconnects for ever.
+        parts: What else it needs to know.
+        made: ``made_at`` of the stream.
+        last_seq: Where the stream ended at the start.
+        clock: The time, UTC.
+        every_s: Seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        client: Connection,
+        parts: GapParts,
+        *,
+        made: str,
+        last_seq: int,
+        clock: Callable[[], datetime],
+        every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._client = client
+        self._parts = parts
+        self._made = made
+        self._last_seq = last_seq
+        self._clock = clock
+        self._every_s = every_s
+        self._missing: list[Range] = []
+        self._kept: tuple[str, ...] = ()
+        self._said: tuple[str, ...] = ()
+        self._since: datetime | None = None
+        self._seen: tuple[Any, ...] | None = None
+        self._due = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._forget: Callable[[], None] = lambda: None
+
+    @property
+    def missing(self) -> list[Range]:
+        """Sequences that are missing and not explained."""
+        return list(self._missing)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of views files that know what the stream has lost."""
+        return self._kept
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the journal, None if nothing is."""
+        if self._since is None:
+            return None
+        parts = []
+        if self._missing:
+            text = format_ranges(self._missing)
+            shown = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS].rsplit(",", 1)[0] + ",…"
+            parts.append(f"{size_of(self._missing):,} sequences are missing and nothing explains it ({shown})")
+        if self._kept:
+            parts.append(f"the stream has lost its end, which {', '.join(self._kept)} knows")
+        since = self._since.isoformat(timespec="seconds")
+        return f"JournalDamaged: {'; '.join(parts)}, since {since} ({JournalDamaged.HINT})"
+
+    def figures(self) -> dict[str, Any]:
+        """What ``status`` shows."""
+        return {
+            "trouble": self.trouble,
+            "missing": size_of(self._missing),
+            "sequences": format_ranges(self._missing),
+            "since": self._since,
+            "views_kept": list(self._kept),
+            "broker_said": list(self._said),
+        }
+
+    async def start(self) -> None:
+        """Look now, then go on in the background."""
+        await self.look()
+        self._forget = self._client.on_reconnect(self._due.set)
+        self._task = asyncio.create_task(self._run(), name="gap-watch")
+
+    async def stop(self) -> None:
+        """Look no longer."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._forget()
+            await end_task(task)
+
+    async def look(self) -> None:
+        """Look once.
+
+        Raises:
+            BrokerError: If the broker does not tell.
+        """
+        parts = self._parts
+        self._said = tuple(await asyncio.to_thread(parts.said))
+        seen = await stream_gaps(self._client, details=False)
+        if seen.made != self._made:
+            return  # another stream: ``StreamWatch`` says so
+        if seen.last_seq < self._last_seq:
+            parts.on_lost_end(
+                f"the journal has lost its end: it went to {self._last_seq}, and ends at {seen.last_seq} now"
+            )
+            return
+        self._last_seq = seen.last_seq
+        read, kept = normalised(parts.read()), tuple(await asyncio.to_thread(parts.kept))
+        now = (seen.count, tuple(read), kept)
+        if self._since is None and (now == self._seen or not any(now)):
+            self._seen = now
+            return
+        gaps = await stream_gaps(self._client)
+        try:
+            await parts.folded(gaps.last_seq, FOLD_WAIT_S)
+        except ViewsBehind:
+            return  # what explains a gap may be on its way
+        explained = await asyncio.to_thread(parts.explained)
+        self._judge(without(normalised([*gaps.ranges, *read]), normalised(explained)), kept)
+        self._seen = now
+
+    def _judge(self, missing: list[Range], kept: tuple[str, ...]) -> None:
+        if not missing and not kept:
+            if self._since is not None:
+                _log.info("journal.explained")
+            self._missing, self._kept, self._since = [], (), None
+            return
+        if self._since is None:
+            _log.error("journal.damaged", missing=size_of(missing), sequences=format_ranges(missing), views_kept=kept)
+        self._missing, self._kept = missing, kept
+        self._since = self._since or self._clock()
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._due.wait()
+            self._due.clear()
+            with contextlib.suppress(BrokerError):  # it is away: the connection says so
+                await self.look()

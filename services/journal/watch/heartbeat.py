@@ -1,0 +1,91 @@
+"""Whether the broker is alive: a message that comes back, every second.
+
+Why: a process that hangs (stopped, deadlocked) keeps its connections, and nats-py takes a minute to give them up.
+Invariants: a broker that is silent for ``LATE_S`` makes the node not ready; one of ours that was silent at ``HUNG_LOOKS``
+looks in a row is killed, and its supervisor starts it again. Looks are counted and not seconds: where this process was
+stopped itself, one look follows before the answers that are waiting are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from ....schemas.endings import end_task
+from ..broker.broker import ManagedBroker
+from ..broker.connection import Connection
+
+EVERY_S: Final = 1.0
+"""Seconds between two messages; one costs 0.5 ms and touches no disk."""
+LATE_S: Final = 1.5
+"""Seconds without an answer after which a broker counts as silent: with ``EVERY_S`` a hung one shows within 2.5 s. Of 100
+messages on two busy cores the slowest took 8 ms."""
+HUNG_LOOKS: Final = 20
+"""Looks, hence seconds, of silence until a broker of ours is replaced: an append waits 30 s for its ack, so one that met the
+hung broker is still acked by the next."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Heartbeat:
+    """Hears from the broker; a part of the node.
+
+    Args:
+        client: A connection of its own, so that nothing else's messages are before its own.
+        broker: Replaced when it hangs; None if it is not ours.
+        hung_looks: Looks without an answer until then.
+    """
+
+    def __init__(self, client: Connection, broker: ManagedBroker | None, *, hung_looks: int = HUNG_LOOKS) -> None:
+        self._client = client
+        self._broker = broker
+        self._hung_looks = hung_looks
+        self._silent_since: float | None = None
+        self._heard = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """That a broker we are connected to does not answer, and for how long; None if it does."""
+        since = self._silent_since
+        silent_s = 0.0 if since is None else asyncio.get_running_loop().time() - since
+        if silent_s < LATE_S or not self._client.is_connected:
+            return None
+        what = f"; it is replaced after {self._hung_looks} s" if self._broker is not None else ""
+        return f"the broker has not answered for {silent_s:.0f} s{what}"
+
+    async def start(self) -> None:
+        """Send and listen in the background."""
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(self._inbox, cb=self._hear)
+        self._task = asyncio.create_task(self._run(), name="heartbeat")
+
+    async def stop(self) -> None:
+        """Send no more."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end_task(task)
+
+    async def _hear(self, _message: Msg) -> None:
+        self._silent_since = None
+
+    async def _run(self) -> None:
+        silent_looks = 0
+        while True:
+            up = self._broker is None or self._broker.status().running
+            silent_looks = silent_looks + 1 if up and self._silent_since is not None else 0
+            if self._broker is not None and silent_looks >= self._hung_looks:
+                _log.error("broker.hangs", silent_looks=silent_looks)
+                await self._broker.kill()
+                silent_looks = 0
+            if self._silent_since is None:
+                self._silent_since = asyncio.get_running_loop().time()
+            if self._client.is_connected:
+                with contextlib.suppress(NatsError, OSError):  # it is being lost: the next one says so
+                    await self._client.publish(self._inbox, b"")
+            await asyncio.sleep(EVERY_S)

@@ -34,8 +34,8 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.rules.text import STEMMER, Analyzer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.views import ModelState

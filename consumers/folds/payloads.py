@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from ...schemas.entry import problems_of
 from ...schemas.errors import FoldError
-from ...schemas.events.control import ControlPayload
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.payload import ControlPayload
 
 P = TypeVar("P", bound=ControlPayload)
 

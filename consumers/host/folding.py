@@ -16,8 +16,8 @@ import duckdb
 import structlog
 
 from ...schemas.errors import CrewJournalError, FoldError, ViewsDamaged
-from ...schemas.events.control import EventParked
 from ...schemas.events.envelope import EntryRecorded, Event
+from ...schemas.events.letters import EventParked
 from ...schemas.ports import CommittedBatch
 from ...schemas.settings import PARKINGS_LIMIT
 from ...schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION

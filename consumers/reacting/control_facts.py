@@ -13,8 +13,8 @@ import orjson
 
 from ...schemas.entry import ActorType, Severity
 from ...schemas.events import headers as h
-from ...schemas.events.control import ControlPayload
 from ...schemas.events.derived import OutgoingMessage
+from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import message_id
 from ...schemas.subjects import control_subject
 from ...schemas.timestamps import format_ms

@@ -27,8 +27,8 @@ from pydantic import ValidationError
 from ...schemas.decode import decode
 from ...schemas.entry import Severity
 from ...schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
-from ...schemas.events.control import SweepFinished, SweepTicked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.ids import derived_id
 from ...schemas.ports import Publisher, ViewReader
 from ...schemas.subjects import Family

@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 from nats.aio.client import Client
 
 from ...schemas.entry import Severity
-from ...schemas.events.control import HealthRecorded
 from ...schemas.events.derived import OutgoingMessage
+from ...schemas.events.health import HealthRecorded
 from ...schemas.ids import derived_id
 from ...schemas.ports import Publisher, ViewReader
 from ...schemas.rules import health

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.events.control import MemorySearched
+from ...schemas.events.memory import MemorySearched
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from ...schemas.events.control import EmbeddingsActivated
+from ...schemas.events.embeddings import EmbeddingsActivated
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from ...schemas.events.control import AgentRegistered, CrewRegistered
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.workspaces import AgentRegistered, CrewRegistered
 from ...schemas.views import AGENTS, AGENTS_PROJECTION, CREWS
 from ..folds.payloads import json_text, payload_of
 from ..projection import Batch, FoldTransaction

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from ...schemas.events.control import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from ...schemas.errors import FoldError
-from ...schemas.events.control import ReindexRequested
+from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.rules import text
 from ...schemas.rules.embed_policy import FIRST, POLICIES, is_embedded

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from ...schemas.events.control import HealthRecorded
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.health import HealthRecorded
 from ...schemas.views import HEALTH_PROJECTION, HEALTH_SNAPSHOTS
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction

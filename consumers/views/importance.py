@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ...schemas.errors import FoldError
-from ...schemas.events.control import MemoryReferenced, PriorityChanged, SweepTicked
 from ...schemas.events.envelope import EntryRecorded, VectorDerived
+from ...schemas.events.memory import MemoryReferenced, PriorityChanged
+from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import SYSTEM_WORKSPACE, name_key
 from ...schemas.rules import importance as rules
 from ...schemas.rules.importance import (

@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from ...schemas.events.control import NudgeOffered, WorkspaceConfigured
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.memory import NudgeOffered
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.views import NUDGES_OFFERED, NUDGES_PROJECTION, WORKSPACE_SETTINGS
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction

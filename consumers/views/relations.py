@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from ...schemas.errors import FoldError
-from ...schemas.events.control import RelationAsserted, RelationRetracted
 from ...schemas.events.envelope import EntryRecorded, LinkDerived
+from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.ids import is_id, name_key
 from ...schemas.rules import relations as rules
 from ...schemas.rules.relations import (

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
 from ...schemas.errors import FoldError
-from ...schemas.events.control import SweepFinished, SweepTicked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.timestamps import parse_ts, to_ms
 from ...schemas.views import SWEEPS, SWEEPS_PROJECTION
 from ..folds.payloads import json_text, payload_of

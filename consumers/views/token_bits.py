@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ...schemas.events.control import MODEL_DECISIONS
+from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import TokenBitsDerived
 from ...schemas.ids import name_key
 from ...schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION, ModelState

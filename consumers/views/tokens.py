@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 from pydantic import ValidationError
 
 from ...schemas.errors import FoldError
-from ...schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, is_workspace
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction

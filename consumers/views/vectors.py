@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ...schemas.events.control import MODEL_DECISIONS, ReindexRequested
+from ...schemas.events.embeddings import MODEL_DECISIONS, ReindexRequested
 from ...schemas.events.envelope import EntryRecorded, VectorDerived
 from ...schemas.ids import name_key
 from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState

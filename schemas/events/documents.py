@@ -17,9 +17,9 @@ from ..errors import FoldError
 from ..ids import derived_id, message_id
 from ..subjects import Subject, document_subject, is_document_key, key_token
 from . import headers as h
-from .control import STORED
 from .derived import OutgoingMessage
 from .envelope import DocumentWritten
+from .payload import STORED
 
 MAX_DOCUMENT_CHARS: Final = 100_000
 """The filesystem ceiling of contract §0 row 10; tiers have lower caps of their own."""

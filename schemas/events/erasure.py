@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from ..entry import Id
 from ..sequence_set import MAX_IDS, InParts, SequenceSet
-from .control import ControlPayload
+from .payload import ControlPayload
 
 MAX_REASON: Final = 500
 """Characters of a reason."""

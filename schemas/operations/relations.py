@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StrictInt
 
 from ..entry import Id
-from ..events.control import Relation
+from ..events.relations import Relation
 from ..views import AGENTS_PROJECTION, ENTRIES_PROJECTION, RELATIONS_PROJECTION
 from .operation import (
     Access,

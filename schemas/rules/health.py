@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..events.control import Band, HealthMetrics
+from ..events.health import Band, HealthMetrics
 
 VERSION: Final = 1
 

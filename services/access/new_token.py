@@ -11,7 +11,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from ...schemas.errors import InvalidQuery, NotAllowed
-from ...schemas.events.control import TokenCreated
+from ...schemas.events.tokens import TokenCreated
 from ...schemas.grants import actor_of, why_not_granted
 from ...schemas.operations.tokens import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
 from ...schemas.principal import Principal, Role

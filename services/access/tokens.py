@@ -26,8 +26,8 @@ from ...schemas.errors import (
     NotFound,
     ViewsBehind,
 )
-from ...schemas.events.control import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
 from ...schemas.ports import CommittedBatch, ViewReader

@@ -69,7 +69,7 @@ STORY: Final[tuple[dict[str, Any], ...]] = (
 
 def demo(embedder: Embedder = None, json_output: Json = False) -> None:
     """Walk through publish, recall, kill -9, rebuild and verify, in a throw-away data directory."""
-    from ...schemas.events.control import MemorySearched
+    from ...schemas.events.memory import MemorySearched
     from .connection import sync_client
     from .operate import agrees, follow
     from .output import emit, plain, say

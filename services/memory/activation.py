@@ -11,7 +11,7 @@ from typing import Any
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
-from ...schemas.events.control import EmbeddingsActivated
+from ...schemas.events.embeddings import EmbeddingsActivated
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import ViewReader
 from ...schemas.settings import EmbedderKind

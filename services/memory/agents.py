@@ -11,7 +11,7 @@ from typing import Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
-from ...schemas.events.control import AgentRegistered
+from ...schemas.events.workspaces import AgentRegistered
 from ...schemas.operations.relations import AgentAnswer, AgentRequest, RegisterAgentRequest
 from ...schemas.ports import ViewReader
 from ...schemas.views import AGENTS

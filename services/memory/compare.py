@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from ...schemas.errors import NotFound
-from ...schemas.events.control import MemorySearched
+from ...schemas.events.memory import MemorySearched
 from ...schemas.ports import ViewReader
 from ...schemas.views import ENTRIES
 from ..query.hot.scope import Scope, ScopeKind

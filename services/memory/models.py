@@ -28,7 +28,7 @@ from ...schemas.errors import (
     NotFound,
     Unavailable,
 )
-from ...schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.embeddings import (
     ActivateModelRequest,

@@ -17,7 +17,7 @@ import structlog
 from pydantic_core import from_json
 
 from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
-from ...schemas.events.control import MemorySearched, NudgeOffered
+from ...schemas.events.memory import MemorySearched, NudgeOffered
 from ...schemas.ids import derived_id
 from ...schemas.operations.workspaces import NudgesAnswer, NudgeShown, NudgesRequest
 from ...schemas.ports import ViewReader

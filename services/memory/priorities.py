@@ -13,7 +13,7 @@ from typing import Final
 
 from ...schemas.entry import ActorType, Priority
 from ...schemas.errors import EntryConflict, NotFound, Unavailable, ViewsBehind
-from ...schemas.events.control import PriorityChanged
+from ...schemas.events.memory import PriorityChanged
 from ...schemas.ids import derived_id, is_id
 from ...schemas.operations.priorities import PriorityAnswer, PriorityRequest
 from ...schemas.ports import ViewReader

@@ -23,7 +23,7 @@ import structlog
 
 from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError, InvalidQuery, NotFound
-from ...schemas.events.control import MemoryReferenced, ReferencedEntry
+from ...schemas.events.memory import MemoryReferenced, ReferencedEntry
 from ...schemas.ids import mint_entry_id
 from ...schemas.operations.recall import UsedAnswer, UsedRequest
 from ...schemas.principal import Principal

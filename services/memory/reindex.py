@@ -16,7 +16,7 @@ from typing import Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
-from ...schemas.events.control import ReindexRequested
+from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.sweeps import ReindexAnswer, ReindexRequest
 from ...schemas.ports import ViewReader

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
-from ...schemas.events.control import ControlPayload, RelationAsserted, RelationRetracted
+from ...schemas.events.payload import ControlPayload
+from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal, Role

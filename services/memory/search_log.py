@@ -16,7 +16,7 @@ import structlog
 
 from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError
-from ...schemas.events.control import MemorySearched
+from ...schemas.events.memory import MemorySearched
 from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
 

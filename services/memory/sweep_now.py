@@ -16,8 +16,8 @@ from typing import Any, Final
 import orjson
 
 from ...schemas.errors import Unavailable
-from ...schemas.events.control import SweepFinished, SweepTicked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.ids import derived_id
 from ...schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
 from ...schemas.ports import CommittedBatch, ViewReader

@@ -23,7 +23,8 @@ import structlog
 
 from ...schemas.endings import end_task
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict
-from ...schemas.events.control import ControlPayload, SweepFinished, SweepTicked
+from ...schemas.events.payload import ControlPayload
+from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.ids import derived_id
 from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
 from ...schemas.ports import ViewReader

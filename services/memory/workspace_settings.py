@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.control import WorkspaceConfigured
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspaceSettingsAnswer,

@@ -29,8 +29,9 @@ from ...schemas.decode import decode
 from ...schemas.entry import ActorType, Severity
 from ...schemas.errors import BrokerUnavailable, EntryConflict, FoldError, InvalidQuery, NotFound
 from ...schemas.events import headers as h
-from ...schemas.events.control import ControlPayload, DeadLetterDiscarded, DeadLetterRetried, EventParked
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
+from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import SYSTEM_WORKSPACE, derived_id, is_workspace, message_id
 from ...schemas.ports import IdentityReader
 from ...schemas.subjects import DEADLETTER_STREAM, Family, deadletter_subject

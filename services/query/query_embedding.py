@@ -18,7 +18,7 @@ from typing import Final, cast
 import structlog
 
 from ...schemas.errors import EmbedderError
-from ...schemas.events.control import EmbeddingsActivated
+from ...schemas.events.embeddings import EmbeddingsActivated
 from ...schemas.ports import CommittedBatch, Embedder, TokenBits, TokenEmbedder
 from .hot.active_models import decides_models
 from .hot.vector_matrix import Vectors, query_vector

@@ -15,8 +15,9 @@ from support.nats import nats_binary
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import EntryConflict, EntryTooLarge, InvalidEntry, NotAllowed
 from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import PriorityChanged, SweepTicked
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.events.memory import PriorityChanged
+from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.ports import Identity
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Appended, Journal

@@ -10,7 +10,7 @@ import pytest
 from support.stack import Stack
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
-from crew_journal.schemas.events.control import MemorySearched, NudgeOffered
+from crew_journal.schemas.events.memory import MemorySearched, NudgeOffered
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.client import AsyncCrewJournal

@@ -10,9 +10,10 @@ import numpy as np
 from support.events import EPOCH_MS, at, control, entry
 from support.recalling import MINI, recalling
 
-from crew_journal.schemas.events.control import MemoryReferenced, PriorityChanged, ReferencedEntry, SweepTicked
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
 from crew_journal.schemas.events.envelope import VectorDerived
+from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.rules.importance import DAY_MS
 from crew_journal.schemas.timestamps import format_ms
 

@@ -12,8 +12,8 @@ from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes, memory_nod
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.index_rows import entries_at
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
-from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.derived import encode_vector
+from crew_journal.schemas.events.embeddings import ReindexRequested
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.operations.sweeps import ReindexRequest
 from crew_journal.schemas.principal import Principal, Role

@@ -20,8 +20,8 @@ from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
 from crew_journal.consumers.reactors.link_finder import LinkFinder
 from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.events.control import EmbeddingsActivated
 from crew_journal.schemas.events.derived import encode_vector
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.ports import Published, SimilarEntry
 from crew_journal.schemas.settings import Settings

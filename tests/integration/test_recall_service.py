@@ -18,7 +18,8 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
-from crew_journal.schemas.events.control import EmbeddingsActivated, PriorityChanged
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
+from crew_journal.schemas.events.memory import PriorityChanged
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from support.events import EPOCH_MS, control, entry, link, vector
 from support.recalling import AGENT, LEAD, MINI, OWNER, Fixture, recalling
 
-from crew_journal.schemas.events.control import AgentRegistered, RelationAsserted, RelationRetracted
+from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
+from crew_journal.schemas.events.workspaces import AgentRegistered
 from crew_journal.schemas.operations.recall import RecallRequest
 
 

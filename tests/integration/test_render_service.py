@@ -16,7 +16,7 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
-from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.operations.recall import RENDER, RecallRequest, RenderRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.desk import parse

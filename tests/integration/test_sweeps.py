@@ -11,7 +11,7 @@ import pytest
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed, Unavailable
-from crew_journal.schemas.events.control import SweepFinished
+from crew_journal.schemas.events.sweeps import SweepFinished
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import from_ms, to_ms

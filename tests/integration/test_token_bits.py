@@ -13,7 +13,7 @@ from support.views import node
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.query.asking import query_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.events import entry, vector
 from support.switching import W, X, Y, Z, check, switching
 
-from crew_journal.schemas.events.control import EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.services.query.hot import switch as hot_switch
 from crew_journal.services.query.hot.load import load
 from crew_journal.services.query.hot.vector_matrix import VectorMatrix

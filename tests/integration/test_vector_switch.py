@@ -13,7 +13,7 @@ from support.events import entry
 from support.stack import until
 from support.switching import W, Y, Z, check, switching
 
-from crew_journal.schemas.events.control import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.services.query.hot import cache as hot_cache
 from crew_journal.services.query.hot import switch as hot_switch
 from crew_journal.services.query.hot.index import HotIndex

@@ -11,12 +11,10 @@ import numpy as np
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import (
-    ControlPayload,
-)
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.documents import encode_document
 from crew_journal.schemas.events.envelope import DocumentWritten, LinkDerived, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import format_ms

@@ -23,7 +23,8 @@ from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.schemas.errors import EmbedderUnavailable
-from crew_journal.schemas.events.control import EmbeddingsActivated, SweepTicked
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
+from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.ports import Embedder, TokenBits

@@ -10,7 +10,7 @@ from support.recall import ANALYZER, ChosenEmbedder
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.events.control import EmbeddingsActivated
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.recall import RecallService

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.events.control import ControlPayload
+from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.services.journal.intake.append import Appended
 
 

@@ -16,35 +16,28 @@ from support.format_strategies import RARE_FIELDS, documents
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.control import (
-    AgentRegistered,
-    ControlPayload,
-    CrewRegistered,
-    DeadLetterDiscarded,
-    DeadLetterRetried,
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.embeddings import (
     EmbeddingsActivated,
     EmbeddingsAdded,
     EmbeddingsDropped,
-    EventParked,
-    HealthMetrics,
-    HealthRecorded,
+    ReindexRequested,
+)
+from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
+from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
+from crew_journal.schemas.events.memory import (
     MemoryReferenced,
     MemorySearched,
     NudgeOffered,
     PriorityChanged,
     ReferencedEntry,
-    ReindexRequested,
-    RelationAsserted,
-    RelationRetracted,
-    SweepFinished,
-    SweepTicked,
-    TokenCreated,
-    TokenNatsAllowed,
-    TokenRevoked,
-    WorkspaceConfigured,
 )
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
+from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
+from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
+from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered, WorkspaceConfigured
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.embed_policy import REMEMBERED
 from crew_journal.schemas.sequence_set import SequenceSet

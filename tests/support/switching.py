@@ -16,8 +16,9 @@ from support.views import Node, node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.control import ControlPayload, EmbeddingsActivated
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated
+from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.operations.recall import RecallAnswer, RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.query.recall import RecallService

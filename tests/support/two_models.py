@@ -13,7 +13,7 @@ from support.minilm import minilm_cache
 from support.ollama_server import OllamaServer
 from support.running import running_node
 
-from crew_journal.schemas.events.control import MemorySearched
+from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.settings import EmbedderKind
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject
 from crew_journal.services.client import AsyncCrewJournal

@@ -12,14 +12,9 @@ import numpy as np
 from support.events import at, control, entry, vector
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.control import (
-    MemoryReferenced,
-    PriorityChanged,
-    ReferencedEntry,
-    SweepFinished,
-    SweepTicked,
-)
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
 from crew_journal.schemas.rules.importance import DAY_MS
 from crew_journal.schemas.rules.sweeps import SCHEDULES, due_times
 from crew_journal.schemas.timestamps import format_ms

@@ -4,7 +4,9 @@ A golden file is never rewritten: a field that the format gets later is optional
 that it said, and the new field has its default.
 """
 
+import importlib
 import json
+import pkgutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from crew_journal.schemas import events
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events.control import ControlPayload, control_payloads
+from crew_journal.schemas.events.control import control_payloads
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.documents import encode_document
 from crew_journal.schemas.events.envelope import (
@@ -25,6 +28,7 @@ from crew_journal.schemas.events.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
+from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.upcasters import upcast
 
@@ -62,6 +66,13 @@ def with_unknown_fields(payload: Any) -> Any:
     if isinstance(payload, (tuple, list)):
         return [with_unknown_fields(part) for part in payload]
     return payload
+
+
+def test_every_control_payload_is_listed():
+    for module in pkgutil.iter_modules(events.__path__, f"{events.__name__}."):
+        importlib.import_module(module.name)
+    made = {model for model in ControlPayload.__subclasses__() if model.__module__.startswith(events.__name__)}
+    assert made == set(control_payloads().values())
 
 
 @pytest.mark.parametrize("payload", control_payloads().values(), ids=lambda p: f"{p.ENTRY_TYPE}.v{p.VERSION}")

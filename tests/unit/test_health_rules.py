@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.events.control import HealthMetrics
+from crew_journal.schemas.events.health import HealthMetrics
 from crew_journal.schemas.rules.health import (
     WEIGHTS,
     LegacyFigures,

@@ -17,7 +17,7 @@ from crew_journal.consumers.host.catchup import catch_up
 from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError, ViewsDamaged
-from crew_journal.schemas.events.control import TokenRevoked
+from crew_journal.schemas.events.tokens import TokenRevoked
 from crew_journal.schemas.ports import CommittedBatch
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 13)]

@@ -13,14 +13,10 @@ from support.events import EPOCH_MS, at, control, entry, vector
 from support.views import node
 
 from crew_journal.consumers.views.importance import DECAY_SQL, ImportanceProjection
-from crew_journal.schemas.events.control import (
-    ControlPayload,
-    MemoryReferenced,
-    PriorityChanged,
-    ReferencedEntry,
-    SweepTicked,
-)
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.rules.importance import DAY_MS, base_importance, decayed
 from crew_journal.schemas.timestamps import format_ms
 

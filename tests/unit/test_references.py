@@ -10,7 +10,7 @@ import pytest
 from support.recorder import FakeRecorder
 
 from crew_journal.schemas.errors import InvalidQuery, NotFound
-from crew_journal.schemas.events.control import MemoryReferenced
+from crew_journal.schemas.events.memory import MemoryReferenced
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.memory import references
 from crew_journal.services.memory.references import RECEIPT_TTL_S, ReferenceLog, Used

@@ -10,8 +10,8 @@ from support.events import at, control, entry, vector
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.events.control import ReindexRequested
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.embeddings import ReindexRequested
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 

@@ -13,8 +13,8 @@ from support.views import node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.rebuild import verify
-from crew_journal.schemas.events.control import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
 from crew_journal.schemas.rules.relations import Authority, is_turned, outweighs
 
 PAIR: dict[str, Any] = {"src_entry_id": "e2", "src_seq": 2, "dst_entry_id": "e1", "dst_seq": 1}

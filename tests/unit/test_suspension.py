@@ -17,8 +17,8 @@ from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.rebuild import ViewNotRebuilt, rebuild, verify
 from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
 from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.control import EventParked
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.events.letters import EventParked
 from crew_journal.schemas.settings import PARKINGS_LIMIT
 
 HEALTHY = 8

@@ -10,8 +10,9 @@ from support.journal import eventually
 
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidQuery, InvalidRequest, NotAuthenticated, NotFound, ViewsBehind
-from crew_journal.schemas.events.control import ControlPayload, TokenCreated, TokenRevoked
 from crew_journal.schemas.events.envelope import EntryRecorded
+from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.tokens import TokenCreated, TokenRevoked
 from crew_journal.schemas.operations.tokens import CREATE_TOKEN, TokenRequest
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.principal import Principal, Role

@@ -11,20 +11,11 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.control import (
-    AgentRegistered,
-    CrewRegistered,
-    DeadLetterDiscarded,
-    DeadLetterRetried,
-    EmbeddingsActivated,
-    EmbeddingsAdded,
-    EmbeddingsDropped,
-    EventParked,
-    TokenCreated,
-    TokenNatsAllowed,
-    TokenRevoked,
-)
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
+from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
+from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered
 from crew_journal.schemas.principal import Role
 
 SHA = "a" * 64

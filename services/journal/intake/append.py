@@ -30,7 +30,7 @@ from ....schemas.errors import (
     InvalidEntry,
     NotAllowed,
 )
-from ....schemas.events.control import ControlPayload
+from ....schemas.events.payload import ControlPayload
 from ....schemas.ids import unforeseen
 from ....schemas.ports import IdentityReader, Published
 from ....schemas.principal import Principal

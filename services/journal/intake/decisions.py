@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from ....schemas.entry import ActorType, JournalEntry, Severity
-from ....schemas.events.control import ControlPayload
+from ....schemas.events.payload import ControlPayload
 from ....schemas.ids import mint_entry_id
 from ....schemas.timestamps import to_ms
 from .plain import Accepted

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, Unpack
 
-from ....schemas.events.control import ControlPayload
+from ....schemas.events.payload import ControlPayload
 from .append import Appended
 from .decisions import Told
 

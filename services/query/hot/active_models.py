@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ....schemas.events.control import MODEL_DECISIONS
+from ....schemas.events.embeddings import MODEL_DECISIONS
 from ....schemas.events.envelope import EntryRecorded
 from ....schemas.ids import SYSTEM_WORKSPACE
 from ....schemas.ports import CommittedBatch, ViewReader

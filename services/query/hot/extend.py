@@ -16,8 +16,10 @@ import numpy as np
 
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType, Priority
-from ....schemas.events.control import EmbeddingsDropped, PriorityChanged, ReindexRequested, SweepTicked
+from ....schemas.events.embeddings import EmbeddingsDropped, ReindexRequested
 from ....schemas.events.envelope import EntryRecorded, LinkDerived, VectorDerived
+from ....schemas.events.memory import PriorityChanged
+from ....schemas.events.sweeps import SweepTicked
 from ....schemas.ids import SYSTEM_WORKSPACE, hash64
 from ....schemas.ports import CommittedBatch
 from ....schemas.rules.embed_policy import is_embedded

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
-from ....schemas.events.control import PriorityChanged
+from ....schemas.events.memory import PriorityChanged
 from ....schemas.ids import hash64
 from ....schemas.ports import ViewReader
 from ....schemas.rules.turns import side_of_name, side_of_type

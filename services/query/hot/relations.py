@@ -12,13 +12,10 @@ from typing import Final, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from ....schemas.events.control import (
-    AgentRegistered,
-    ControlPayload,
-    RelationAsserted,
-    RelationRetracted,
-)
 from ....schemas.events.envelope import EntryRecorded, LinkDerived
+from ....schemas.events.payload import ControlPayload
+from ....schemas.events.relations import RelationAsserted, RelationRetracted
+from ....schemas.events.workspaces import AgentRegistered
 from ....schemas.ports import ViewReader
 from ....schemas.rules.relations import (
     SIMILAR,

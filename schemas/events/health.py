@@ -1,0 +1,56 @@
+"""Payload of a memory's health on a day."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from ..entry import Id
+from .payload import STORED, ControlPayload
+
+Band = Literal["red", "yellow", "green"]
+
+
+class HealthMetrics(BaseModel):
+    """Five metrics in [0, 100], None where there is nothing to measure."""
+
+    model_config = STORED
+    freshness: float | None = Field(ge=0.0, le=100.0)
+    coverage: float | None = Field(ge=0.0, le=100.0)
+    coherence: float | None = Field(ge=0.0, le=100.0)
+    efficiency: float | None = Field(ge=0.0, le=100.0)
+    reachability: float | None = Field(ge=0.0, le=100.0)
+
+
+class HealthRecorded(ControlPayload):
+    """The health of a workspace's or a crew's memory on a day; the last one of a day counts.
+
+    Attributes:
+        crew_id: The crew, None for the workspace as a whole.
+        date: Day in UTC, YYYY-MM-DD.
+        rules: Version of ``rules/health``.
+        metrics: The metrics as we define them.
+        score: Their weighted mean, None for "no data".
+        band: Its band, None for "no data".
+        legacy: The same by the formulas of the project seed 1 describes, for comparison.
+        legacy_score: Their weighted sum.
+        reasons: Why the band is what it is, a sentence each.
+        next_step: What the operator should do, empty if nothing.
+        counts: Numbers behind the metrics (embeddable, indexed, linked, searches …).
+        model: The active model, None if there is none.
+    """
+
+    ENTRY_TYPE = "memory.health_recorded"
+    crew_id: Id | None = None
+    date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    rules: int = Field(ge=1)
+    metrics: HealthMetrics
+    score: float | None = Field(default=None, ge=0.0, le=100.0)
+    band: Band | None = None
+    legacy: HealthMetrics
+    legacy_score: float | None = Field(default=None, ge=0.0, le=100.0)
+    reasons: tuple[str, ...] = ()
+    next_step: str = ""
+    counts: dict[str, int] = Field(default_factory=dict)
+    model: str | None = None

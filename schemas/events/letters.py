@@ -1,0 +1,36 @@
+"""Payloads about dead letters: events that a projection could not fold."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .payload import ControlPayload
+
+
+class EventParked(ControlPayload):
+    """A projection could not fold an event; the event lies in DEADLETTER."""
+
+    ENTRY_TYPE = "projection.event_parked"
+    projection: str
+    version: int
+    seq: int = Field(ge=1)
+    subject: str
+    reason: str = Field(max_length=1_000)
+
+
+class DeadLetterRetried(ControlPayload):
+    """A parked event was published again as a new one."""
+
+    ENTRY_TYPE = "projection.dead_letter_retried"
+    projection: str
+    seq: int = Field(ge=1)
+    new_seq: int = Field(ge=1)
+
+
+class DeadLetterDiscarded(ControlPayload):
+    """An operator decided that a parked event needs nothing more."""
+
+    ENTRY_TYPE = "projection.dead_letter_discarded"
+    projection: str
+    seq: int = Field(ge=1)
+    reason: str = Field(default="", max_length=500)

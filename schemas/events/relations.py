@@ -1,0 +1,37 @@
+"""Payloads of the decisions about relations between entries."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ..entry import Id
+from .payload import ControlPayload
+
+Relation = Literal["similar", "supports", "contradicts"]
+
+
+class RelationAsserted(ControlPayload):
+    """Somebody says how two entries relate; it outweighs what a reactor proposed."""
+
+    ENTRY_TYPE = "memory.relation_asserted"
+    src_entry_id: Id
+    src_seq: int = Field(ge=1)
+    dst_entry_id: Id
+    dst_seq: int = Field(ge=1)
+    relation: Relation
+    weight: float = Field(default=1.0, gt=0.0, le=1.0, allow_inf_nan=False)
+    reason: str = Field(default="", max_length=1_000)
+
+
+class RelationRetracted(ControlPayload):
+    """A relation, asserted or proposed, is not believed any more; a reactor does not bring it back."""
+
+    ENTRY_TYPE = "memory.relation_retracted"
+    src_entry_id: Id
+    src_seq: int = Field(ge=1)
+    dst_entry_id: Id
+    dst_seq: int = Field(ge=1)
+    relation: Relation
+    reason: str = Field(default="", max_length=1_000)

@@ -1,0 +1,44 @@
+"""Payloads of the settings of workspaces, agents and crews, and of consent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from ..entry import Id
+from .payload import ControlPayload
+
+
+class WorkspaceConfigured(ControlPayload):
+    """A workspace's settings, whole: the last one counts."""
+
+    ENTRY_TYPE = "workspace.configured"
+    cost_nudge_usd: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentRegistered(ControlPayload):
+    """An agent's settings, whole: the last one counts."""
+
+    ENTRY_TYPE = "agent.registered"
+    agent_id: Id
+    crew_id: Id | None = None
+    memory_walk_depth: int = Field(default=0, ge=0, le=1)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class CrewRegistered(ControlPayload):
+    """A crew's settings, whole: the last one counts."""
+
+    ENTRY_TYPE = "crew.registered"
+    crew_id: Id
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class ConsentChanged(ControlPayload):
+    """A data subject opted in or out (contract §1: first-class here)."""
+
+    ENTRY_TYPE = "consent.changed"
+    subject_hash: str
+    granted: bool

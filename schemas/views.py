@@ -61,7 +61,7 @@ Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry
 - ``workspace_settings(workspace_id VARCHAR, cost_nudge_usd DOUBLE, settings VARCHAR`` (JSON text)``, seq UBIGINT)``: the
   last configuration of each workspace that has one.
 - ``dead_letters(projection VARCHAR, version INTEGER, seq UBIGINT, subject, reason VARCHAR, parked_ms BIGINT, state
-  VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded; ``node_status.LETTERS`` adds folded.
+  VARCHAR, workspace_id VARCHAR)``: ``state`` is parked, retried or discarded; ``operating.status.LETTERS`` adds folded.
 - ``memory_health_snapshots``: one row per (workspace, crew, day), crew NULL for the workspace as a whole: ``workspace_id,
   crew_id, snapshot_date VARCHAR, measured_at BIGINT`` (ms)``, freshness, coverage, coherence, efficiency, reachability,
   score DOUBLE, band VARCHAR``, the metrics and the score again as ``legacy_…``, ``reasons, next_step, counts VARCHAR``

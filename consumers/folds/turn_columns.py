@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...schemas.catalogue import info_of
 from ...schemas.ids import hash64
-from ...schemas.languages import languages
+from ...schemas.rules.languages import languages
 from ...schemas.rules.turns import (
     MAX_WORDS,
     QUESTION,

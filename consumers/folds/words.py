@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.languages import languages
+from ...schemas.rules.languages import languages
 from ...schemas.rules.text import STEMMER, Analyzer
 from ...schemas.rules.turns import meanings_of
 from ...schemas.rules.word_pieces import pieces_of

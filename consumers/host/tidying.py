@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
 import duckdb
 import structlog
@@ -15,18 +16,27 @@ import structlog
 from ...schemas.errors import Unavailable
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
 from ..projection import Projection
+from .store import ViewStore
 from .transaction import ProjectionTransaction, transaction
 
-if TYPE_CHECKING:
-    from .host import Host
-
 _log = structlog.get_logger(__name__)
+
+
+class TidiedHost(Protocol):
+    """``host.Host``, as far as housekeeping needs it."""
+
+    store: ViewStore
+    projections: tuple[Projection, ...]
+
+    def paused(self) -> AbstractAsyncContextManager[None]:
+        """Keep folds out."""
+        ...
 
 
 class Tidying:
     """Runs ``tidy`` of the projections that have one, then a checkpoint, once the host has been idle for a while."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: TidiedHost) -> None:
         self._host = host
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from ..languages import DatePattern, Language
+from .languages import DatePattern, Language
 
 MAX_TEXT: Final = 2_000
 """Characters of a text that are searched for dates: a summary."""

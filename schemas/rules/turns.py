@@ -11,8 +11,8 @@ import re
 from typing import Final, NamedTuple
 
 from ..entry import ActorType
-from ..languages import Language, language_of, languages
 from .dates import Days, days_named, explicit_days
+from .languages import Language, language_of, languages
 from .text import fold, tokens_of
 
 VERSION: Final = 2

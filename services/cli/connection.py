@@ -143,7 +143,7 @@ def resolve(where: Where) -> Target | None:
 
 def local_settings(data_dir: Path, embedder: EmbedderKind) -> Settings:
     """Settings of a runtime for one command: any free port, and a quiet log unless the environment wants it."""
-    from .up import settings_from
+    from .settings_from import settings_from
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder=embedder)
     return settings if "log_level" in settings.model_fields_set else settings.model_copy(update={"log_level": "error"})

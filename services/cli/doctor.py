@@ -26,7 +26,7 @@ def doctor(
 
     from .checks import Verdict, run_checks
     from .output import emit, safe
-    from .up import settings_from
+    from .settings_from import settings_from
 
     findings = run_checks(settings_from(data_dir=where.data_dir, http=http), where)
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json
+from .settings_from import settings_from
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -63,26 +64,6 @@ def up(
     settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
     parse_address(settings.http)  # before a broker is started and a data directory made
     run_until_signal(_up(settings, sample=sample, as_json=json_output))
-
-
-def settings_from(**given: Any) -> Settings:
-    """Settings of the environment, overridden by what was given.
-
-    Raises:
-        typer.BadParameter: If a value is not one of its kind.
-    """
-    from pydantic import ValidationError
-
-    from ...schemas.settings import Settings
-
-    try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else "setting"
-        raise typer.BadParameter(
-            first["msg"].removeprefix("Value error, "), param_hint=f"--{name.replace('_', '-')}"
-        ) from None
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:

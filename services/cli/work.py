@@ -65,7 +65,8 @@ def work(
     """Run reactors in a process of their own, until Ctrl-C. They find the broker by a running `up`, or by --nats."""
     from ...consumers.discovery import discover_reactors
     from .logs import configure_logging
-    from .up import run_until_signal, settings_from
+    from .settings_from import settings_from
+    from .up import run_until_signal
 
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:

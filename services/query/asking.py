@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from ...schemas.languages import function_words_of
 from ...schemas.ports import TokenBits
+from ...schemas.rules.languages import function_words_of
 from ...schemas.rules.text import Analyzer, tokens_of
 from ...schemas.rules.word_pieces import pieces_of
 from .arms.late import LateQuery

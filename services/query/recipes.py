@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Final
 
 from ...schemas.errors import InvalidQuery
-from .arms.late_interaction import Interaction
 
 
 class Fusion(StrEnum):
@@ -22,6 +21,23 @@ class Fusion(StrEnum):
     RECIPROCAL_RANK = "reciprocal_rank"
     Z_SCORE = "z_score"
     CONVERSATION = "conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """Constants of one way to let the tokens of a query and of an entry interact (``arms.late_interaction``).
+
+    Attributes:
+        near: Taken off what the turn before says.
+        far: Taken off what the turn before that says.
+        length: Taken off per natural logarithm of the entry's tokens.
+        even: How much an entry loses that answers some of the query's words and not others; 0 is the plain mean.
+    """
+
+    near: float
+    far: float
+    length: float
+    even: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

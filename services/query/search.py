@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .arms.dense import DenseResult, DenseScores, search_dense
+from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
-from .arms.lexical import EMPTY_LANE, NOTHING, Lane, LexicalResult, ranked, search_lexical
+from .arms.lexical import NOTHING, LexicalResult, search_lexical
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
 from .hot.scope import Scope

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.languages import DatePattern, languages
 from crew_journal.schemas.rules.dates import Days, civil, days_from_civil, days_named, explicit_days, month_length
+from crew_journal.schemas.rules.languages import DatePattern, languages
 from crew_journal.schemas.rules.text import fold
 
 LANGUAGES = {language.code: language for language in languages()}

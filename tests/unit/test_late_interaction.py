@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.services.query.arms.late_interaction import NO_TURN, Interaction, Tokens, Turns, distances, interact
+from crew_journal.services.query.arms.late_interaction import NO_TURN, Tokens, Turns, distances, interact
 from crew_journal.services.query.hot.ragged import Ragged
 from crew_journal.services.query.hot.token_store import TokenStore
+from crew_journal.services.query.recipes import Interaction
 
 DIM = 128
 EVEN = 2.0

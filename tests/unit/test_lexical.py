@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, plain_bm25, recorded
 
 from crew_journal.services.query.arms import lexical
-from crew_journal.services.query.arms.lexical import ranked, search_lexical
+from crew_journal.services.query.arms.lane import ranked
+from crew_journal.services.query.arms.lexical import search_lexical
 from crew_journal.services.query.hot.lists import floor_of
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 

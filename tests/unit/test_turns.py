@@ -16,8 +16,8 @@ from crew_journal.consumers.projection import Batch
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.languages import language_of, languages
 from crew_journal.schemas.rules.dates import days_from_civil
+from crew_journal.schemas.rules.languages import language_of, languages
 from crew_journal.schemas.rules.text import STEMMER, STOP_WORDS, Analyzer, strings_in, tokens_of
 from crew_journal.schemas.rules.turns import (
     FIRST_PERSON,

@@ -21,7 +21,7 @@ from ..hot.index import HotIndex
 from ..hot.lists import Docs
 from ..hot.scoped import ScopedDocuments
 from ..hot.vector_matrix import NO_ROW, VectorMatrix, Vectors
-from .lexical import EMPTY_LANE, Lane, ranked
+from .lane import EMPTY_LANE, Lane, ranked
 
 Scores = npt.NDArray[np.float32]
 

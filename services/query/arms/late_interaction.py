@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..hot.token_store import Words
+from ..recipes import Interaction
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -32,23 +33,6 @@ BLOCK_WORDS: Final = 1 << 16
 NO_TURN: Final = -1
 _UNANSWERED: Final = -9.0
 """Below every similarity less an offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interaction:
-    """Constants of one way to interact.
-
-    Attributes:
-        near: Taken off what the turn before says.
-        far: Taken off what the turn before that says.
-        length: Taken off per natural logarithm of the entry's tokens.
-        even: How much an entry loses that answers some of the query's words and not others; 0 is the plain mean.
-    """
-
-    near: float
-    far: float
-    length: float
-    even: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

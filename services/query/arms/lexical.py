@@ -18,36 +18,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..hot.documents import Documents
 from ..hot.index import HotIndex
 from ..hot.lists import Docs, distinct, floor_of
 from ..hot.scoped import ScopedDocuments
-
-Scores = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.integer]
+from .lane import EMPTY_LANE, Lane, Scores, ranked
 
 K1: Final = 1.2
 B: Final = 0.75
 """facts/retrieval.md: BM25 with these and our analyser .649 on the development conversations."""
-
-_FEW: Final = 4
-"""Times as many as wanted that are sorted sooner than looked through for the best."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The best documents of one arm, best first: score, then newer ts, then id.
-
-    Attributes:
-        docs: (m,) intp.
-        scores: (m,) float32.
-    """
-
-    docs: Docs
-    scores: Scores
-
-
-EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,46 +85,6 @@ class _Norms:
 
 
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
-
-
-def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
-    """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
-    if _FEW * depth < len(docs):  # whatever is below the last of the best need not be sorted
-        kept = (scores >= floor_of(scores, depth)).nonzero()[0]
-        best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
-        return best
-    return _sorted(documents, docs, scores, depth)
-
-
-def _sorted(
-    documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int
-) -> npt.NDArray[np.int64]:
-    ts_ms = documents.ts_ms[docs]
-    order = np.lexsort((-ts_ms, -scores))
-    ordered = scores[order]
-    tied = ordered[1:] == ordered[:-1]
-    if tied.any():
-        newest = ts_ms[order]
-        tied &= newest[1:] == newest[:-1]
-        if tied[:depth].any():
-            order = _by_id(documents, docs, order, tied, depth)
-    return order[:depth]
-
-
-def _by_id(
-    documents: Documents, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
-) -> npt.NDArray[np.int64]:
-    """Put runs of equal score and ts, as far as they reach into the first ``depth``, in order of id."""
-    result = order.copy()
-    first = 0
-    while first < min(depth, len(order)):
-        end = first + 1
-        while end < len(order) and tied[end - 1]:
-            end += 1
-        if end - first > 1:
-            result[first:end] = sorted(order[first:end].tolist(), key=lambda i: documents.id_of(int(docs[i])))
-        first = end
-    return result
 
 
 def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:

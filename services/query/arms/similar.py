@@ -24,7 +24,7 @@ from ..hot.index import HotIndex
 from ..hot.load import INDEXED_PROJECTIONS
 from ..hot.vector_matrix import NO_ROW, VectorMatrix, Vectors, query_vector
 from .dense import NARROW_SHARE
-from .lexical import ranked
+from .lane import ranked
 
 ROUNDING: Final = 1e-6
 """Cosines are sums of float32 products: one of exactly the threshold may come out this much below it."""

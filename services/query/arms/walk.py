@@ -13,7 +13,7 @@ import numpy as np
 
 from ..hot.index import HotIndex
 from ..hot.scope import Scope
-from .lexical import ranked
+from .lane import ranked
 
 
 @dataclass(frozen=True, slots=True)

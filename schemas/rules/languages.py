@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from .rules.text import fold
+from .text import fold
 
 CODES: Final = ("en", "de")
 """In this order a tie is settled: a text that tells nothing is taken as English."""

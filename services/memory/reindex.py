@@ -21,11 +21,11 @@ from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.sweeps import ReindexAnswer, ReindexRequest
 from ...schemas.ports import ViewReader
 from ...schemas.rules import embed_policy
-from ...schemas.timestamps import format_ts
+from ...schemas.timestamps import to_ms
 from ...schemas.views import EMBEDDINGS, ENTRIES
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
-from .sweep_now import publish_tick
+from .ticks import Tick, publish_tick
 
 _MODELS: Final = f"""SELECT model FROM embeddings_active WHERE workspace_id IN ($workspace, '{SYSTEM_WORKSPACE}')
     UNION SELECT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"""
@@ -67,8 +67,8 @@ class Reindexing:
             actor_type=ActorType.USER,
             actor_id=caller.actor,
         )
-        due = self._clock()
-        await publish_tick(self._journal, workspace_id, "index", due)
+        tick = Tick(to_ms(self._clock()), workspace_id, "index")
+        await publish_tick(self._journal, tick)
         return ReindexAnswer(
             workspace_id=workspace_id,
             policy=payload.policy,
@@ -76,7 +76,7 @@ class Reindexing:
             seq=requested.seq,
             refused=refused,
             missing=missing,
-            due=format_ts(due),
+            due=tick.due,
         )
 
     def _count(self, workspace_id: str, model: str | None) -> tuple[int, int]:

@@ -1,8 +1,7 @@
 """A sweep on request: its tick is published with the time it is due now, and its end awaited.
 
-Invariant: a tick's id follows from workspace, sweep and due time, so however many nodes or clocks tick, a sweep is due once;
-who waits learns what the sweep said of itself, or that it has said nothing yet. What a downtime missed is ticked first: a
-tick that is due now moves the place from which missed ones are counted.
+Invariant: who waits learns what the sweep said of itself, or that it has said nothing yet. What a downtime missed is
+ticked first: a tick that is due now moves the place from which missed ones are counted.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ import orjson
 
 from ...schemas.errors import Unavailable
 from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.sweeps import SweepFinished, SweepTicked
-from ...schemas.ids import derived_id
+from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
 from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.timestamps import format_ts
+from ...schemas.timestamps import to_ms
 from ...schemas.views import ENTRIES, VECTORS_PROJECTION
 from ..desk import Caller
-from ..journal.intake.append import Appended
 from ..journal.intake.recorder import Recorder
+from .ticks import Tick, publish_tick
 
 WAIT_S: Final = 25.0
 """Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""
@@ -42,17 +40,6 @@ class SweepReport:
     seq: int
     counts: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
-
-
-async def publish_tick(journal: Recorder, workspace_id: str, sweep: str, due: datetime) -> Appended:
-    """Publish that a sweep is due; the same tick twice is recorded once.
-
-    Raises:
-        BrokerUnavailable: If no ack came within the bound.
-    """
-    payload = SweepTicked.model_validate({"sweep": sweep, "due": format_ts(due)})
-    tick_id = derived_id("sweep", SweepTicked.VERSION, f"{workspace_id}/{sweep}/{payload.due}", "ticked")
-    return await journal.record(workspace_id, payload, summary=f"{sweep} sweep is due", entry_id=tick_id)
 
 
 class SweepNow:
@@ -101,7 +88,7 @@ class SweepNow:
             Unavailable: If the sweep does not end in time; it goes on all the same.
         """
         await self._catch_up(workspace_id)
-        due = self._clock()
+        tick = Tick(to_ms(self._clock()), workspace_id, sweep)
         moved = asyncio.Event()
 
         def heed(batch: CommittedBatch) -> None:
@@ -110,8 +97,8 @@ class SweepNow:
 
         unsubscribe = self._views.subscribe(heed)
         try:
-            tick = await publish_tick(self._journal, workspace_id, sweep, due)
-            report = await self._finish(workspace_id, sweep, format_ts(due), tick.seq, moved)
+            ticked = await publish_tick(self._journal, tick)
+            report = await self._finish(workspace_id, sweep, tick.due, ticked.seq, moved)
         finally:
             unsubscribe()
         await self._views.wait_for(report.seq, MIN_SEQ_WAIT_S, *needs)

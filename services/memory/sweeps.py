@@ -3,18 +3,16 @@
 Why ticks are events: decay is a fold and must take its time from the journal; health and index sweeps are reactors that
 may run anywhere. Ours is the one clock among them.
 
-Invariants: a tick's id follows from workspace, sweep and due time, so however many nodes keep time, the journal has one;
-missed ticks come once each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due
-time after its first entry. A decay is finished by its fold, and we say so for it: ``sweep.finished`` with the rows it
-went over, for the last decay of a workspace (the ones before it in a catching up are superseded by it).
+Invariants: however many nodes keep time, the journal has one tick for each due time (``ticks``); missed ticks come once
+each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due time after its first
+entry. A decay is finished by its fold, and we say so for it: ``sweep.finished`` with the rows it went over, for the last
+decay of a workspace (the ones before it in a catching up are superseded by it).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,10 +20,8 @@ import orjson
 import structlog
 
 from ...schemas.endings import end_task
-from ...schemas.errors import BrokerUnavailable, CrewJournalError, EntryConflict
-from ...schemas.events.payload import ControlPayload
-from ...schemas.events.sweeps import SweepFinished, SweepTicked
-from ...schemas.ids import derived_id
+from ...schemas.errors import CrewJournalError
+from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
 from ...schemas.ports import ViewReader
 from ...schemas.rules.sweeps import SCHEDULES, due_times
@@ -39,8 +35,8 @@ from ...schemas.views import (
     SWEEPS_PROJECTION,
 )
 from ..desk import Caller
-from ..journal.intake.append import Appended
 from ..journal.intake.recorder import Recorder
+from .ticks import Tick, publish_tick, record_tick
 
 POLL_S: Final = 30.0
 """Seconds between looks at the clock; a night's sweep need not start on the second."""
@@ -48,11 +44,8 @@ FOLD_WAIT_S: Final = 30.0
 """Seconds to wait until the views have folded a tick."""
 AT_ONCE: Final = 8
 """Workspaces whose ticks are published at once; within one they go in order."""
-ID_TRIES: Final = 4
-"""Ids tried for one tick: an agent may have taken one for an entry of its own."""
 FAILED: Final = "failed; an OWNER or ADMIN sees why"
 DECAY: Final = "decay"
-_ID_VERSION: Final = 1
 _BEGUN: Final = f"SELECT workspace_id, min(published_ms), max(seq) FROM {ENTRIES} WHERE seq > ? GROUP BY ALL"
 _LAST: Final = f"SELECT workspace_id, sweep, due_ms FROM {SWEEPS} WHERE due_ms IS NOT NULL"
 _UNFINISHED: Final = f"""SELECT d.workspace_id, d.due_ms, d.decayed FROM {DECAYS} d LEFT JOIN {SWEEPS} s
@@ -61,15 +54,6 @@ _SHOWN: Final = f"""SELECT workspace_id, sweep, due_ms, finished_due_ms, finishe
     WHERE $1 IS NULL OR workspace_id = $1 ORDER BY workspace_id, sweep LIMIT 300"""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """One due time of one sweep; ``due_ms`` in milliseconds since the epoch."""
-
-    due_ms: int
-    workspace_id: str
-    sweep: str
 
 
 class _Workspaces:
@@ -164,7 +148,7 @@ class Sweeps:
         async with self._turn:
             due_ms = to_ms(self._clock())
             await self._publish_missed(workspace_id, due_ms)
-            recorded = await self._publish(Tick(due_ms, workspace_id, sweep))
+            recorded = await publish_tick(self._journal, Tick(due_ms, workspace_id, sweep))
             await self._views.wait_for(recorded.seq, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
             finished = await self._finish_decays()
         decayed = finished.get(workspace_id) if sweep == DECAY else None
@@ -197,7 +181,7 @@ class Sweeps:
 
             async def publish(ticks: list[Tick]) -> int:
                 async with at_once:
-                    return [(await self._publish(tick)).seq for tick in ticks][-1]
+                    return [(await publish_tick(self._journal, tick)).seq for tick in ticks][-1]
 
             if by_workspace:
                 last = max(await asyncio.gather(*map(publish, by_workspace.values())))
@@ -237,39 +221,21 @@ class Sweeps:
     async def _publish_missed(self, workspace_id: str, now_ms: int) -> None:
         for tick in await self._due(now_ms):
             if tick.workspace_id == workspace_id:
-                await self._publish(tick)
-
-    async def _publish(self, tick: Tick) -> Appended:
-        due = format_ms(tick.due_ms)
-        payload = SweepTicked.model_validate({"sweep": tick.sweep, "due": due})
-        return await self._record(tick, payload, "sweep", f"The {tick.sweep} sweep of {due} is due")
+                await publish_tick(self._journal, tick)
 
     async def _finish_decays(self) -> dict[str, int]:
         """Say for the decay fold what it did, by workspace; the same on every node, for the fold counted it."""
         rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
         last = 0
         for workspace_id, due_ms, decayed in rows:
-            due = format_ms(due_ms)
-            payload = SweepFinished(sweep=DECAY, due=due, counts={"decayed": decayed})
-            done = await self._record(
-                Tick(due_ms, workspace_id, DECAY), payload, "sweep_finished", f"The decay sweep of {due} is done"
-            )
+            tick = Tick(due_ms, workspace_id, DECAY)
+            payload = SweepFinished(sweep=DECAY, due=tick.due, counts={"decayed": decayed})
+            summary = f"The decay sweep of {tick.due} is done"
+            done = await record_tick(self._journal, tick, payload, "sweep_finished", summary)
             last = max(last, done.seq)
         if last:
             await self._views.wait_for(last, FOLD_WAIT_S, SWEEPS_PROJECTION)
         return {workspace_id: decayed for workspace_id, _, decayed in rows}
-
-    async def _record(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> Appended:
-        cause = f"{tick.workspace_id}/{tick.sweep}/{tick.due_ms}"
-        for n in range(ID_TRIES):
-            with contextlib.suppress(EntryConflict):
-                return await self._journal.record(
-                    tick.workspace_id, payload, summary=summary, entry_id=derived_id(name, _ID_VERSION, cause, n)
-                )
-        raise BrokerUnavailable(
-            f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
-            hint="somebody publishes entries with ids that are not theirs; revoke their token",
-        )
 
 
 def _told(error: str | None, reasons: bool) -> str | None:

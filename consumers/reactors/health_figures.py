@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.active_models import active_in, read_active_models
 from ...schemas.events.memory import MemorySearched
-from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
 from ...schemas.views import EMBEDDINGS, ENTRIES, RELATIONS
@@ -27,8 +27,6 @@ _FLOAT32: Final = np.dtype("<f4")
 _WEEK_DAYS: Final = 7
 _MONTH_DAYS: Final = 30
 
-_ACTIVE: Final = """SELECT model FROM embeddings_active WHERE workspace_id IN ($1, $2)
-    ORDER BY workspace_id = $1 DESC LIMIT 1"""
 _COUNTS: Final = f"""
 WITH e AS (
     SELECT seq, id, crew_id, ts_ms, entry_type, embeddable, control FROM {ENTRIES}
@@ -114,12 +112,6 @@ class _Coherence:
     weight: int
 
 
-def active_model(views: ViewReader, workspace_id: str) -> str | None:
-    """The model recall uses in a workspace: its own activation, else the system's."""
-    rows = views.rows(_ACTIVE, [workspace_id, SYSTEM_WORKSPACE])
-    return str(rows[0][0]) if rows else None
-
-
 def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: int) -> list[Measured]:
     """The workspace as a whole, then each crew that has embeddable entries, by name; blocking.
 
@@ -129,7 +121,7 @@ def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: in
         seq: Only what came before it in the journal counts.
         due_ms: Only what was recorded up to then counts, milliseconds since the epoch.
     """
-    at = At(workspace_id, seq, due_ms, active_model(views, workspace_id))
+    at = At(workspace_id, seq, due_ms, active_in(read_active_models(views), workspace_id))
     coherence = _coherence(views, at)
     whole = Measured(None, MemoryFigures(model=at.model), LegacyFigures())
     crews: dict[str, Measured] = {}

@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 import structlog
 from nats.aio.client import Client
 
+from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError, EmbedderInputRejected
 from ...schemas.events.derived import encode_vector
 from ...schemas.events.token_bits import encode_token_bits
@@ -37,7 +38,6 @@ from ..reactor import Reactor, ReactorContext
 from .embed import EmbedReactor
 from .embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from .embed_limits import durable_name
-from .health_figures import active_model
 from .index_backlog import Backlog, backlog_of
 from .index_rows import count_missing, entries_at, known, missing_after, without_bits
 
@@ -140,7 +140,7 @@ class IndexReactor(SweepReactor):
     async def work(self, tick: Tick) -> Swept:
         """Embed what is missing, batch by batch, oldest first; then fill in the bits that turns with a vector lack."""
         counts = Counter(dict.fromkeys(_COUNTED, 0))
-        name = await asyncio.to_thread(active_model, self._views, tick.workspace_id)
+        name = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
         generation, dim = await asyncio.to_thread(known, self._views, name or "")
         part = await self._part(tick, name, generation)
         missing, pending = await asyncio.to_thread(

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
+from ...schemas.active_models import read_active_models
 from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
 from ...schemas.events.embeddings import EmbeddingsActivated
@@ -18,7 +19,6 @@ from ...schemas.settings import EmbedderKind
 from ...schemas.views import EMBEDDINGS
 from ..journal.intake.append import Journal
 
-_ACTIVE = "SELECT model FROM embeddings_active WHERE workspace_id = ?"
 _KNOWN = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE dim > 0 ORDER BY model"
 
 
@@ -64,8 +64,7 @@ async def activate_embeddings(
         BrokerUnavailable: If the activation could not be recorded.
     """
     where = workspace_id or SYSTEM_WORKSPACE
-    rows = await asyncio.to_thread(views.rows, _ACTIVE, [where])
-    if rows and rows[0][0] == model:
+    if (await asyncio.to_thread(read_active_models, views)).get(where) == model:
         return {"workspace_id": workspace_id, "model": model, "changed": False}
     recorded = await journal.record(
         where,

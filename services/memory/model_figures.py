@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ...schemas.active_models import read_active_models
 from ...schemas.ports import ViewReader
 from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS
-from ..query.hot.active_models import read_active_models
 
 _STATES: Final = f"SELECT model, state FROM {EMBEDDING_MODELS}"
 _VECTORS: Final = f"""SELECT model, count(*) FILTER (dim > 0), count(*) FILTER (dim = 0), max(dim) FROM {EMBEDDINGS}

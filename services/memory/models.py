@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from ...schemas.active_models import active_in, read_active_models
 from ...schemas.entry import ActorType
 from ...schemas.errors import (
     EmbedderBadAnswer,
@@ -49,7 +50,6 @@ from ...schemas.views import (
 )
 from ..desk import Caller
 from ..journal.intake.append import Journal
-from ..query.hot.active_models import active_in, read_active_models
 from .activation import activate_embeddings, check_model
 from .compare import ModelComparison
 from .model_figures import ModelFigures

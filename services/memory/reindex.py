@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from ...schemas.active_models import read_active_models
 from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
 from ...schemas.events.embeddings import ReindexRequested
@@ -27,8 +28,7 @@ from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from .ticks import Tick, publish_tick
 
-_MODELS: Final = f"""SELECT model FROM embeddings_active WHERE workspace_id IN ($workspace, '{SYSTEM_WORKSPACE}')
-    UNION SELECT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"""
+_MODELS: Final = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"
 _REFUSED: Final = f"""SELECT count(*) FROM {EMBEDDINGS}
     WHERE workspace_id = $workspace AND dim = 0 AND ($model IS NULL OR model = $model)"""
 _MISSING: Final = f"""SELECT count(*) FROM {ENTRIES} e WHERE e.workspace_id = $workspace AND e.embeddable AND NOT EXISTS (
@@ -81,7 +81,9 @@ class Reindexing:
 
     def _count(self, workspace_id: str, model: str | None) -> tuple[int, int]:
         if model is not None:
-            known = sorted(str(name) for (name,) in self._views.rows(_MODELS, {"workspace": workspace_id}))
+            active = read_active_models(self._views)
+            held = {str(name) for (name,) in self._views.rows(_MODELS, {"workspace": workspace_id})}
+            known = sorted(held | {active[of] for of in (workspace_id, SYSTEM_WORKSPACE) if of in active})
             if model not in known:
                 named = ", ".join(known) or "none"
                 raise NotFound("no vectors of that model here", hint=f"known are {named}", field="model")

@@ -15,12 +15,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from ...schemas.active_models import active_in, read_active_models
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import ViewReader
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES
 from ...schemas.timestamps import format_ts
 from ...schemas.views import HEALTH_SNAPSHOTS
-from ..query.hot.active_models import active_in, read_active_models
 
 LETTERS: Final = """(
     SELECT projection, version, seq, subject, reason, parked_ms, workspace_id,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
 from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
+from ...schemas.active_models import read_active_models
 from ...schemas.endings import end_task
 from ...schemas.errors import (
     CrewJournalError,
@@ -31,13 +32,11 @@ from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
 from ..journal.intake.append import Journal
 from ..memory.activation import activate_embeddings
 from ..operating.status import as_json
-from ..query.hot.active_models import ActiveModels, read_active_models
+from ..query.hot.active_models import ActiveModels
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
 _STATES: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
-_PINNED: Final = f"""SELECT a.model, m.state FROM embeddings_active a LEFT JOIN {EMBEDDING_MODELS} m USING (model)
-    WHERE a.workspace_id = ? AND m.state IS DISTINCT FROM '{ModelState.DROPPED.value}'"""
 
 _TROUBLES: Final = {
     EmbedderUnavailable.__name__: "does not answer",
@@ -74,14 +73,15 @@ class Embedding:
         """Choose, probe in the background, record the activation; closed by ``stack``."""
         settings = self._settings
         stack.push_async_callback(self._close)
-        pinned = await asyncio.to_thread(self._views.rows, _PINNED, [SYSTEM_WORKSPACE])
+        pinned = (await asyncio.to_thread(read_active_models, self._views)).get(SYSTEM_WORKSPACE)
+        states = {model: state for model, state, _ in await asyncio.to_thread(self._views.rows, _STATES)}
         self.choice = await choose_embedder(
             settings.embedder,
             ollama_host=settings.ollama_host,
             ollama_model=settings.ollama_model,
             cache_dir=settings.models_dir,
-            pinned_model=pinned[0][0] if pinned else None,
-            switched=bool(pinned) and pinned[0][1] == ModelState.ADDED,
+            pinned_model=pinned,
+            switched=states.get(pinned) == ModelState.ADDED,
         )
         chosen = self.choice.embedder
         if chosen is None:

@@ -1,34 +1,18 @@
 """Which model recall uses in each workspace, in memory: asked by every recall, changed a few times a year.
 
-Invariant: an answer is that of the views as last announced: a workspace's own activation, else the system's; a model that
-was dropped since is none. Used on the event loop alone, or a commit could fall between a read and its being kept; what is
-read after a decision or a rebuild is two tables of a few rows.
+Invariant: an answer is that of the views as last announced (``schemas/active_models``). Used on the event loop alone, or
+a commit could fall between a read and its being kept; what is read after a decision or a rebuild is two tables of a few
+rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
+from ....schemas.active_models import active_in, read_active_models
 from ....schemas.events.embeddings import MODEL_DECISIONS
 from ....schemas.events.envelope import EntryRecorded
-from ....schemas.ids import SYSTEM_WORKSPACE
 from ....schemas.ports import CommittedBatch, ViewReader
-from ....schemas.views import EMBEDDING_MODELS, ModelState
-
-_ACTIVE: Final = f"""SELECT a.workspace_id, a.model FROM embeddings_active a
-    LEFT JOIN {EMBEDDING_MODELS} m ON m.model = a.model
-    WHERE m.state IS DISTINCT FROM '{ModelState.DROPPED.value}'"""
-
-
-def read_active_models(views: ViewReader) -> dict[str, str]:
-    """Workspace → the model it activated, ``_system`` for the default; dropped ones are left out. Blocking."""
-    return {str(workspace_id): str(model) for workspace_id, model in views.rows(_ACTIVE)}
-
-
-def active_in(models: Mapping[str, str], workspace_id: str) -> str | None:
-    """The model recall uses in a workspace: its own activation, else the system's; None if there is neither."""
-    return models.get(workspace_id) or models.get(SYSTEM_WORKSPACE)
 
 
 def decides_models(event: EntryRecorded) -> bool:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ....schemas.active_models import active_in, read_active_models
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
 from ....schemas.events.memory import PriorityChanged
@@ -30,7 +31,6 @@ from ....schemas.views import (
     POSTINGS_TAIL,
     TURNS_PROJECTION,
 )
-from .active_models import active_in, read_active_models
 from .documents import (
     ABSENT,
     CONVERSATION,

@@ -37,10 +37,10 @@ from nats.js.api import ConsumerInfo
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
-from ...schemas.endings import end_task
 from ...schemas.errors import BrokerUnavailable
 from ...schemas.settings import BATCH_MESSAGES, BATCH_WAIT_S
 from ...schemas.subjects import JOURNAL_STREAM
+from ..endings import end_task
 from .durable import agrees, wanted_consumer
 from .fetching import Pulls
 from .messages import RawMessage

@@ -11,8 +11,8 @@ import gc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Final
 
-from ...schemas.endings import end_task
 from ...schemas.settings import REPLAY_LOOKAHEAD
+from ..endings import end_task
 from ..feed.messages import RawMessage
 from .host import Host
 

@@ -15,7 +15,7 @@ from typing import Final
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from ...schemas.endings import end_task
+from ..endings import end_task
 
 PARTED_KEPT: Final = 8_192
 """Messages remembered that were put off or given back, about 1 MB: twice what a durable leaves unacked. Those that another

@@ -22,10 +22,10 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from ...schemas.endings import end_task
 from ...schemas.errors import BrokerError, CrewJournalError
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.ports import Published, Publisher
+from ..endings import end_task
 from ..reactor import ReactorStatus
 from .backoff import Backoff
 from .durable import Durable

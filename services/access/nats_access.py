@@ -14,10 +14,10 @@ from typing import Final
 
 import structlog
 
-from ...schemas.endings import end_task
 from ...schemas.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
 from ...schemas.principal import Principal
 from ...schemas.subjects import INGEST_SUBJECTS, ingest_subject
+from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.config import AgentUser
 

@@ -21,13 +21,13 @@ from typing import Final
 
 import structlog
 
-from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError, InvalidQuery, NotFound
 from ...schemas.events.memory import MemoryReferenced, ReferencedEntry
 from ...schemas.ids import mint_entry_id
 from ...schemas.operations.recall import UsedAnswer, UsedRequest
 from ...schemas.principal import Principal
 from ..desk import Caller
+from ..endings import end_task
 from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
 from .shares import Asker, Shares

@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError
 from ...schemas.events.memory import MemorySearched
+from ..endings import end_task
 from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
 

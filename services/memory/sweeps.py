@@ -19,7 +19,6 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError
 from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
@@ -35,6 +34,7 @@ from ...schemas.views import (
     SWEEPS_PROJECTION,
 )
 from ..desk import Caller
+from ..endings import end_task
 from ..journal.intake.recorder import Recorder
 from .ticks import Tick, publish_tick, record_tick
 

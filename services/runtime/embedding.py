@@ -16,7 +16,6 @@ from typing import Any, Final
 from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
 from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
 from ...schemas.active_models import read_active_models
-from ...schemas.endings import end_task
 from ...schemas.errors import (
     CrewJournalError,
     EmbedderBadAnswer,
@@ -29,6 +28,7 @@ from ...schemas.rules.health import Trouble
 from ...schemas.settings import Settings
 from ...schemas.timestamps import format_ts
 from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
+from ..endings import end_task
 from ..journal.intake.append import Journal
 from ..memory.activation import activate_embeddings
 from ..operating.status import as_json

@@ -22,10 +22,10 @@ from nats.js.errors import NotFoundError
 from ...consumers.reactor import ReactorContext
 from ...consumers.reactors.embed import EmbedReactor, create
 from ...consumers.reactors.embed_limits import durable_name
-from ...schemas.endings import end_task
 from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.subjects import JOURNAL_STREAM
 from ...schemas.views import EMBEDDING_MODELS, ModelState
+from ..endings import end_task
 from ..query.hot.active_models import decides_models
 from .embedding import Embedding
 

@@ -28,7 +28,6 @@ from ...consumers.host.giving_back import share_one_heap
 from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.reactor import Reactor, ReactorContext
 from ...consumers.reactors.embed import EmbedReactor
-from ...schemas.endings import end_task
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import STEMMER, Analyzer
 from ...schemas.settings import Settings
@@ -37,6 +36,7 @@ from ..access.owner_token import ensure_owner_token
 from ..access.tokens import TokenRegistry
 from ..data_dir import announce, lock
 from ..desk import Desk
+from ..endings import end_task
 from ..http.app import create_app
 from ..http.connections import ConnectionBounds
 from ..http.ports import AppServices, HttpLimits

@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 
 from ...consumers.adapters.minilm_weights import ensure_static_table, find_static_table
-from ...schemas.endings import end_task
+from ..endings import end_task
 from ..query.hot.token_store import Words
 
 _log = structlog.get_logger(__name__)

@@ -36,12 +36,12 @@ from ...consumers.host.provenance import StreamAtHand
 from ...consumers.host.rebuild import rebuild, verify
 from ...consumers.host.salvage import salvage
 from ...consumers.host.store import ViewStore
-from ...schemas.endings import end_task
 from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
 from ...schemas.sequence_set import format_ranges, normalised, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION
 from ..data_dir import node_id
+from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import Connection
 from ..journal.broker.streams import DeclaredStreams, stream_gaps

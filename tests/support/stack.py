@@ -27,7 +27,6 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.positions import position_of
 from crew_journal.consumers.host.host import Host, Parked
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import NotFound, RefusedByOneView
 from crew_journal.schemas.operations.embeddings import (
     ActivateModelRequest,
@@ -53,6 +52,7 @@ from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.desk import Caller, Desk
+from crew_journal.services.endings import end_task
 from crew_journal.services.http.app import create_app
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from crew_journal.schemas.endings import end_task
+from crew_journal.consumers import endings as of_consumers
+from crew_journal.services import endings as of_services
+
+BOTH = pytest.mark.parametrize("end_task", [of_consumers.end_task, of_services.end_task], ids=["consumers", "services"])
+EndTask = Callable[[asyncio.Task[Any]], Awaitable[None]]
 
 
-async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
+@BOTH
+async def test_a_task_that_swallows_a_cancellation_ends_all_the_same(end_task: EndTask) -> None:
     swallowed = asyncio.Event()
 
     async def work() -> None:
@@ -26,7 +33,8 @@ async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
     assert task.cancelled()
 
 
-async def test_what_a_task_failed_with_is_told() -> None:
+@BOTH
+async def test_what_a_task_failed_with_is_told(end_task: EndTask) -> None:
     async def work() -> None:
         raise ValueError("broken")
 

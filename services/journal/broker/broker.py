@@ -20,8 +20,8 @@ from typing import Final
 
 import structlog
 
-from ....schemas.endings import end_task
 from ....schemas.errors import BrokerError, BrokerUnavailable
+from ...endings import end_task
 from .config import LOOPBACK, AgentUser, Durability
 from .files import BrokerFiles, BrokerIdentity
 from .launch import ServerLauncher

@@ -15,12 +15,12 @@ from typing import Final
 
 from nats.aio.subscription import Subscription
 
-from ....schemas.endings import end_task
 from ....schemas.errors import BrokerError, BrokerUnavailable
 from ....schemas.events.derived import OutgoingMessage
 from ....schemas.ports import Published
 from ....schemas.settings import ACK_TIMEOUT_S, ATOMIC_BATCH, PUBLISH_DEADLINE_S, PUBLISH_WINDOW
 from ....schemas.subjects import Family
+from ...endings import end_task
 from ..broker.connection import Connection, encode_headers, encode_publish
 from .acks import Verdict, plain_seq, read_answer
 from .atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized

@@ -15,9 +15,9 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from ....schemas.endings import end_task
 from ....schemas.subjects import CANARY_SUBJECT
 from ....schemas.timestamps import format_ts
+from ...endings import end_task
 from ..publishing.acks import read_answer
 
 PROBE_EVERY_S: Final = 5.0

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import structlog
 
-from ....schemas.endings import end_task
 from ....schemas.errors import BrokerError, JournalDamaged, ViewsBehind
 from ....schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from ...endings import end_task
 from ..broker.connection import Connection
 from ..broker.streams import stream_gaps
 

@@ -16,7 +16,7 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from ....schemas.endings import end_task
+from ...endings import end_task
 from ..broker.broker import ManagedBroker
 from ..broker.connection import Connection
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import structlog
 
-from ....schemas.endings import end_task
 from ....schemas.settings import FREE_DISK_FLOOR_BYTES
 from ....schemas.subjects import JOURNAL_STREAM
+from ...endings import end_task
 from ..broker.broker import ManagedBroker
 from ..publishing.writer import Writer
 from .canary import Canary

@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
-from ....schemas.endings import end_task
 from ....schemas.errors import BrokerError
 from ....schemas.subjects import JOURNAL_STREAM
+from ...endings import end_task
 from ..broker.connection import Connection
 from ..broker.streams import made_at, stream_info
 

@@ -1,4 +1,6 @@
-"""How a background task is ended, for consumers and services alike.
+"""How a background task is ended.
+
+``consumers/endings.py`` says the same: the two may not import each other, and ``schemas`` knows no event loop.
 
 Why: ``asyncio.wait_for`` of Python 3.11, which nats-py waits for answers in, now and then swallows a cancellation that comes
 with the answer; whoever cancels once and waits then waits for ever. Invariant: when ``end_task`` returns, the task is done.

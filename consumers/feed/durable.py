@@ -6,16 +6,9 @@ because the checkpoint is the truth and an ack only a hint.
 
 from __future__ import annotations
 
-from typing import Final
-
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
-from ...schemas.settings import BATCH_MESSAGES
-
-ACK_WAIT_S: Final = 30.0
-"""Seconds until the broker delivers an unacked message again; a commit takes under one."""
-MAX_ACK_PENDING: Final = 4 * BATCH_MESSAGES
-"""Unacked messages at most."""
+from .jetstream import FEED_ACK_PENDING, FEED_ACK_WAIT_S, UNLIMITED
 
 
 def wanted_consumer(durable: str, start_seq: int) -> ConsumerConfig:
@@ -26,9 +19,9 @@ def wanted_consumer(durable: str, start_seq: int) -> ConsumerConfig:
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
         opt_start_seq=start_seq,
         ack_policy=AckPolicy.ALL,
-        ack_wait=ACK_WAIT_S,
-        max_deliver=-1,
-        max_ack_pending=MAX_ACK_PENDING,
+        ack_wait=FEED_ACK_WAIT_S,
+        max_deliver=UNLIMITED,
+        max_ack_pending=FEED_ACK_PENDING,
     )
 
 

@@ -1,17 +1,16 @@
 """The live feed: new messages of JOURNAL, in order, to one handler, on FastStream.
 
-Ack policy ALL and MANUAL (the last message of a batch is acked after the handler returned), ack wait 30 s, deliveries
-without limit, at most 4,000 unacked. Invariant: the handler gets every message after ``start_seq`` at least once and
-never one before an earlier one that it has not finished: a batch that fails is kept and tried again, nothing overtakes
-it. Where the stream's sequence has a gap, what lies in it is read from the stream; where the durable is gone, disagrees
-or has delivered what never came, the consumer is created anew after the last message that was handled. That one, not
-the ack, is the truth.
+Ack policy ALL and MANUAL: the last message of a batch is acked after the handler returned. Invariant: the handler gets
+every message after ``start_seq`` at least once and never one before an earlier one that it has not finished: a batch
+that fails is kept and tried again, nothing overtakes it. Where the stream's sequence has a gap, what lies in it is read
+from the stream; where the durable is gone, disagrees or has delivered what never came, the consumer is created anew
+after the last message that was handled. That one, not the ack, is the truth.
 
 A feed that is far behind (a bulk import) lets ``catch_up`` read the stream as a rebuild does, decoding one batch while the
 one before it is committed, and begins its consumer anew where that ended: four times as fast as batch by batch.
 
-Why gaps are read and not asked for again: nats-py takes a stored message with a header ``Status``, which anybody who may
-publish can send, for a word of the server in its own ``fetch``, and throws it away every time it is delivered.
+Why gaps are read and not asked for again: nats-py throws a stored message with a header ``Status`` away every time it
+is delivered. That trap and the others, and the ack wait, are in ``jetstream``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from .positions import position_of, raw_message
 from .replay import replay
 
 WATCH_S: Final = 1.0
-"""Seconds between looks at the durable: FastStream hangs silently when it is deleted (facts/nats.md)."""
+"""Seconds between looks at the durable, which may have been deleted."""
 LOST_AFTER_S: Final = 2.0
 """Seconds that a delivery may be on its way until it counts as lost; a full batch takes 0.1 on a busy machine."""
 FAR_BEHIND: Final = 2 * BATCH_MESSAGES

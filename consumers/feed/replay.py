@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, Protocol, runtime_checkable
 
-import orjson
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -25,15 +24,18 @@ from nats.js.errors import APIError
 from ...schemas.errors import BrokerUnavailable
 from ...schemas.settings import REPLAY_BATCH_MESSAGES
 from ...schemas.subjects import JOURNAL_STREAM
+from .jetstream import (
+    HEARTBEAT,
+    REPLAY_EXPIRES_S,
+    REPLAY_INACTIVE_S,
+    REPLAY_PULL,
+    next_subject,
+    pull_request,
+    status_told,
+)
 from .messages import RawMessage
 from .positions import headers_of, place_of, position_of, raw_message, status_of
 
-PULL: Final = 2_000
-"""Messages of one pull request; two of them ahead keep the broker busy (facts/nats.md, measured)."""
-EXPIRES_S: Final = 30.0
-"""Seconds until the broker drops an unanswered pull request."""
-IDLE_S: Final = 120.0
-"""Seconds until the broker drops the consumer if nobody pulls: a fold that takes longer starts it anew."""
 LOOK_S: Final = 0.5
 """Seconds without a message until the connection is looked at."""
 STALL_S: Final = 5.0
@@ -43,8 +45,6 @@ GIVE_UP_S: Final = 60.0
 RETRY_S: Final = 0.25
 """Seconds between attempts while the broker is away."""
 
-_NS: Final = 1_000_000_000
-_HEARTBEAT: Final = "100"
 _log = structlog.get_logger(__name__)
 
 
@@ -106,7 +106,7 @@ class _Replay:
         self._next = first_seq  # first sequence not buffered yet
         self._last = last_seq
         self._batch = batch
-        self._ahead = max(2 * PULL, batch + PULL)
+        self._ahead = max(2 * REPLAY_PULL, batch + REPLAY_PULL)
         self._buffer: list[RawMessage] = []
         self._arrived = asyncio.Event()
         self._finished = False
@@ -190,7 +190,7 @@ class _Replay:
             if self._inbox != inbox:
                 return
             if not message.reply:
-                self._on_status((message.headers or {}).get("Status", ""))
+                self._on_status(status_told(message))
             elif not (self._lost or self._finished):
                 position = position_of(message.reply)
                 if self._is_next(position.seq, position.delivery):
@@ -208,7 +208,7 @@ class _Replay:
                 ack_policy=AckPolicy.NONE,
                 mem_storage=True,
                 num_replicas=1,
-                inactive_threshold=IDLE_S,
+                inactive_threshold=REPLAY_INACTIVE_S,
             ),
         )
         self._consumer = info.name
@@ -219,12 +219,11 @@ class _Replay:
 
     async def _ask(self) -> None:
         self._arrived.clear()
-        request = orjson.dumps({"batch": PULL, "expires": int(EXPIRES_S * _NS)})
-        while self._asked + len(self._buffer) <= self._ahead - PULL:
-            await self._client.publish(
-                f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", request, reply=self._inbox
-            )
-            self._asked += PULL
+        subject = next_subject(self._stream, str(self._consumer))
+        request = pull_request(REPLAY_PULL, REPLAY_EXPIRES_S)
+        while self._asked + len(self._buffer) <= self._ahead - REPLAY_PULL:
+            await self._client.publish(subject, request, reply=self._inbox)
+            self._asked += REPLAY_PULL
 
     def _is_next(self, seq: int, delivery: int) -> bool:
         """Count a delivery; False if messages were lost before it or it lies behind the end."""
@@ -244,10 +243,10 @@ class _Replay:
         self._next = message.seq + 1
         if message.seq == self._last or pending == 0:
             self._finished = True
-        if self._finished or self._asked <= PULL or len(self._buffer) >= self._batch:
+        if self._finished or self._asked <= REPLAY_PULL or len(self._buffer) >= self._batch:
             self._arrived.set()
 
     def _on_status(self, status: str) -> None:
-        if status != _HEARTBEAT and not self._finished:
+        if status != HEARTBEAT and not self._finished:
             self._lost = True  # request expired, consumer gone, leader changed: start anew
             self._arrived.set()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -17,13 +16,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from ...schemas.errors import BrokerUnavailable, StreamMismatch
 from ...schemas.subjects import JOURNAL_STREAM
-
-API_TIMEOUT_S: Final = 5.0
-"""Seconds for a request to the JetStream API; it takes about a millisecond."""
-UNLIMITED: Final = -1
-FILTERS_SINCE: Final = (2, 12)
-"""Server version from which we filter. Measured with 40,000 messages on two subjects: 2.10.27 needs 3-5 ms for each
-message a filtered consumer gets (0.03 ms unfiltered), 2.15.1 0.02 ms either way. Versions between were not measured."""
+from ..feed.jetstream import API_TIMEOUT_S, FILTERS_SINCE, UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

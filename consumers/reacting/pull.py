@@ -1,9 +1,8 @@
 """A durable pull consumer that several processes share, for reactors.
 
-Why not nats-py's ``fetch``: its requests outlive the call that made them, so messages arrive while the caller is busy
-and their ack time runs unseen. Here a request for many stands for a short window only, and the long one is for a single
-message. Invariants: a message is taken by one caller at a time and comes back unless acked; a lost connection or a
-deleted durable is healed by the next ``take``; what was read back of the durable is what was asked for.
+nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many stands for a short window only, and the long
+one is for a single message. Invariants: a message is taken by one caller at a time and comes back unless acked; a lost
+connection or a deleted durable is healed by the next ``take``; what was read back of the durable is what was asked for.
 
 Filters save work, but a caller must be ready for other messages: older servers filter so slowly that we do without.
 
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from typing import Any, Final
 
 import structlog
@@ -27,22 +25,23 @@ from nats.js.errors import NotFoundError
 
 from ...schemas.errors import BrokerUnavailable
 from ...schemas.subjects import JOURNAL_STREAM
+from ..feed.jetstream import (
+    API_TIMEOUT_S,
+    ENDED,
+    GRACE_S,
+    NO_RESPONDERS,
+    REFUSED_PAUSE_S,
+    STATUS_HEADER,
+    STATUS_TIMEOUT_S,
+    next_subject,
+    pull_request,
+    status_told,
+)
 from ..feed.positions import headers_of, status_of
 from ..feed.replay import Diverting, end_subscription
-from .durable import API_TIMEOUT_S, Durable, declare, info_of, unavailable
+from .durable import Durable, declare, info_of, unavailable
 
-STATUS_TIMEOUT_S: Final = 1.0
-"""Seconds that a status question may take."""
-GRACE_S: Final = 0.5
-"""Seconds after a request's expiry until it counts as lost with its connection."""
-REFUSED_PAUSE_S: Final = 0.25
-"""Seconds after a refused request, so that a standing refusal is no busy loop."""
 _ACK_PREFIX: Final = "$JS.ACK."
-_NANOSECONDS: Final = 1_000_000_000
-_STATUS_HEADER: Final = "Status"
-_NO_RESPONDERS: Final = "503"
-_ROUTINE: Final = frozenset({"404", "408"})
-"""No messages; the request expired."""
 _log = structlog.get_logger(__name__)
 
 
@@ -57,7 +56,7 @@ class PullConsumer:
     def __init__(self, client: Client, durable: Durable) -> None:
         self._client = client
         self._durable = durable
-        self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{JOURNAL_STREAM}.{durable.name}"
+        self._next_subject = next_subject(JOURNAL_STREAM, durable.name)
         self._arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._inbox = ""
@@ -148,7 +147,7 @@ class PullConsumer:
         client = self._client
 
         def sink(subject: bytes, reply: bytes, data: bytes, block: bytes | None) -> None:
-            headers: Any = headers_of(block) if reply else {_STATUS_HEADER: status_of(block or b"")}
+            headers: Any = headers_of(block) if reply else {STATUS_HEADER: status_of(block or b"")}
             message = Msg(client, subject.decode(errors="replace"), reply.decode(errors="replace"), data, headers)
             self._arrived.put_nowait(message)
 
@@ -162,9 +161,8 @@ class PullConsumer:
     async def _request(self, batch: int, seconds: float) -> str:
         self._requests += 1
         reply = f"{self._inbox}.{self._requests}"
-        ask = {"batch": batch, "expires": int(seconds * _NANOSECONDS)}
         try:
-            await self._client.publish(self._next_subject, json.dumps(ask).encode(), reply)
+            await self._client.publish(self._next_subject, pull_request(batch, seconds), reply)
         except NatsError as error:
             raise unavailable(error) from error
         return reply
@@ -204,13 +202,13 @@ class PullConsumer:
 
     async def _heed(self, message: Msg) -> bool:
         """Act on a status; whether it ends its request."""
-        code = (message.headers or {}).get(_STATUS_HEADER, "")
-        if code in _ROUTINE:
+        code = status_told(message)
+        if code in ENDED:
             return True
         if code.startswith("1"):
             return False
         _log.info("pull.refused", durable=self._durable.name, status=code)
-        if code == _NO_RESPONDERS or await info_of(self._client, self._durable.name) is None:
+        if code == NO_RESPONDERS or await info_of(self._client, self._durable.name) is None:
             await self.open()
         else:
             await asyncio.sleep(REFUSED_PAUSE_S)

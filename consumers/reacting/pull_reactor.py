@@ -26,6 +26,7 @@ from ...schemas.errors import BrokerError, CrewJournalError
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.ports import Published, Publisher
 from ..endings import end_task
+from ..feed.jetstream import REACTOR_ACK_WAIT_S, REACTOR_WAIT_S, REACTOR_WINDOW_S
 from ..reactor import ReactorStatus
 from .backoff import Backoff
 from .durable import Durable
@@ -49,9 +50,9 @@ class PullLimits:
         stop_s: Seconds ``stop`` waits for what is in hand before it gives it back.
     """
 
-    wait_s: float = 2.0
-    window_s: float = 0.05
-    ack_wait_s: float = 60.0
+    wait_s: float = REACTOR_WAIT_S
+    window_s: float = REACTOR_WINDOW_S
+    ack_wait_s: float = REACTOR_ACK_WAIT_S
     backoff_first_s: float = 1.0
     backoff_last_s: float = 60.0
     stop_s: float = 10.0

@@ -34,6 +34,7 @@ from ...schemas.ports import Publisher, ViewReader
 from ...schemas.subjects import Family
 from ...schemas.timestamps import parse_ts, to_ms
 from ...schemas.views import ENTRIES
+from ..feed.jetstream import SWEEP_ACK_PENDING
 from .control_facts import encode_control
 from .durable import Durable
 from .pull_reactor import PullLimits, PullReactor, places
@@ -122,7 +123,7 @@ class SweepReactor(PullReactor):
             name=f"sweep-{self.name}-v{self.version}",
             filter_subjects=FILTER_SUBJECTS,
             ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=1,
+            max_ack_pending=SWEEP_ACK_PENDING,
             description=f"ticks of the {self.sweep} sweep",
             sparse=True,
         )

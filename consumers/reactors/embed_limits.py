@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...schemas.settings import EMBED_BATCH
+from ..feed.jetstream import EMBED_ACK_PENDING
 from ..reacting.pull_reactor import PullLimits
 
 MODEL_SLUG_CHARS: Final = 40
@@ -38,7 +39,7 @@ class EmbedLimits(PullLimits):
     """
 
     batch: int = EMBED_BATCH
-    max_ack_pending: int = 4_096
+    max_ack_pending: int = EMBED_ACK_PENDING
     retry_first_s: float = 5.0
     retry_last_s: float = 600.0
     suspect_deliveries: int = 4

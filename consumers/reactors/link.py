@@ -31,6 +31,7 @@ from ...schemas.rules.relations import CONTRADICTS
 from ...schemas.settings import Settings
 from ...schemas.subjects import DerivedKind, Family, parse_subject
 from ..adapters.ollama_judge import Judge, OllamaJudge
+from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
@@ -56,7 +57,7 @@ class LinkLimits(PullLimits):
     """
 
     batch: int = 32
-    max_ack_pending: int = 1_024
+    max_ack_pending: int = LINK_ACK_PENDING
     retry_first_s: float = 5.0
     retry_last_s: float = 600.0
 

@@ -15,7 +15,7 @@ from support.embedding import until as until_true
 from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
-from crew_journal.consumers.reacting.durable import FILTERS_SINCE
+from crew_journal.consumers.feed.jetstream import FILTERS_SINCE
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
 from crew_journal.consumers.reactors.link_finder import LinkFinder

@@ -1,0 +1,91 @@
+"""What all readers of JetStream share: the live feed, the bulk replay and the reactors' durables.
+
+ADR 13 says why they read in different ways.
+
+Traps, each seen or measured:
+
+- nats-py's ``fetch`` of many waits for its whole time-out once a first message has come; in its last moments it raises the
+  built-in ``TimeoutError``, which ends FastStream's loop together with the messages that it had collected.
+- Its requests outlive the call that made them: messages arrive while the caller is busy, and their ack wait runs unseen.
+- It takes a stored message with a header ``Status``, which anybody who may publish can send, for a word of the server, and
+  throws it away on every delivery. Stored messages have a reply subject, words of the server have none: ask for that.
+- FastStream waits silently for a durable that was deleted, and its loop spins when nats-py gives up reconnecting.
+- FastStream's default ack policy terminates a message whose handler raises: the event is lost for that consumer.
+- A broker that had lost its metadata takes up what it has kept of a consumer of the same name, wherever that one stood.
+- Filters: ``FILTERS_SINCE``. After making a consumer, read it back and compare.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+from nats.aio.msg import Msg
+
+from ...schemas.settings import BATCH_MESSAGES
+
+API_TIMEOUT_S: Final = 5.0
+"""Seconds for a request to the JetStream API; it takes about a millisecond."""
+STATUS_TIMEOUT_S: Final = 1.0
+"""Seconds that a status question may take."""
+UNLIMITED: Final = -1
+"""Deliveries of a message: none is given up by the broker."""
+FILTERS_SINCE: Final = (2, 12)
+"""Server version from which we filter. Measured with 40,000 messages on two subjects: 2.10.27 needs 3-5 ms for each
+message a filtered consumer gets (0.03 ms unfiltered), 2.15.1 0.02 ms either way. Versions between were not measured."""
+
+# ack waits, and messages that may be unacked at once
+
+FEED_ACK_WAIT_S: Final = 30.0
+"""Seconds until the broker delivers an unacked message of the live feed again; a commit takes under one."""
+FEED_ACK_PENDING: Final = 4 * BATCH_MESSAGES
+REACTOR_ACK_WAIT_S: Final = 60.0
+"""Seconds until messages of a killed process come to another; renewed three times in it."""
+EMBED_ACK_PENDING: Final = 4_096
+LINK_ACK_PENDING: Final = 1_024
+SWEEP_ACK_PENDING: Final = 1
+"""A sweep's ticks are taken one by one."""
+
+# requests for messages: how many, and for how long they stand at the broker
+
+FEED_EXPIRES_S: Final = 5.0
+"""Seconds until the broker drops a request of the live feed that brought nothing; then it is made anew."""
+REACTOR_WAIT_S: Final = 2.0
+"""Seconds a reactor's request for the next message stands at the broker; a lost connection is noticed after it."""
+REACTOR_WINDOW_S: Final = 0.05
+"""Seconds to let a reactor's batch fill."""
+REPLAY_PULL: Final = 2_000
+"""Messages of one request of the replay; two of them ahead keep the broker busy (facts/nats.md, measured)."""
+REPLAY_EXPIRES_S: Final = 30.0
+"""Seconds until the broker drops an unanswered request of the replay."""
+REPLAY_INACTIVE_S: Final = 120.0
+"""Seconds until the broker drops the replay's consumer if nobody asks: a fold that takes longer starts it anew."""
+GRACE_S: Final = 0.5
+"""Seconds beyond its expiry until a request without any answer counts as lost with its connection."""
+REFUSED_PAUSE_S: Final = 0.25
+"""Seconds after a refusal, e.g. while the durable is being made anew, so that a standing one is no busy loop."""
+
+# what the server says instead of a message
+
+STATUS_HEADER: Final = "Status"
+HEARTBEAT: Final = "100"
+NO_RESPONDERS: Final = "503"
+ENDED: Final = frozenset({"404", "408"})
+"""No messages; the request expired."""
+
+_NS: Final = 1_000_000_000
+
+
+def next_subject(stream: str, consumer: str) -> str:
+    """Where messages of a pull consumer are asked for."""
+    return f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+
+
+def pull_request(batch: int, expires_s: float) -> bytes:
+    """A request for up to ``batch`` messages, standing for ``expires_s`` seconds."""
+    return orjson.dumps({"batch": batch, "expires": int(expires_s * _NS)})
+
+
+def status_told(message: Msg) -> str:
+    """What the server says in a message that has no reply subject, empty if nothing."""
+    return str((message.headers or {}).get(STATUS_HEADER, ""))

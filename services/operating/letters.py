@@ -20,7 +20,7 @@ from ...schemas.operations.letters import (
 from ...schemas.ports import ViewReader
 from ...schemas.views import BEFORE_VIEWS
 from ..desk import Caller
-from .dead_letters import LIST_LIMIT, DeadLetters
+from .letter_stream import LIST_LIMIT, DeadLetters
 from .status import LETTERS
 
 _COLUMNS = tuple(DeadLetter.model_fields)

@@ -49,7 +49,7 @@ from ..journal.broker.warnings import damage_warnings
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..journal.watch.gap_watch import GapParts, GapWatch
-from ..operating.dead_letters import DeadLetters
+from ..operating.letter_stream import DeadLetters
 from ..operating.long_work import Progress
 from .figures import mapping
 from .losses import accept_loss as record_loss

@@ -15,7 +15,7 @@ from crew_journal.schemas.ports import Identity
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.watch.canary import Canary
-from crew_journal.services.operating.dead_letters import PURPOSE, DeadLetters, workspace_of
+from crew_journal.services.operating.letter_stream import PURPOSE, DeadLetters, workspace_of
 
 
 async def raw(rig: Rig, seq: int) -> RawMessage:

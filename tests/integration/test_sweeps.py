@@ -57,6 +57,10 @@ def keeper(stack: Stack, clock: Clock) -> Sweeps:
     return Sweeps(cast(Recorder, stack.services.journal), stack.store, clock=clock, poll_s=0.01)
 
 
+async def no_catch_up(workspace: str) -> None:
+    """Nothing was missed."""
+
+
 def ticks(stack: Stack, workspace: str, sweep: str | None = None) -> list[tuple[str, str]]:
     found = [(str(name), str(due)[:16]) for name, due in stack.store.rows(_TICKS, [workspace])]
     return [tick for tick in found if sweep in (None, tick[0])]
@@ -149,6 +153,18 @@ async def test_two_nodes_keep_time_and_the_journal_has_one_tick(stack: Stack) ->
             assert len(found) == len(set(found))
             assert len([due for sweep, due in found if sweep == "decay" and due > f"{clock.now:%Y-%m-%d}"]) == 1, day
     assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == 3
+
+
+async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one_tick(stack: Stack) -> None:
+    clock = await begin(stack, "w1")
+    clock.now = (clock.now + timedelta(days=1)).replace(hour=3, minute=30, second=0, microsecond=0)
+    await keeper(stack, clock).check()
+    before = ticks(stack, "w1", "health")
+    asked = SweepNow(cast(Recorder, stack.services.journal), stack.store, clock=clock, catch_up=no_catch_up, wait_s=0.2)
+    with pytest.raises(Unavailable):  # no reactor here works it off
+        await asked.run("w1", "health")
+    assert before[-1] == ("health", f"{clock.now:%Y-%m-%dT%H:%M}")
+    assert ticks(stack, "w1", "health") == before
 
 
 async def test_a_decay_is_finished_with_the_rows_its_fold_went_over(stack: Stack) -> None:

@@ -111,7 +111,7 @@ def _ingest(ingest: Report) -> str:
 
 
 def _embedder(embedder: Report) -> str:
-    said = f"{embedder.get('model') or embedder.get('kind')}, {embedder.get('mode')}"
+    said = f"{embedder.get('model') or embedder.get('kind') or 'none'}, {embedder.get('mode')}"
     if error := embedder.get("error"):
         detail = embedder.get("message") or error
         said += f"; {detail}{_since(embedder)}"

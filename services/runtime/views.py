@@ -26,7 +26,6 @@ from crew_journal.consumers.host.gaps import (
     ReadAccount,
     RebuildRefused,
     explained,
-    missing_text,
     read_through,
 )
 from crew_journal.consumers.host.host import Host
@@ -38,7 +37,7 @@ from crew_journal.consumers.host.salvage import salvage
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.endings import end_task
 from crew_journal.schemas.errors import InvalidQuery, JournalDamaged
-from crew_journal.schemas.sequence_set import format_ranges, normalised, size_of, without
+from crew_journal.schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
 from crew_journal.schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from crew_journal.schemas.views import ADMISSION_PROJECTION
 from crew_journal.services.data_dir import node_id
@@ -212,8 +211,8 @@ class NodeViews:
         if accept_loss and names is not None:
             raise InvalidQuery("a loss is accepted for all views at once", hint="leave the names of views out")
         await watch.look()
-        if not accept_loss and (trouble := watch.trouble) is not None:
-            raise JournalDamaged(f"no view is rebuilt: {trouble}", hint=JournalDamaged.HINT)
+        if not accept_loss and (loss := watch.loss) is not None:
+            raise JournalDamaged(f"no view is rebuilt: {loss}", hint=JournalDamaged.HINT)
         try:
             done = await rebuild(
                 self.host,
@@ -270,9 +269,7 @@ async def _reason_to_hold(host: Host, client: Connection, source: ReplaySource, 
     missing = normalised([*gaps, *await read_through(source, last_seq)])
     if not (lost := without(missing, (await asyncio.to_thread(explained, host.store)).ranges)):
         return None
-    return (
-        f"{', '.join(outdated)} kept as folded by the former version: {missing_text(lost)} of the journal are missing"
-    )
+    return f"{', '.join(outdated)} kept as folded by the former version: the journal lacks {sequences_text(lost)}"
 
 
 def aside_text(aside: PutAside) -> str:

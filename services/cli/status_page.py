@@ -83,7 +83,7 @@ def _out(report: Report) -> Iterator[tuple[str, str]]:
     for lag in (report.get("folding") or {}).get("laggards") or ():
         if lag.get("error"):
             left = f"{lag['projection']} left the group at {lag['seq']:,}: {lag['error']}{_since(lag)}"
-            yield "suspended", f"{left}; it is tried again, the others go on"
+            yield "suspended", f"{left}; the others go on"
 
 
 def _broker(broker: Report, connection: Report) -> str:

@@ -125,12 +125,12 @@ class NodeViews:
         journal = Journal(writer, host.identities, clock=clock)
         desks.append(DeadLetters(writer, journal, host.identities))
         source = _source(client, REPLAY_BATCH_MESSAGES)
-        hold = await _reason_to_hold(host, client, source, last_seq)
+        account = ReadAccount()
+        hold = await _reason_to_hold(host, client, source, last_seq, account)
         if hold is not None:
             say(f"warning: {hold}")
         await host.open(hold=hold)
         stack.push_async_callback(host.close)
-        account = ReadAccount()
         counted = account.counted(source)
         many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
         if many:
@@ -261,12 +261,14 @@ def _lack_figures(lack: Lack) -> dict[str, Any]:
     }
 
 
-async def _reason_to_hold(host: Host, client: Connection, source: ReplaySource, last_seq: int) -> str | None:
+async def _reason_to_hold(
+    host: Host, client: Connection, source: ReplaySource, last_seq: int, account: ReadAccount
+) -> str | None:
     """Why views of a new version must keep the rows of the former one: the stream no longer gives all they were made of."""
     if not (outdated := await asyncio.to_thread(host.outdated)):
         return None
-    gaps = (await stream_gaps(client)).ranges
-    missing = normalised([*gaps, *await read_through(source, last_seq)])
+    account.add(await read_through(source, last_seq))
+    missing = normalised([*(await stream_gaps(client)).ranges, *account.missing])
     if not (lost := without(missing, (await asyncio.to_thread(explained, host.store)).ranges)):
         return None
     return f"{', '.join(outdated)} kept as folded by the former version: the journal lacks {sequences_text(lost)}"

@@ -179,6 +179,19 @@ async def test_a_view_of_a_new_version_keeps_its_rows_while_the_journal_is_damag
             assert await on.reasons() == []
 
 
+async def test_a_new_version_that_finds_an_unreadable_message_at_the_start_says_that_the_journal_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path / "broker") as broker, live(tmp_path / "data", broker) as on:
+        seq = (await on.fill(10))[4]
+    block = next((tmp_path / "broker").rglob("JOURNAL/msgs/1.blk"))
+    block.write_bytes(block.read_bytes().replace(b'"summary":"n 4"', b'"summary":"n X"'))
+    monkeypatch.setattr(EntriesProjection, "version", EntriesProjection.version + 1)
+    async with running_broker(tmp_path / "broker") as broker, live(tmp_path / "data", broker) as on:
+        assert await on.shown() == {f"e{n}" for n in range(10)}
+        assert any(f"the journal lacks 1 sequence ({seq})" in reason for reason in await on.reasons())
+
+
 async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_later(broker: ManagedBroker) -> None:
     """The watch alone, at a pace that a test can wait for."""
     client = await connect(broker.url, broker.user, broker.password, "watched")

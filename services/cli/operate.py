@@ -113,12 +113,11 @@ def verify(
 
 def lack_words(lost: Mapping[str, Any]) -> str:
     """What the journal has lost, in words."""
-    said = f"{lost.get('missing', 0):,} sequences are missing" + (
-        f" ({lost['sequences']})" if lost["sequences"] else ""
-    )
-    said += f", {lost.get('known_entries', 0):,} entries that it lacks are in the views"
+    missing, known = int(lost.get("missing") or 0), int(lost.get("known_entries") or 0)
+    said = f"{missing:,} sequence{'s' if missing != 1 else ''}" + (f" ({lost['sequences']})" if missing else "")
+    said += f"; the views know {known:,} lost entr{'ies' if known != 1 else 'y'}"
     if kept := lost.get("views_kept"):
-        said += f", and it has lost its end, which {', '.join(kept)} knows"
+        said += f"; the journal has lost its end, which {', '.join(kept)} knows"
     return said
 
 

@@ -83,7 +83,7 @@ def _out(report: Report) -> Iterator[tuple[str, str]]:
     for lag in (report.get("folding") or {}).get("laggards") or ():
         if lag.get("error"):
             left = f"{lag['projection']} left the group at {lag['seq']:,}: {lag['error']}{_since(lag)}"
-            yield "suspended", f"{left}; it is tried again, the others go on"
+            yield "suspended", f"{left}; the others go on"
 
 
 def _broker(broker: Report, connection: Report) -> str:
@@ -111,7 +111,7 @@ def _ingest(ingest: Report) -> str:
 
 
 def _embedder(embedder: Report) -> str:
-    said = f"{embedder.get('model') or embedder.get('kind')}, {embedder.get('mode')}"
+    said = f"{embedder.get('model') or embedder.get('kind') or 'none'}, {embedder.get('mode')}"
     if error := embedder.get("error"):
         detail = embedder.get("message") or error
         said += f"; {detail}{_since(embedder)}"

@@ -222,10 +222,10 @@ _NO_HTTP: Final = (HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1", "speak HTTP/1
 _HEAD_LATE: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
     "the headers of the request did not arrive in time",
-    "send the request anew, its head at once",
+    "send the request again, with all its headers at once",
 )
 _BODY_LATE: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
     "the body of the request did not arrive in time",
-    "send the request anew, in smaller parts",
+    "send the request again, in smaller parts",
 )

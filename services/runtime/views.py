@@ -26,7 +26,6 @@ from ...consumers.host.gaps import (
     ReadAccount,
     RebuildRefused,
     explained,
-    missing_text,
     read_through,
 )
 from ...consumers.host.host import Host
@@ -37,8 +36,8 @@ from ...consumers.host.rebuild import rebuild, verify
 from ...consumers.host.salvage import salvage
 from ...consumers.host.store import ViewStore
 from ...schemas.endings import end_task
-from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
-from ...schemas.sequence_set import format_ranges, normalised, size_of, without
+from ...schemas.errors import InvalidQuery, JournalDamaged
+from ...schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION
 from ..data_dir import node_id
@@ -56,7 +55,6 @@ from .losses import accept_loss as record_loss
 from .losses import ahead_files
 
 VIEWS_FILE: Final = "views.duckdb"
-RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
 LOSS_FOLD_S: Final = 30.0
 """Seconds for the views to fold the record of an accepted loss; it is the next batch."""
 
@@ -127,12 +125,12 @@ class NodeViews:
         journal = Journal(writer, host.identities, clock=clock)
         desks.append(DeadLetters(writer, journal, host.identities))
         source = _source(client, REPLAY_BATCH_MESSAGES)
-        hold = await _reason_to_hold(host, client, source, last_seq)
+        account = ReadAccount()
+        hold = await _reason_to_hold(host, client, source, last_seq, account)
         if hold is not None:
             say(f"warning: {hold}")
         await host.open(hold=hold)
         stack.push_async_callback(host.close)
-        account = ReadAccount()
         counted = account.counted(source)
         many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
         if many:
@@ -168,27 +166,16 @@ class NodeViews:
         self.account.account(self.host.checkpoint + 1, messages)
         await self.host.fold(messages)
 
-    async def watch(
+    def watch(
         self,
-        stack: AsyncExitStack,
         client: Connection,
         streams: DeclaredStreams,
         broker: ManagedBroker | None,
         *,
         clock: Callable[[], datetime],
-        give_up: Callable[[CrewJournalError], None],
+        on_lost_end: Callable[[str], None],
     ) -> GapWatch:
-        """Watch whether the stream still holds everything that was acked, until the stack is closed.
-
-        Args:
-            stack: Ends it.
-            client: Asks the broker.
-            streams: What the stream was at the start.
-            broker: Whose log is read; None if it is not ours.
-            clock: The time now, UTC.
-            give_up: Called if the stream loses its end: what comes then gets sequences that the views have passed, and
-                only a fresh start keeps these views and folds anew.
-        """
+        """Knows whether the stream still holds everything that was acked; not started yet."""
 
         def said() -> list[str]:
             if broker is None:
@@ -202,12 +189,9 @@ class NodeViews:
             folded=lambda seq, wait_s: self.store.wait_for(seq, wait_s, ADMISSION_PROJECTION),
             kept=lambda: ahead_files(self.store.path),
             said=said,
-            on_lost_end=lambda said: give_up(JournalDamaged(said, hint=RESTART_HINT)),
+            on_lost_end=on_lost_end,
         )
-        watch = GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
-        await watch.start()
-        stack.push_async_callback(watch.stop)
-        return watch
+        return GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
 
     async def rebuild(
         self, watch: GapWatch, names: Sequence[str] | None, accept_loss: bool, actor: str | None, progress: Progress
@@ -227,8 +211,8 @@ class NodeViews:
         if accept_loss and names is not None:
             raise InvalidQuery("a loss is accepted for all views at once", hint="leave the names of views out")
         await watch.look()
-        if not accept_loss and (trouble := watch.trouble) is not None:
-            raise JournalDamaged(f"no view is rebuilt: {trouble}", hint=JournalDamaged.HINT)
+        if not accept_loss and (loss := watch.loss) is not None:
+            raise JournalDamaged(f"no view is rebuilt: {loss}", hint=JournalDamaged.HINT)
         try:
             done = await rebuild(
                 self.host,
@@ -277,17 +261,17 @@ def _lack_figures(lack: Lack) -> dict[str, Any]:
     }
 
 
-async def _reason_to_hold(host: Host, client: Connection, source: ReplaySource, last_seq: int) -> str | None:
+async def _reason_to_hold(
+    host: Host, client: Connection, source: ReplaySource, last_seq: int, account: ReadAccount
+) -> str | None:
     """Why views of a new version must keep the rows of the former one: the stream no longer gives all they were made of."""
     if not (outdated := await asyncio.to_thread(host.outdated)):
         return None
-    gaps = (await stream_gaps(client)).ranges
-    missing = normalised([*gaps, *await read_through(source, last_seq)])
+    account.add(await read_through(source, last_seq))
+    missing = normalised([*(await stream_gaps(client)).ranges, *account.missing])
     if not (lost := without(missing, (await asyncio.to_thread(explained, host.store)).ranges)):
         return None
-    return (
-        f"{', '.join(outdated)} kept as folded by the former version: {missing_text(lost)} of the journal are missing"
-    )
+    return f"{', '.join(outdated)} kept as folded by the former version: the journal lacks {sequences_text(lost)}"
 
 
 def aside_text(aside: PutAside) -> str:

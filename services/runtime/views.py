@@ -36,7 +36,7 @@ from ...consumers.host.rebuild import rebuild, verify
 from ...consumers.host.salvage import salvage
 from ...consumers.host.store import ViewStore
 from ...schemas.endings import end_task
-from ...schemas.errors import InvalidQuery, JournalDamaged
+from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
 from ...schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION
@@ -53,8 +53,10 @@ from ..operations import Progress
 from .figures import mapping
 from .losses import accept_loss as record_loss
 from .losses import ahead_files
+from .parts import begin
 
 VIEWS_FILE: Final = "views.duckdb"
+RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
 LOSS_FOLD_S: Final = 30.0
 """Seconds for the views to fold the record of an accepted loss; it is the next batch."""
 
@@ -166,16 +168,27 @@ class NodeViews:
         self.account.account(self.host.checkpoint + 1, messages)
         await self.host.fold(messages)
 
-    def watch(
+    async def watch(
         self,
+        stack: AsyncExitStack,
         client: Connection,
         streams: DeclaredStreams,
         broker: ManagedBroker | None,
         *,
         clock: Callable[[], datetime],
-        on_lost_end: Callable[[str], None],
+        give_up: Callable[[CrewJournalError], None],
     ) -> GapWatch:
-        """Knows whether the stream still holds everything that was acked; not started yet."""
+        """Watch whether the stream still holds everything that was acked, until the stack is closed.
+
+        Args:
+            stack: Ends it.
+            client: Asks the broker.
+            streams: What the stream was at the start.
+            broker: Whose log is read; None if it is not ours.
+            clock: The time now, UTC.
+            give_up: Called if the stream loses its end: what comes then gets sequences that the views have passed, and
+                only a fresh start keeps these views and folds anew.
+        """
 
         def said() -> list[str]:
             if broker is None:
@@ -189,9 +202,11 @@ class NodeViews:
             folded=lambda seq, wait_s: self.store.wait_for(seq, wait_s, ADMISSION_PROJECTION),
             kept=lambda: ahead_files(self.store.path),
             said=said,
-            on_lost_end=on_lost_end,
+            on_lost_end=lambda said: give_up(JournalDamaged(said, hint=RESTART_HINT)),
         )
-        return GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
+        watch = GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
+        await begin(stack, watch)
+        return watch
 
     async def rebuild(
         self, watch: GapWatch, names: Sequence[str] | None, accept_loss: bool, actor: str | None, progress: Progress

@@ -329,7 +329,7 @@ async def test_an_empty_workspace_answers_with_nothing(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(MINI)
         answer = await at_work.recall(workspace_id="nobody-there")
-        assert (answer.hits, answer.view_seq) == ([], 1)
+        assert (answer.hits, answer.view_seq) == ((), 1)
 
 
 async def test_a_rebuilt_view_voids_the_index(tmp_path):

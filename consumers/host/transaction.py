@@ -144,7 +144,7 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
 def _add_missing_columns(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
     there = set(con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
     for table, column, kind, default in ownership_of(projection).columns():
-        if (table, column) not in there:
+        if table in projection.tables and (table, column) not in there:  # scratch tables are only there for a while
             con.execute(f'ALTER TABLE "{table}" ADD COLUMN "{column}" {kind} DEFAULT {default or "NULL"}')
 
 

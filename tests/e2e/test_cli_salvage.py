@@ -32,7 +32,7 @@ def test_what_the_errors_say_brings_a_lost_journal_back(damaged: Cli, tmp_path: 
 
     def bring_back() -> None:
         verified = cli("verify", code=6)
-        assert "the journal lacks what it held" in verified.err
+        assert "sequences are missing from the journal" in verified.err
         assert "salvage --out FILE" in verified.err
         assert "JournalDamaged" in cli("rebuild", code=1).err
         doctor = cli("doctor", code=1).out

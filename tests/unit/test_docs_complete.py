@@ -63,7 +63,8 @@ def test_a_row_of_a_setting_names_its_default(name: str, default: object) -> Non
         pytest.skip("the default depends on the environment")
     row = re.search(rf"^\| `CREW_JOURNAL_{name.upper()}` \| (.+?) \|", PAGES["settings.md"], re.MULTILINE)
     shown = str(default).lower() if isinstance(default, bool) else str(default)
-    assert row and row[1] == f"`{shown}`"
+    assert row is not None
+    assert row[1] == f"`{shown}`"
 
 
 def test_the_page_of_settings_names_no_variable_that_does_not_exist() -> None:

@@ -42,7 +42,7 @@ def test_what_the_errors_say_brings_a_lost_journal_back(damaged: Cli, tmp_path: 
         assert (salvaged["entries"], salvaged["decisions"]) == (LINES, 1)
         assert out.stat().st_mode & 0o077 == 0
         assert Path(salvaged["decisions_out"]).read_text().count("token.created") == 1
-        assert "is there already" in cli("salvage", "--out", str(out), code=2).err
+        assert "exists already" in cli("salvage", "--out", str(out), code=2).err
         assert cli("rebuild", "--accept-loss", "--json").json["projections"]
         done = cli("import", str(out), "--json").json
         assert done["imported"] == LINES

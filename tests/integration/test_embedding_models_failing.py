@@ -21,7 +21,7 @@ async def test_a_model_that_is_not_there_or_does_not_work_is_refused_and_nothing
         with pytest.raises(NotFound, match="no embedding model absent") as missing:
             await journal.client.add_model("absent")
         assert "ollama pull absent" in missing.value.hint
-        with pytest.raises(InvalidQuery, match="no name"):
+        with pytest.raises(InvalidQuery, match="not the name"):
             await journal.client.add_model("two words")
         with pytest.raises(NotFound, match="no such model"):
             await journal.client.drop_model("absent")

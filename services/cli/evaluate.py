@@ -61,12 +61,12 @@ def evaluate(
     """Measure recall on a journal with questions: recall@k, nDCG, MRR and session recall@5, by recipe and category.
 
     The interval is a cluster bootstrap over agents (conversations); the gain over the first recipe is paired. With
-    --vectors 0.1 --seeds 3 only a share of the entries is embedded, drawn three times at random, and figures are means.
+    --vectors 0.1 --seeds 3 only a random share of the entries is embedded, three times, and figures are means.
 
     Imports DIR/journal.jsonl into a scratch journal, waits for its vectors, and asks each question of
     DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent. Relative dates
-    in it ("last week") count from its "asked_at", and name no day without. A question that no entry of its agent answers is
-    told and in no mean.
+    in a question ("last week") refer to its "asked_at", and are ignored without it. A question that no entry of its agent
+    answers is printed and left out of all means.
     """
     from .connection import embedder_kind, target
     from .output import emit

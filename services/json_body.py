@@ -58,7 +58,7 @@ def _refuse_beyond_64_bits(body: bytes | bytearray) -> None:
         raise InvalidQuery(said, hint=hint, field="body") from None
     parts = [(f"entries[{i}].", part) for i, part in enumerate(value)] if isinstance(value, list) else [("", value)]
     problems = tuple(
-        FieldProblem(f"{prefix}{_shown(name)}", "holds a whole number beyond 64 bits", _NUMBER_FIX)
+        FieldProblem(f"{prefix}{_shown(name)}", "holds an integer of more than 64 bits", _NUMBER_FIX)
         for prefix, part in parts
         for name, field in (part.items() if isinstance(part, dict) else [("value", part)])
         if not _fits(field)

@@ -30,7 +30,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     if said := (report.get("journal_damage") or {}).get("broker_said"):
         yield from (("broker says", str(line)) for line in said)
     if aside := report.get("views_put_aside"):
-        yield "old views", f"folded anew at the start: {aside['reason']}; the old file is kept as {aside['name']}"
+        yield "old views", f"rebuilt at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):
         if part := report.get(name):
             yield name, _state(part, part.get("state") or ("stopped" if part.get("stopped") else "running"))

@@ -267,7 +267,7 @@ class Sweeps:
                 )
         raise BrokerUnavailable(
             f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
-            hint="somebody publishes entries with ids that are not theirs; revoke their token",
+            hint="someone publishes entries with ids that are reserved for the service; revoke their token",
         )
 
 

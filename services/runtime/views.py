@@ -224,7 +224,7 @@ class NodeViews:
             JournalDamaged: If the journal has lost something, and that is not accepted.
         """
         if accept_loss and names is not None:
-            raise InvalidQuery("a loss is accepted for all views at once", hint="leave the names of views out")
+            raise InvalidQuery("a loss can only be accepted for all views at once", hint="name no views")
         await watch.look()
         if not accept_loss and (loss := watch.loss) is not None:
             raise JournalDamaged(f"no view is rebuilt: {loss}", hint=JournalDamaged.HINT)
@@ -291,7 +291,7 @@ async def _reason_to_hold(
 
 def aside_text(aside: PutAside) -> str:
     """A line for whoever starts the node."""
-    return f"warning: {aside.reason}; folded anew from the journal, the old file is kept as {aside.name}"
+    return f"warning: {aside.reason}; rebuilt from the journal, the old file is kept as {aside.name}"
 
 
 def _message_reader(client: Connection) -> Callable[[int], RawMessage | None]:

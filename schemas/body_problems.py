@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from .entry import problems_of
 from .errors import FieldProblem
+from .grants import SPEAKER_PATTERN, TYPE_PATTERN
 
 _FIXES: Final = (
     ("string_type", "send a string"),
@@ -27,6 +28,11 @@ _FIXES: Final = (
     ("list_", "send a JSON array"),
 )
 """What to send, by the beginning of pydantic's error type, where a field has no fix of its own."""
+_PATTERNS: Final = {
+    TYPE_PATTERN: "name entry types, like keeper.decision, or a word and .* for all below it, like keeper.*",
+    SPEAKER_PATTERN: "name actor types (agent, user, system, keeper, sidecar, orchestrator) or one actor, like user:maria",
+}
+"""What to send where the pattern is not that of an id."""
 _BOUNDS: Final = ("greater_than", "less_than")
 
 
@@ -64,4 +70,6 @@ def _by_kind(kind: str, context: Mapping[str, Any], said: str) -> str:
         return f"use {context['expected']}"
     if kind.startswith(_BOUNDS):
         return f"send a number {said.removeprefix('Input should be ')}"
+    if (fix := _PATTERNS.get(context.get("pattern", ""))) is not None:
+        return fix
     return next((fix for begin, fix in _FIXES if kind.startswith(begin)), "")

@@ -7,7 +7,6 @@ for every type below it; the longest match counts.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache, lru_cache
 from importlib import resources
@@ -33,9 +32,7 @@ class Publisher(StrEnum):
 
 
 SERVICE_ALONE: Final = frozenset({Publisher.SERVICE, Publisher.RESERVED})
-"""Publishers whose types nobody can submit, but for what is older than ``RESERVED_FROM``."""
-RESERVED_FROM: Final = datetime(2026, 11, 23, tzinfo=UTC)
-"""Entries of reserved types that are older may be an agent's; the node's owner can import them again after a loss."""
+"""Publishers whose types nobody can submit."""
 _DECIDING: Final = frozenset({Publisher.SERVICE, Publisher.OPERATORS})
 
 

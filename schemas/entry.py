@@ -195,7 +195,7 @@ _FIXES: Final[dict[str, str]] = {
     "data_subject_id": "1 to 128 characters on one line",
     "supersedes": f"a list of at most {MAX_SUPERSEDED} ids of entries",
     "valid_at": "write it like 2026-11-21T09:30:00.000Z, or leave it out",
-    "schema_version": "a whole number from 1",
+    "schema_version": "an integer from 1",
 }
 _FIXES_LIKE_CREW: Final = ("agent_id", "mission_id", "trace_id", "span_id")
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One offending field of a submission: its dotted path, what is wrong, how to mend it."""
+    """One offending field of a submission: its dotted path, what is wrong, how to correct it."""
 
     field: str
     problem: str
@@ -111,7 +111,7 @@ class ModelNotFilled(CrewJournalError):
 
 
 class RefusedByOneView(CrewJournalError):
-    """A parked event that only one view could not fold: published again, all others would have it twice."""
+    """Only one view failed to fold the parked event: publishing it again would apply it twice to all others."""
 
     title = "All other views have the event"
     status = 409
@@ -134,7 +134,7 @@ class NotAllowed(CrewJournalError):
 
 
 class NotFound(CrewJournalError):
-    """No such thing, or not for this token: the two are indistinguishable."""
+    """It does not exist, or this token may not see it: the answer is the same."""
 
     title = "Not found"
     status = 404
@@ -142,7 +142,7 @@ class NotFound(CrewJournalError):
 
 
 class Unavailable(CrewJournalError):
-    """A part the request needs is not there at the moment; trying again later is right."""
+    """A part that the request needs is not available at the moment; try again later."""
 
     title = "Temporarily unavailable"
     status = 503
@@ -156,21 +156,21 @@ class ViewsBehind(Unavailable):
 
 
 class TooManyTails(Unavailable):
-    """The token watches as many live tails as it may; one that ends makes room."""
+    """The token has as many live tails open as it may; close one to make room."""
 
     title = "Too many live tails"
     status = 429
 
 
 class TooManyBodies(Unavailable):
-    """The token's requests under way hold as many bytes of bodies as they may; one that is answered makes room."""
+    """The bodies of the token's unanswered requests take as many bytes as they may; an answer makes room."""
 
     title = "Too many request bodies"
     status = 429
 
 
 class BodiesFull(Unavailable):
-    """All requests under way hold as many bytes of bodies as the node has room for."""
+    """The bodies of all unanswered requests take as many bytes as the node has room for."""
 
     title = "No room for the request body"
 
@@ -182,21 +182,21 @@ class Overloaded(Unavailable):
 
 
 class ViewsDamaged(Unavailable):
-    """The file of the views is broken; the journal, from which they are folded anew, is not."""
+    """The file of the views is damaged; they can be rebuilt from the journal, which is not."""
 
     title = "The views are damaged"
-    HINT: ClassVar[str] = "`crew-journal rebuild` folds all views anew from the journal, which is whole"
+    HINT: ClassVar[str] = "`crew-journal rebuild` builds all views again from the journal, which is complete"
 
 
 class JournalDamaged(CrewJournalError):
-    """The journal has lost what nothing explains; no views are replaced by what it still holds."""
+    """Sequences are missing from the journal, and nothing explains it; no view is rebuilt from the rest."""
 
     title = "The journal is damaged"
     status = 409
     HINT: ClassVar[str] = (
-        "`crew-journal salvage --out FILE` writes what the views still know of it, "
-        "`crew-journal rebuild --accept-loss` then keeps the views file and goes on without it, "
-        "and `crew-journal import FILE` brings it back"
+        "`crew-journal salvage --out FILE` writes the lost entries that the views still have, "
+        "`crew-journal rebuild --accept-loss` then keeps the old views file and continues without them, "
+        "and `crew-journal import FILE` appends them again"
     )
 
 
@@ -222,7 +222,7 @@ class StorageFull(BrokerUnavailable):
 
 
 class StreamMismatch(BrokerError):
-    """A stream or consumer exists with a configuration that loses data for us."""
+    """A stream or consumer exists with a configuration that would lose data."""
 
     title = "The stream is configured differently"
 
@@ -244,7 +244,7 @@ class EmbedderModelMissing(EmbedderError):
 
 
 class EmbedderBadAnswer(EmbedderError):
-    """Wrong dimension or count, half an answer, or values that are no vector."""
+    """Wrong dimension or count, an incomplete answer, or values that are not a vector."""
 
 
 class EmbedderInputRejected(EmbedderError):
@@ -260,7 +260,7 @@ class DataDirBusy(CrewJournalError):
 
 
 class FoldError(CrewJournalError):
-    """A deterministic fault of one event: it is parked, the projection goes on."""
+    """An event cannot be folded, however often it is tried: it is parked, and the projection continues."""
 
     title = "The event cannot be folded"
 

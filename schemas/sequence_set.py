@@ -20,6 +20,8 @@ MAX_TEXT: Final = 65_536
 MAX_IDS: Final = 1_000
 """Ids of one part: at most 67 KB of JSON."""
 MAX_SEQUENCE: Final = 2**63 - 1
+SHOWN_CHARS: Final = 200
+"""Characters of ranges in a message for people; events and ``status`` have all."""
 
 _RANGE: Final = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?", re.ASCII)
 
@@ -141,6 +143,15 @@ class SequenceSet(BaseModel):
         ranges = normalised(one for part in all_of_them for one in part.ranges)
         ids = sorted({one for part in all_of_them for one in part.ids})
         return SequenceSet(sequences=format_ranges(ranges), ids=tuple(ids))
+
+
+def sequences_text(ranges: Iterable[Range]) -> str:
+    """How many sequences, and which, as far as ``SHOWN_CHARS`` reach: ``3 sequences (4-6)``."""
+    found = list(ranges)
+    text, count = format_ranges(found), size_of(found)
+    if len(text) > SHOWN_CHARS:
+        text = text[:SHOWN_CHARS].rsplit(",", 1)[0] + ",…"
+    return f"{count:,} sequence{'s' if count != 1 else ''} ({text})"
 
 
 def in_parts(

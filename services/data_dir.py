@@ -50,7 +50,8 @@ def lock(data_dir: Path) -> Callable[[], None]:
             hint="stop it, or use another --data-dir; client commands find it by themselves",
         )
     raise DataDirBusy(
-        f"another process is starting or ending the journal in {data_dir}", hint="try again when it has, or stop it"
+        f"another process is starting or ending the journal in {data_dir}",
+        hint="try again when it has finished, or stop it",
     )
 
 

@@ -108,7 +108,7 @@ def check_access(access: Access, principal: Principal) -> None:
     """
     if access is not Access.EVERY_TOKEN and not principal.role.administers:
         raise NotAllowed(
-            f"a token of role {principal.role.value} does not administer", hint="use an OWNER or ADMIN token"
+            f"a token of role {principal.role.value} may not administer", hint="use an OWNER or ADMIN token"
         )
     if access is Access.NODE_OWNER and principal.workspace_id is not None:
         raise NotAllowed(

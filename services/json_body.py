@@ -23,15 +23,15 @@ def parse_json(body: bytes | bytearray) -> Any:
     """The JSON value of a body.
 
     Raises:
-        InvalidQuery: If it is no JSON.
+        InvalidQuery: If it is not valid JSON.
         InvalidEntry: Naming each field that holds a whole number beyond 64 bits.
     """
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidQuery(
-            f"the body is no JSON: line {error.lineno}, column {error.colno}",
-            hint="send UTF-8 JSON; NaN, comments and trailing commas are none",
+            f"the body is not valid JSON: line {error.lineno}, column {error.colno}",
+            hint="send UTF-8 JSON without NaN, comments and trailing commas",
             field="body",
         ) from None
     if _may_exceed_64_bits(body):
@@ -58,7 +58,7 @@ def _refuse_beyond_64_bits(body: bytes | bytearray) -> None:
         raise InvalidQuery(said, hint=hint, field="body") from None
     parts = [(f"entries[{i}].", part) for i, part in enumerate(value)] if isinstance(value, list) else [("", value)]
     problems = tuple(
-        FieldProblem(f"{prefix}{_shown(name)}", "holds a whole number beyond 64 bits", _NUMBER_FIX)
+        FieldProblem(f"{prefix}{_shown(name)}", "holds an integer of more than 64 bits", _NUMBER_FIX)
         for prefix, part in parts
         for name, field in (part.items() if isinstance(part, dict) else [("value", part)])
         if not _fits(field)

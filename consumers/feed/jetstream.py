@@ -1,6 +1,6 @@
 """What all readers of JetStream share: the live feed, the bulk replay and the reactors' durables.
 
-ADR 13 says why they read in different ways.
+ADR 14 says why they read in different ways.
 
 Traps, each seen or measured:
 

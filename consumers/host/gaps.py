@@ -14,15 +14,13 @@ from typing import Any, Final
 
 from ...schemas.errors import JournalDamaged
 from ...schemas.events.erasure import EXPLANATIONS, ErasureScoped, LossAccepted
-from ...schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from ...schemas.sequence_set import Range, normalised, sequences_text, without
 from ...schemas.views import ENTRIES
 from ..feed.messages import RawMessage
 from .admission import ADMISSION_TABLE
 from .bulk import ReplaySource
 from .store import ViewStore
 
-SHOWN_CHARS: Final = 200
-"""Characters of ranges that an error shows; the event that accepts a loss names all."""
 _EXPLANATIONS: Final = (
     f"SELECT seq, workspace_id, entry_type, payload FROM {ENTRIES} WHERE control AND entry_type IN (?, ?) ORDER BY seq"
 )
@@ -212,15 +210,6 @@ def lack_text(lack: Lack) -> str:
     """What is lacking, in words."""
     said = []
     if lack.sequences:
-        said.append(f"{missing_text(lack.sequences)} missing from the stream without an explanation")
+        said.append(f"{sequences_text(lack.sequences)} missing from the stream without an explanation")
     said.append(f"{len(lack.known):,} entries of the views are not in it")
     return ", ".join(said)
-
-
-def missing_text(ranges: Sequence[Range]) -> str:
-    """How many sequences, and which, as far as there is room."""
-    text = format_ranges(ranges)
-    if len(text) > SHOWN_CHARS:
-        text = text[:SHOWN_CHARS].rsplit(",", 1)[0] + ",…"
-    count = size_of(ranges)
-    return f"{count:,} sequence{'s' if count != 1 else ''} ({text})"

@@ -31,6 +31,7 @@ from .admission import (
 from .faults import FoldingStopped
 from .folding import Folder
 from .leniency import PARKINGS_DDL, PARKINGS_TABLE
+from .missing import has_lost_tables
 from .prepare import Parked, Prepared, in_order, prepare
 from .statements import forget
 from .store import ViewStore
@@ -180,7 +181,9 @@ class Host:
             con.execute(CHECKPOINT_DDL)
             con.execute(PARKINGS_DDL)
             known = read_checkpoints(con)
-            if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or _lost(AdmissionView, there):
+            if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or has_lost_tables(
+                AdmissionView, there
+            ):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
                 con.execute("DELETE FROM checkpoint WHERE projection = ?", [ADMISSION_PROJECTION])
@@ -190,7 +193,7 @@ class Host:
                 changed = True
             for projection in self.projections:
                 as_known = projection.name in known and known[projection.name][0] == projection.version
-                if as_known and not _lost(projection, there):
+                if as_known and not has_lost_tables(projection, there):
                     continue
                 changed = True
                 if projection.name in held:
@@ -394,11 +397,3 @@ class Host:
 
     def _works(self) -> None:
         self._failures, self._stopped, self._since = 0, None, None
-
-
-def _lost(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:
-    """Whether tables that a projection has made are gone, as only somebody's hand can do."""
-    missing = sorted(set(projection.tables) - there)
-    if missing:
-        _log.error("views.table_missing", projection=projection.name, tables=missing)
-    return bool(missing)

@@ -131,6 +131,11 @@ class Ownership:
                 raise
             self._con.execute(f"PREPARE asked AS {sql}")  # TRUNCATE cannot be explained
 
+    def columns(self) -> list[tuple[str, str, str, str | None]]:
+        """Table, name, type and default of each column, in order."""
+        with _asking:
+            return self._con.execute(_OWN_COLUMNS).fetchall()
+
     def _make(self, projection: Projection) -> None:
         with _asking:
             try:
@@ -164,6 +169,10 @@ def _first_of(value: Any) -> Any:
 _HINT: Final = "a fold reads and writes its own tables only; what it needs of others is in the events"
 _DDL_HINT: Final = "one CREATE TABLE IF NOT EXISTS, without a schema, for each name in tables"
 _OWN_TABLES: Final = "SELECT table_name FROM duckdb_tables() WHERE schema_name = current_schema()"
+_OWN_COLUMNS: Final = (
+    "SELECT table_name, column_name, data_type, column_default FROM duckdb_columns() "
+    "WHERE schema_name = current_schema() ORDER BY table_name, column_index"
+)
 
 
 def ownership_of(projection: Projection) -> Ownership:

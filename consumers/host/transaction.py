@@ -126,7 +126,7 @@ def existing_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-    """The projection's tables and its checkpoint row, at 0 if it is new.
+    """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
 
     Raises:
         TablesRefused: If its DDL is not valid or makes other tables than it names.
@@ -135,9 +135,17 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
     forget(con)
     for statement in projection.ddl:
         con.execute(statement)
+    _add_missing_columns(con, projection)
     known = con.execute("SELECT 1 FROM checkpoint WHERE projection = ?", [projection.name]).fetchone()
     if known is None:
         con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [projection.name, projection.version])
+
+
+def _add_missing_columns(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
+    there = set(con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
+    for table, column, kind, default in ownership_of(projection).columns():
+        if table in projection.tables and (table, column) not in there:  # scratch tables are only there for a while
+            con.execute(f'ALTER TABLE "{table}" ADD COLUMN "{column}" {kind} DEFAULT {default or "NULL"}')
 
 
 def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:

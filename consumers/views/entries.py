@@ -27,7 +27,7 @@ _DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
     mission_id VARCHAR, trace_id VARCHAR, span_id VARCHAR, ts_ms BIGINT NOT NULL, entry_type VARCHAR NOT NULL,
     severity VARCHAR NOT NULL, priority VARCHAR NOT NULL, actor_type VARCHAR NOT NULL, actor_id VARCHAR,
     summary VARCHAR NOT NULL, payload VARCHAR NOT NULL, refs VARCHAR NOT NULL, data_subject_id VARCHAR,
-    supersedes VARCHAR NOT NULL, valid_ms BIGINT, schema_version INTEGER NOT NULL, run_id VARCHAR,
+    supersedes VARCHAR NOT NULL DEFAULT '[]', valid_ms BIGINT, schema_version INTEGER NOT NULL, run_id VARCHAR,
     control BOOLEAN NOT NULL, embeddable BOOLEAN NOT NULL,
     words INTEGER NOT NULL, published_ms BIGINT NOT NULL, size INTEGER NOT NULL)"""
 _POLICIES_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBED_POLICIES} (

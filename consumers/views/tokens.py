@@ -22,7 +22,8 @@ from ..projection import Batch, FoldTransaction
 _DDL: Final = """CREATE TABLE IF NOT EXISTS tokens (
     token_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, role VARCHAR NOT NULL, workspace_id VARCHAR, crew_id VARCHAR,
     agent_id VARCHAR, label VARCHAR NOT NULL, created_ms BIGINT NOT NULL, revoked_ms BIGINT,
-    nats_bcrypt VARCHAR, may_publish VARCHAR NOT NULL, speaks_for VARCHAR NOT NULL, expires_ms BIGINT)"""
+    nats_bcrypt VARCHAR, may_publish VARCHAR NOT NULL DEFAULT '', speaks_for VARCHAR NOT NULL DEFAULT '',
+    expires_ms BIGINT)"""
 
 
 class TokensProjection:

@@ -21,7 +21,10 @@ Crew = Annotated[str | None, typer.Option("--crew", help="Its crew.")]
 WalkDepth = Annotated[
     int | None,
     typer.Option(
-        "--memory-walk-depth", min=0, max=1, help="Hops along similar edges that its recalls add by default (0)."
+        "--memory-walk-depth",
+        min=0,
+        max=1,
+        help="Number of hops along similar edges that its recalls add by default (0).",
     ),
 ]
 Settings = Annotated[str | None, typer.Option("--settings", help="Further settings, a JSON object.")]
@@ -69,7 +72,7 @@ def update(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Change what is registered of an agent; what is not named stays."""
+    """Change the given settings of an agent and keep the others."""
     from .connection import client
     from .output import plain
 

@@ -78,7 +78,7 @@ def run_checks(settings: Settings, where: Where) -> list[Finding]:
         except CrewJournalError as error:
             findings.append(Finding(_name(check), Verdict.FAIL, error.message, error.hint))
         except OSError as error:
-            findings.append(Finding(_name(check), Verdict.FAIL, str(error), "see that the path can be read"))
+            findings.append(Finding(_name(check), Verdict.FAIL, str(error), "make the path readable"))
     return findings
 
 
@@ -133,7 +133,7 @@ def check_data_dir(settings: Settings, where: Where) -> Iterator[Finding]:
     """That the data directory can be used, and its secrets are nobody else's."""
     folder = settings.data_dir
     if not folder.exists():
-        yield Finding("data-dir", Verdict.OK, f"{folder.absolute()} is not there yet", "`crew-journal up` makes it")
+        yield Finding("data-dir", Verdict.OK, f"{folder.absolute()} is not there yet", "`crew-journal up` creates it")
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         yield Finding("data-dir", Verdict.FAIL, f"{folder} cannot be written", f"chown or chmod {folder}")
@@ -166,14 +166,14 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
     if kept:
         taken = size_text(sum(old.stat().st_size for old in kept))
         said = f"{len(kept)} put aside earlier take {taken}: {', '.join(sorted(old.name for old in kept))}"
-        yield Finding("old-views", Verdict.WARN, said, "delete them when you need nothing of them: views are derived")
+        yield Finding("old-views", Verdict.WARN, said, "delete them when you no longer need them: views can be rebuilt")
     yield from _views_that_know_more(path)
     if is_owned(settings.data_dir):
         return  # whoever owns it has the file open or is about to; the readiness of an `up` says how it is
     try:
         seq = inspect_views(path)
     except ViewsDamaged as damage:
-        step = "`crew-journal up` puts the file aside and folds it anew from the journal"
+        step = "`crew-journal up` keeps the file under another name and rebuilds the views from the journal"
         yield Finding("views", Verdict.FAIL, damage.message, step)
     else:
         yield Finding("views", Verdict.OK, f"{VIEWS_FILE} opens, at {seq:,}", "`crew-journal verify` reads all of it")
@@ -192,7 +192,9 @@ def _views_that_know_more(path: Path) -> Iterator[Finding]:
         yield Finding("journal", Verdict.FAIL, said, JournalDamaged.HINT)
     if accepted := kept(BEFORE_LOSS):
         step = "delete them once what `crew-journal salvage --out FILE` writes is imported again"
-        yield Finding("lost-entries", Verdict.WARN, f"kept because they knew what was lost: {accepted}", step)
+        yield Finding(
+            "lost-entries", Verdict.WARN, f"kept because they hold entries that the journal has lost: {accepted}", step
+        )
 
 
 def check_parts(settings: Settings, where: Where) -> Iterator[Finding]:
@@ -271,7 +273,7 @@ def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
                 "up",
                 Verdict.FAIL,
                 f"process {stale.pid} does not answer at {stale.http}",
-                "wait until it is ready, or end it",
+                "wait until it is ready, or stop it",
             )
         elif (where.data_dir / RUNTIME_FILE).exists():
             yield Finding("up", Verdict.WARN, "it ended without cleaning up", "`crew-journal up` recovers by itself")
@@ -296,7 +298,7 @@ def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
         report = plain(journal.status())
     if said := (report.get("journal_damage") or {}).get("broker_said"):
         step = "what was lost, if anything, is named above; see nats/nats.log, and check the disk"
-        yield Finding("broker-log", Verdict.WARN, f"nats-server met damage: {'; '.join(said)}", step)
+        yield Finding("broker-log", Verdict.WARN, f"nats-server reported damage: {'; '.join(said)}", step)
     letters = report["dead_letters"]["parked"]
     if letters:
         yield Finding("dead-letters", Verdict.WARN, f"{letters} events could not be folded", "crew-journal dlq list")

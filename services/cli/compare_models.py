@@ -48,7 +48,7 @@ def compare(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Compare two models: how far they agree on logged queries, or with --eval which one finds what is relevant."""
+    """Compare two models: how far they agree on logged queries or, with --eval, which one finds more relevant entries."""
     from .connection import client
     from .operate import follow
     from .output import emit

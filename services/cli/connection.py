@@ -116,7 +116,7 @@ def owner_token(data_dir: Path) -> str:
         return path.read_text("ascii").strip()
     except FileNotFoundError:
         raise NotAuthenticated(
-            f"the owner's token is gone from {path}", hint="start `up` again, which makes a new one, or give --token"
+            f"the owner's token is missing from {path}", hint="start `up` again, which makes a new one, or give --token"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise NotAuthenticated(

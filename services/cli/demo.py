@@ -106,14 +106,14 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
             step("Started it again: every acked entry is there", entries=kept)
             again = [plain(ack) for ack in journal.append_batch(STORY)]
             step("Published the same again: counted once", repeated=sum(bool(a["duplicate"]) for a in again))
-            step("Folded every view anew from the journal", **_scalars(follow("rebuild", journal.rebuild(None))))
+            step("Rebuilt every view from the journal", **_scalars(follow("rebuild", journal.rebuild(None))))
             same = agrees(follow("verify", journal.verify()))
             step("Compared the views with a fresh rebuild", same=same)
         step("Stopped it; its data is thrown away")
     if json_output:
         emit({"steps": steps})
     if kept < len(STORY) or not same:
-        say("error: the walk did not go as promised")
+        say("error: the demonstration failed")
         raise typer.Exit(1)
 
 

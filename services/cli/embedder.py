@@ -48,7 +48,9 @@ def install(
     model: Annotated[Installable, typer.Argument(help="Which one.")],
     models_dir: Annotated[
         Path | None,
-        typer.Option("--models-dir", file_okay=False, help="Where to; where `up` looks if left out."),
+        typer.Option(
+            "--models-dir", file_okay=False, help="Directory to install into; by default the one where `up` looks."
+        ),
     ] = None,
     json_output: Json = False,
 ) -> None:

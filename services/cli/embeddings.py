@@ -20,12 +20,12 @@ app = typer.Typer(help="Embedding models: fill a second one, compare, switch, sw
 @grouped
 def add(
     model: Model,
-    wait: Annotated[bool, typer.Option("--wait", help="Until no vector is missing, with a progress bar.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Fill a further model in the background; recall goes on with the active one. The model is tried out first."""
+    """Add a model and compute its vectors in the background; recall continues with the active one. It is tested first."""
     from .connection import client
     from .output import emit, plain, safe, say
     from .vectors import wait_for_model

@@ -37,7 +37,7 @@ def evaluate(
         Path,
         typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Holds journal.jsonl and queries.jsonl."),
     ],
-    recipes: Annotated[str, typer.Option("--recipes", help="Which, separated by commas.")] = RECIPES,
+    recipes: Annotated[str, typer.Option("--recipes", help="Recipes to compare, separated by commas.")] = RECIPES,
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per question.")] = 10,
     vectors: Annotated[
         float,
@@ -45,7 +45,10 @@ def evaluate(
             "--vectors", min=0.0, max=1.0, help="Share of the flagged entries that get a vector, drawn by --seeds."
         ),
     ] = 1.0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=20, help="Draws of --vectors, averaged.")] = 1,
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", min=1, max=20, help="Number of random draws of --vectors; figures are their means."),
+    ] = 1,
     embedder: Embedder = None,
     live: Annotated[
         bool, typer.Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
@@ -58,19 +61,21 @@ def evaluate(
     """Measure recall on a journal with questions: recall@k, nDCG, MRR and session recall@5, by recipe and category.
 
     The interval is a cluster bootstrap over agents (conversations); the gain over the first recipe is paired. With
-    --vectors 0.1 --seeds 3 only a share of the entries is embedded, drawn anew three times, and figures are means.
+    --vectors 0.1 --seeds 3 only a random share of the entries is embedded, three times, and figures are means.
 
     Imports DIR/journal.jsonl into a scratch journal, waits for its vectors, and asks each question of
     DIR/queries.jsonl ({"qid", "agent_id", "category", "query", "relevant_ids"}) in scope own of its agent. Relative dates
-    in it ("last week") count from its "asked_at", and name no day without. A question that no entry of its agent answers is
-    told and in no mean.
+    in a question ("last week") refer to its "asked_at", and are ignored without it. A question that no entry of its agent
+    answers is printed and left out of all means.
     """
     from .connection import embedder_kind, target
     from .output import emit
 
     exam_set.check_set(directory, "DIR")
     if live and vectors < 1.0:
-        raise typer.BadParameter("the running journal has the vectors it has", param_hint="--vectors")
+        raise typer.BadParameter(
+            "cannot be combined with --live: the vectors of the running journal are not changed", param_hint="--vectors"
+        )
     chosen = exam.recipes_named(recipes, "--recipes")
     asked = exam_set.read_set(directory, workspace)
     exam.tell(asked)
@@ -114,7 +119,7 @@ def _measure(
     with sync_client(there) as journal:
         vectors = wait_for_vectors(journal, last_seq, VECTORS_PATIENCE_S)
     if not vectors.embeds:
-        say("there is no embedder: dense finds nothing, rrf and robust go by words alone")
+        say("there is no embedder: dense finds nothing; rrf and robust compare words only")
     elif vectors.missing:
         say(f"{vectors.missing} vectors are missing: see `embedder status` of a journal with this embedder")
     report: dict[str, Any] = {

@@ -71,7 +71,9 @@ def tell(asked: ExamSet) -> None:
     from .output import say
 
     if asked.left_out:
-        say(f"questions in no mean, as no entry answers them: {len(asked.left_out):,}: {told(asked.left_out)}")
+        say(
+            f"questions left out of all means, as no entry answers them: {len(asked.left_out):,}: {told(asked.left_out)}"
+        )
     if asked.partly:
         say(
             "questions of which some entries cannot be recalled, which count as not found (recall is a share of all that is "

@@ -57,15 +57,15 @@ def read_question(number: int, raw: bytes) -> tuple[Question, str | None]:
         raise ValueError(f"{missing[0]} is missing")
     agent, query, relevant, home = said["agent_id"], said["query"], said["relevant_ids"], said.get("workspace_id")
     if not isinstance(agent, str) or not is_id(agent):
-        raise ValueError("agent_id is no id: 1 to 64 letters, digits, - and _")
+        raise ValueError("agent_id is not valid: use 1 to 64 letters, digits, - and _")
     if not isinstance(query, str):
-        raise ValueError("query is no string")
+        raise ValueError("query is not a string")
     if not isinstance(relevant, list):  # a string would be taken for ids of one letter
-        raise ValueError("relevant_ids is no array")
+        raise ValueError("relevant_ids is not an array")
     if not all(isinstance(name, str) and name for name in relevant):
-        raise ValueError("relevant_ids holds something that is no id")
+        raise ValueError("relevant_ids contains a value that is not an id")
     if home is not None and not (isinstance(home, str) and is_workspace(home)):
-        raise ValueError("workspace_id names no workspace")
+        raise ValueError("workspace_id is not the name of a workspace")
     try:
         RecallRequest(query=query)
     except ValidationError as error:
@@ -73,7 +73,7 @@ def read_question(number: int, raw: bytes) -> tuple[Question, str | None]:
         raise ValueError(f"{first.field}: {first.problem}") from None
     asked_at = said.get("asked_at")
     if asked_at is not None and not isinstance(asked_at, str):
-        raise ValueError("asked_at is no string")
+        raise ValueError("asked_at is not a string")
     when = format_ts(parse_ts(asked_at)) if asked_at else "unknown"
     qid, category = _label(said, "qid", str(number)), _label(said, "category", "all")
     return Question(qid, agent, None, category, query, tuple(dict.fromkeys(relevant)), when), home
@@ -89,7 +89,7 @@ def _object(number: int, raw: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(said, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return said
 
 
@@ -99,5 +99,5 @@ def _label(said: Mapping[str, Any], name: str, otherwise: str) -> str:
     if value is None or value == "":
         return otherwise
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{name} is neither a string nor a whole number")
+        raise ValueError(f"{name} is neither a string nor an integer")
     return str(value)

@@ -105,7 +105,9 @@ def read_set(directory: Path, workspace: str | None = None) -> ExamSet:
                 only: set[str | None] | None = {workspace} if workspace else {_home(named)} if named else None
                 homes = _homes(asked, held, only)
             except ValueError as error:
-                raise typer.BadParameter(f"line {number} is no question: {error}", param_hint=QUERIES_FILE) from None
+                raise typer.BadParameter(
+                    f"line {number} is not a valid question: {error}", param_hint=QUERIES_FILE
+                ) from None
             if not homes:
                 left_out.append(Remark(number, asked.qid, _not_held(asked.relevant_ids, asked, workspace or named)))
                 continue
@@ -223,5 +225,5 @@ def _not_held(names: Sequence[str], asked: Question, home: str | None) -> str:
     if not names:
         return "relevant_ids is empty"
     first, *more = names
-    some = f"{first} and {len(more):,} more are" if more else f"{first} is"
-    return f"{some} no entry of {asked.agent_id} in {ENTRIES_FILE}" + (f", workspace {home}" if home else "")
+    some = f"{first} and {len(more):,} more are not entries" if more else f"{first} is not an entry"
+    return f"{some} of {asked.agent_id} in {ENTRIES_FILE}" + (f", workspace {home}" if home else "")

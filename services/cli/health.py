@@ -20,9 +20,13 @@ METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 @grouped
 def health(
     recompute: Annotated[bool, typer.Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
-    crew: Annotated[str | None, typer.Option("--crew", help="Of one crew; the whole workspace if left out.")] = None,
-    profile: Annotated[str, typer.Option("--profile", help="Which formulas: seed or legacy.")] = "seed",
-    history: Annotated[int, typer.Option("--history", max=366, help="Also the snapshots of so many days.")] = 0,
+    crew: Annotated[
+        str | None, typer.Option("--crew", help="Measure one crew; by default the whole workspace.")
+    ] = None,
+    profile: Annotated[str, typer.Option("--profile", help="Formulas to use: seed or legacy.")] = "seed",
+    history: Annotated[
+        int, typer.Option("--history", max=366, help="Also show the snapshots of the last DAYS days.")
+    ] = 0,
     workspace: Workspace = None,
     *,
     where: Where,

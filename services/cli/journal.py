@@ -45,7 +45,7 @@ class Filters:
     ] = None
     since: Annotated[str | None, typer.Option("--since", help="At or after this RFC 3339 time.")] = None
     until: Annotated[str | None, typer.Option("--until", help="At or before this RFC 3339 time.")] = None
-    q: Annotated[str | None, typer.Option("--q", "-q", help="Bearing this phrase (at most 200 characters).")] = None
+    q: Annotated[str | None, typer.Option("--q", "-q", help="Contains this phrase (at most 200 characters).")] = None
 
     def given(self) -> dict[str, Any]:
         """Those that filter."""
@@ -68,10 +68,12 @@ TAIL: Final = FIELDS | {"after": "--after", "Last-Event-ID": "--after"}
 def list_entries(
     *,
     filters: Filters,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Entries of a page, 1 to 500.")] = 100,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on after this page's next_cursor.")] = None,
-    count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every page; with --json one entry a line.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Number of entries of a page, 1 to 500.")] = 100,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Continue from the next_cursor of the previous page.")
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of entries.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print every page; with --json one entry per line.")] = False,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
     where: Where,
@@ -108,7 +110,9 @@ def tail(
     after: Annotated[
         int | None, typer.Option("--after", min=0, help="Resume after this sequence; the last 50 entries if left out.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many entries.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this number of entries.")
+    ] = None,
     workspace: Workspace = None,
     where: Where,
     json_output: Json = False,

@@ -138,7 +138,7 @@ def _failed(error: Exception, as_json: bool) -> int:
     report_error(
         CrewJournalError(
             f"unexpected {type(error).__name__}: {error}",
-            hint="this is a defect; CREW_JOURNAL_LOG_LEVEL=debug shows where it happened",
+            hint="this is a bug in Crew Journal; CREW_JOURNAL_LOG_LEVEL=debug shows where it happened",
         ),
         as_json=as_json,
     )

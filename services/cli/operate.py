@@ -14,15 +14,18 @@ import typer
 from .groups import grouped
 from .options import DeadLetterSeqs, Json, Reason, Where, Workspace
 
-dlq = typer.Typer(help="Events that no view could take: look at them, try again, or give up.", no_args_is_help=True)
+dlq = typer.Typer(
+    help="Dead letters: events that could not be folded. List, retry or discard them.", no_args_is_help=True
+)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[PROJECTION]…", help="Only these; all if left out.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")]
 
 
 @grouped
 def status(
     workspace: Annotated[
-        str | None, typer.Option("--workspace", "-w", help="Entries and vectors of this workspace; of all if left out.")
+        str | None,
+        typer.Option("--workspace", "-w", help="Count entries and vectors of this workspace; by default of all."),
     ] = None,
     *,
     where: Where,
@@ -46,13 +49,16 @@ def rebuild(
     projections: Names = None,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Give up what the journal has lost; `salvage` first. The old file is kept."),
+        typer.Option(
+            "--accept-loss",
+            help="Rebuild although the journal has lost entries; run `salvage` first. The old file is kept.",
+        ),
     ] = False,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Fold the views anew from the journal, beside the live ones, and swap them in; exit code 1 if one cannot be."""
+    """Build the views again from the journal, then replace the live ones; exit code 1 if one cannot be built."""
     from ...schemas.errors import CrewJournalError
     from .connection import client
     from .output import emit, safe, say
@@ -73,7 +79,7 @@ def rebuild(
         say(f"accepted as lost, and recorded: {lack_words(lost)}; the old views are kept as {result['kept_as']}")
     if failed:
         said = "; ".join(f"{name} cannot be rebuilt: {why}" for name, why in sorted(failed.items()))
-        raise CrewJournalError(said, hint="mend the projection, raise its version, and start again")
+        raise CrewJournalError(said, hint="fix the projection, raise its version, and start again")
 
 
 @grouped
@@ -100,25 +106,24 @@ def verify(
     lost = result.get("journal") or {}
     if lost.get("missing") or lost.get("known_entries") or lost.get("views_kept"):
         raise VerificationFailed(
-            f"the journal lacks what it held: {lack_words(lost)}; do not rebuild the views, they may be the last copy",
+            f"sequences are missing from the journal: {lack_words(lost)}; do not rebuild: the views may be the last copy",
             hint=JournalDamaged.HINT,
         )
     if not agrees(result):
         raise VerificationFailed(
-            f"the views lack what the journal has: the live views differ from a fresh rebuild: {first_difference(result)}",
-            hint="`crew-journal rebuild` makes them right; then find out what changed them",
+            f"the live views differ from a fresh rebuild: {first_difference(result)}",
+            hint="`crew-journal rebuild` repairs them; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
 
 
 def lack_words(lost: Mapping[str, Any]) -> str:
     """What the journal has lost, in words."""
-    said = f"{lost.get('missing', 0):,} sequences are missing" + (
-        f" ({lost['sequences']})" if lost["sequences"] else ""
-    )
-    said += f", {lost.get('known_entries', 0):,} entries that it lacks are in the views"
+    missing, known = int(lost.get("missing") or 0), int(lost.get("known_entries") or 0)
+    said = f"{missing:,} sequence{'s' if missing != 1 else ''}" + (f" ({lost['sequences']})" if missing else "")
+    said += f"; the views know {known:,} lost entr{'ies' if known != 1 else 'y'}"
     if kept := lost.get("views_kept"):
-        said += f", and it has lost its end, which {', '.join(kept)} knows"
+        said += f"; the journal has lost its end, which {', '.join(kept)} knows"
     return said
 
 
@@ -142,13 +147,13 @@ def dlq_retry(
     seqs: DeadLetterSeqs,
     workspace: Workspace = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also what all views but one have: they then have it twice.")
+        bool, typer.Option("--force", help="Also if only one view failed to fold it: the others then apply it twice.")
     ] = False,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Publish dead letters again, as new events; not what only one view could not fold."""
+    """Publish dead letters again, as new events; refused if only one view failed to fold the event."""
     from .connection import client
     from .output import plain
 
@@ -170,7 +175,7 @@ def dlq_discard(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Give dead letters up; they stay in the stream and are no longer counted as open."""
+    """Discard dead letters; they stay in the stream and are no longer counted as open."""
     from .connection import client
     from .output import plain
 

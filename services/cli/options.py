@@ -25,7 +25,7 @@ DataDir = Annotated[
         "--data-dir",
         envvar=ENV_DATA_DIR,
         file_okay=False,
-        help="Directory of everything kept; also where a running `up` is found.",
+        help="Data directory; a running `up` is found in it.",
     ),
 ]
 Url = Annotated[
@@ -37,7 +37,7 @@ Token = Annotated[
     typer.Option(
         "--token",
         envvar=ENV_TOKEN,
-        help="Token to ask with; the owner's of the data directory if left out.",
+        help="Token to send; by default the owner's token of the data directory.",
     ),
 ]
 Workspace = Annotated[

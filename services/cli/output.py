@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 JSON_FLAG: Final = "--json"
 PIPE_WIDTH: Final = 160
 """Columns of a table that goes into a file or a pipe, where there is no width to ask for."""
+_WIDEST: Final = 10_000
+"""Columns of the widest table: more than all its cells have."""
 JOINERS: Final = "\u200c\u200d"
 """Not printable by Unicode, but Persian and the emoji of families are unreadable without them."""
 SEVERITY_STYLES: Final = {"info": "", "notice": "cyan", "warn": "yellow", "error": "red"}
@@ -117,7 +119,8 @@ def print_table(
 
     Args:
         title: Above it; empty for none.
-        columns: Headings. The last column takes what width there is and wraps.
+        columns: Headings. The last column takes what width there is and wraps; nothing of the others is cut, whatever
+            the width.
         rows: Cells, made safe here.
         right: Headings of the columns of figures.
     """
@@ -126,12 +129,19 @@ def print_table(
     from rich.text import Text
 
     table = Table(title=Text(safe(title)) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        last = name == columns[-1]
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=not last, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(safe(cell)) for cell in row))
-    stdout_console().print(table)
+    cells = [[Text(safe(cell)) for cell in row] for row in rows]
+    for at, name in enumerate(columns):
+        last = at == len(columns) - 1
+        needed = None if last else max(len(name), *(row[at].cell_len for row in cells), 0)
+        justify: Literal["right", "left"] = "right" if name in right else "left"
+        table.add_column(name, justify=justify, no_wrap=not last, overflow="fold", min_width=needed)
+    for row in cells:
+        table.add_row(*row)
+    console = stdout_console()
+    console.width = max(
+        console.width, table.__rich_measure__(console, console.options.update(max_width=_WIDEST)).minimum
+    )
+    console.print(table)
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:

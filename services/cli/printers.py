@@ -61,9 +61,9 @@ def _graph(answer: Mapping[str, Any]) -> None:
         ]
         print_table("", ("from", "relation", "to", "weight", "state", "reason"), edges, right=("weight",))
     else:
-        say("nothing relates to it")
+        say("the entry has no relations")
     if answer["truncated"]:
-        say("there is more: --limit")
+        say("there are more entries: raise --limit")
 
 
 def print_agent(answer: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
 
     print(", ".join(f"{safe(name)} {count}" for name, count in answer["counts"].items()))
     if answer["error"]:
-        raise Unavailable(f"the sweep broke off: {answer['error']}", hint="`crew-journal embedder status` says more")
+        raise Unavailable(f"the sweep failed: {answer['error']}", hint="`crew-journal embedder status` says more")
 
 
 def _reindex(answer: Mapping[str, Any]) -> None:
@@ -193,7 +193,7 @@ def _nudges(answer: Mapping[str, Any]) -> None:
     for nudge in answer["nudges"]:
         print(safe(nudge["text"]))
     if not answer["nudges"]:
-        say("no nudge is due, or this session has had it")
+        say("no nudge is due, or it was already offered to this session")
 
 
 PRINTERS: Final[Mapping[str, Printer]] = {

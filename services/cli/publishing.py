@@ -47,8 +47,12 @@ def publish(
         typer.Argument(metavar="[SUMMARY|-]", help="What happened, or - for a JSON object or array from stdin."),
     ] = None,
     entry_type: Annotated[str | None, typer.Option("--type", "-t", help="Entry type, like peer.escalation.")] = None,
-    entry_id: Annotated[str | None, typer.Option("--id", help="Id, so that repeating publishes once.")] = None,
-    summary_option: Annotated[str | None, typer.Option("--summary", help="What happened, as an option.")] = None,
+    entry_id: Annotated[
+        str | None, typer.Option("--id", help="Id; publishing the same id and content again stores nothing.")
+    ] = None,
+    summary_option: Annotated[
+        str | None, typer.Option("--summary", help="What happened; the same as the argument.")
+    ] = None,
     severity: Annotated[str | None, typer.Option("--severity", help="info, notice, warn or error.")] = None,
     priority: Annotated[str | None, typer.Option("--priority", help="normal, high, pin or permanent.")] = None,
     crew: Annotated[str | None, typer.Option("--crew", help="Crew.")] = None,
@@ -135,7 +139,7 @@ def _from_options(given: Mapping[str, Any], summary: str | None, workspace: str 
 def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
     for option in given:  # an entry cannot be changed afterwards, so nothing that was asked for is left out of it
         raise typer.BadParameter(
-            f"entries from stdin say it themselves: put {_FIELDS[option]} into the JSON", param_hint=option
+            f"not allowed with entries from stdin: put {_FIELDS[option]} into the JSON", param_hint=option
         )
     try:
         records = json.loads(sys.stdin.buffer.read())
@@ -145,7 +149,7 @@ def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, An
         raise typer.BadParameter("stdin is nested too deeply", param_hint=STDIN) from None
     listed = records if isinstance(records, list) else [records]
     if not listed or not all(isinstance(record, dict) for record in listed):
-        raise typer.BadParameter("stdin holds no JSON object or array of objects", param_hint=STDIN)
+        raise typer.BadParameter("stdin is not a JSON object or an array of objects", param_hint=STDIN)
     if workspace is not None:
         for number, record in enumerate(listed, 1):
             if (record.get("workspace_id") or workspace) != workspace:

@@ -24,8 +24,12 @@ def recall(
         str | None,
         typer.Option("--scope", help="own, crew_shared or workspace; by the token's role if left out."),
     ] = None,
-    agent: Annotated[str | None, typer.Option("--agent", help="Whose memory, for tokens that may choose.")] = None,
-    crew: Annotated[str | None, typer.Option("--crew", help="Which crew's memory, for tokens that may choose.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Agent whose entries to search, for OWNER and ADMIN.")
+    ] = None,
+    crew: Annotated[
+        str | None, typer.Option("--crew", help="Crew whose entries to search, for OWNER and ADMIN.")
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -33,7 +37,7 @@ def recall(
             help="conversational (default where chat is in scope), conversational-static, robust, rrf, dense or lexical.",
         ),
     ] = None,
-    render: Annotated[bool, typer.Option("--render", help="As a block of text for a prompt.")] = False,
+    render: Annotated[bool, typer.Option("--render", help="Print the hits as a block of text for a prompt.")] = False,
     max_chars: Annotated[
         int | None,
         typer.Option("--max-chars", help="Characters of the block, wrapper included; 2000 if left out. With --render."),
@@ -42,8 +46,12 @@ def recall(
         int | None,
         typer.Option("--walk-depth", min=0, max=1, help="Hops along similar edges; the agent's default if left out."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Each arm's rank and score, each rule's share.")] = False,
-    used: Annotated[bool, typer.Option("--used", help="Say that the hits reach a prompt: they count as used.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the rank and score in each arm, and the share of each rule.")
+    ] = False,
+    used: Annotated[
+        bool, typer.Option("--used", help="Record that the hits reach a prompt: they count as used.")
+    ] = False,
     embedder: Embedder = None,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
@@ -88,7 +96,7 @@ def print_render(answer: Mapping[str, Any]) -> None:
     if answer["text"]:
         print(answer["text"])  # made of printable characters and its own line breaks alone
     else:
-        say("nothing was found, or nothing fits")
+        say("nothing was found, or nothing fits into the block")
     say(
         f"{len(answer['hits'])} hits, {answer['omitted']} left out, {answer['redacted']} redacted; "
         f"recipe {safe(answer['recipe'])}, model {safe(answer['model'] or 'none')}, view_seq {answer['view_seq']}"

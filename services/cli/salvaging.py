@@ -27,7 +27,7 @@ def salvage(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Write what the views still know of entries that the journal has lost to a file that `import` takes.
+    """Write the entries that the journal has lost, but the views still have, to a file for `import`.
 
     Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
     itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
@@ -39,7 +39,7 @@ def salvage(
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):
         if path.exists():
-            raise typer.BadParameter(f"{path} is there already; name a new file", param_hint="--out")
+            raise typer.BadParameter(f"{path} exists already; name a new file", param_hint="--out")
     counts: dict[str, Any] | None = None
     with ExitStack() as stack, client(where) as journal:
         writing: dict[str, TextIO] = {"entry": stack.enter_context(_new(out))}
@@ -68,7 +68,7 @@ def salvage(
         return
     print(f"salvaged {counts['entries']:,} entries to {out}")
     if made is not None:
-        say(f"{counts['decisions']:,} decisions of the service are in {made}: make again by hand what still counts")
+        say(f"{counts['decisions']:,} decisions of the service are in {made}: repeat by hand those that still apply")
     if counts["entries"]:
         say(f"next: `crew-journal rebuild --accept-loss`, then `crew-journal import {out}`")
 

@@ -30,7 +30,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     if said := (report.get("journal_damage") or {}).get("broker_said"):
         yield from (("broker says", str(line)) for line in said)
     if aside := report.get("views_put_aside"):
-        yield "old views", f"folded anew at the start: {aside['reason']}; the old file is kept as {aside['name']}"
+        yield "old views", f"rebuilt at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):
         if part := report.get(name):
             yield name, _state(part, part.get("state") or ("stopped" if part.get("stopped") else "running"))
@@ -83,7 +83,7 @@ def _out(report: Report) -> Iterator[tuple[str, str]]:
     for lag in (report.get("folding") or {}).get("laggards") or ():
         if lag.get("error"):
             left = f"{lag['projection']} left the group at {lag['seq']:,}: {lag['error']}{_since(lag)}"
-            yield "suspended", f"{left}; it is tried again, the others go on"
+            yield "suspended", f"{left}; the others go on"
 
 
 def _broker(broker: Report, connection: Report) -> str:
@@ -111,7 +111,7 @@ def _ingest(ingest: Report) -> str:
 
 
 def _embedder(embedder: Report) -> str:
-    said = f"{embedder.get('model') or embedder.get('kind')}, {embedder.get('mode')}"
+    said = f"{embedder.get('model') or embedder.get('kind') or 'none'}, {embedder.get('mode')}"
     if error := embedder.get("error"):
         detail = embedder.get("message") or error
         said += f"; {detail}{_since(embedder)}"

@@ -18,7 +18,7 @@ from .printers import minute
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-app = typer.Typer(help="Tokens, bound to workspace, role, crew and agent.", no_args_is_help=True)
+app = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
 
 
 @app.command("create")
@@ -27,13 +27,15 @@ def create(
     role: Annotated[str, typer.Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
     workspace: Annotated[
         str | None,
-        typer.Option("--workspace", "-w", help="Its workspace (default: `default`)."),
+        typer.Option("--workspace", "-w", help="Workspace of the token (default: `default`)."),
     ] = None,
     every_workspace: Annotated[
-        bool, typer.Option("--all-workspaces", help="For an OWNER: every workspace, named in each request.")
+        bool, typer.Option("--all-workspaces", help="For an OWNER: valid in every workspace; each request names one.")
     ] = False,
-    agent: Annotated[str | None, typer.Option("--agent", help="Its agent; LEAD and AGENT need one.")] = None,
-    crew: Annotated[str | None, typer.Option("--crew", help="Its crew; LEAD needs one.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Agent of the token; required for LEAD and AGENT.")
+    ] = None,
+    crew: Annotated[str | None, typer.Option("--crew", help="Crew of the token; required for LEAD.")] = None,
     label: Annotated[str, typer.Option("--label", help="What it is for.")] = "",
     nats: Annotated[
         bool,
@@ -48,13 +50,14 @@ def create(
         typer.Option("--speaks-for", help="For LEAD and AGENT: further actors, like keeper or keeper:gate, by commas."),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", help="When it ends: after 30m, 12h, 30d or 8w, or a time (RFC 3339).")
+        str | None,
+        typer.Option("--expires", help="When it expires: after 30m, 12h, 30d or 8w, or at an RFC 3339 time."),
     ] = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Make a token and print it, this one time, on stdout."""
+    """Create a token and print it on stdout. It cannot be shown again."""
     from .connection import client
     from .output import emit, plain, print_pairs, safe, say
 
@@ -86,7 +89,7 @@ def create(
     bound = made["workspace_id"] or "all workspaces"
     if made["expires_ms"]:
         bound += f", expires {minute(made['expires_ms'])}"
-    say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) is shown only now")
+    say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) cannot be shown again")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

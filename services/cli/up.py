@@ -57,7 +57,7 @@ def up(
 ) -> None:
     """Run everything in one process: broker, views, reactors and HTTP. Ctrl-C stops it.
 
-    What it starts is said on stderr; with --json, one JSON document on stdout says the same when it is ready.
+    Prints on stderr what it starts; with --json, prints one JSON document on stdout when it is ready.
     """
     from ..http.server import parse_address
 
@@ -148,7 +148,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
             if closed.done():
                 await closed  # a fatal error of the runtime is this command's
             else:
-                say("stopping (again Ctrl-C: at once)")
+                say("stopping (press Ctrl-C again to stop at once)")
                 closed.cancel()
     finally:
         stopping.cancel()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NEEDS: Final = {
     "embed": "`crew-journal embedder install minilm`, or start Ollama",
-    "link": "it searches the views, which only `crew-journal up` has, and runs inside it",
+    "link": "it searches the views, so it runs only inside `crew-journal up`",
 }
 """Reactor → what to do where it has nothing to work with."""
 
@@ -50,7 +50,9 @@ class Broker:
 @grouped
 def work(
     reactors: Annotated[list[str], typer.Argument(metavar="REACTOR…", help="Which, like embed.")],
-    nats: Annotated[str | None, typer.Option("--nats", help="URL of the broker; else a running `up` is asked.")] = None,
+    nats: Annotated[
+        str | None, typer.Option("--nats", help="URL of the broker; by default that of a running `up`.")
+    ] = None,
     user: Annotated[
         str | None, typer.Option("--user", envvar="CREW_JOURNAL_NATS_USER", help="User at the broker.")
     ] = None,
@@ -62,7 +64,7 @@ def work(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Run reactors in a process of their own, until Ctrl-C. They find the broker by a running `up`, or by --nats."""
+    """Run reactors in a process of their own, until Ctrl-C. They get the broker from a running `up`, or from --nats."""
     from ...consumers.discovery import discover_reactors
     from .logs import configure_logging
     from .settings_from import settings_from
@@ -130,7 +132,7 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
             reactor: Reactor | None = factory(context)
             if reactor is None:
                 raise Unavailable(
-                    f"{name} has nothing to work with on this machine",
+                    f"{name} has no embedding model on this machine",
                     hint=NEEDS.get(name, "it runs inside `crew-journal up`"),
                 )
             await reactor.start()
@@ -142,7 +144,7 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
             emit({"reactors": names, "nats": broker.url, "model": model})
         say(f"working: {', '.join(names)} at {broker.url}, model {model or 'none'} (Ctrl-C stops)")
         await asked.wait()
-        say("stopping (again Ctrl-C: at once)")
+        say("stopping (press Ctrl-C again to stop at once)")
         for reactor in running:
             status = await reactor.status()
             if as_json:

@@ -32,7 +32,7 @@ def settings(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Show the settings, or change what is given."""
+    """Show the settings of a workspace, or change those that are given."""
     from .connection import client
     from .output import emit, plain, print_pairs
 

@@ -92,8 +92,8 @@ def ask(request: Request, model: type[_A]) -> Steps[_A]:
         return model.model_validate_json(reply.body)
     except ValidationError:
         raise CrewJournalError(
-            f"{request.method} {request.path} answered what is no {model.__name__}",
-            hint="is it a Crew Journal of this version?",
+            f"{request.method} {request.path} answered something other than {model.__name__}",
+            hint="check that the service is a Crew Journal of the same version",
         ) from None
 
 

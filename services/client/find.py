@@ -63,7 +63,7 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
         raise NotAuthenticated("there is no token", hint=f"give one, or set {TOKEN_VARIABLE}")
     parts = urlsplit(named)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidQuery("the URL of the service is none", hint="write it like http://127.0.0.1:9119", field="url")
+        raise InvalidQuery("not a valid URL", hint="write it like http://127.0.0.1:9119", field="url")
     return Address(named.rstrip("/"), token)
 
 

@@ -115,7 +115,8 @@ class Tail:
         self._broken_since = self._broken_since or now
         if now - self._broken_since > RESUME_FOR_S:
             raise Unavailable(
-                f"the live tail broke and did not come back: {reason}", hint=f"resume after sequence {self._last}"
+                f"the live tail was interrupted and could not be resumed: {reason}",
+                hint=f"resume after sequence {self._last}",
             )
         self._attempt += 1
         return pause_before(self._attempt)
@@ -129,7 +130,7 @@ def record_of(line: bytes) -> dict[str, Any]:
     """
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise CrewJournalError("the service answered a line that is no JSON object")
+        raise CrewJournalError("the service answered a line that is not a JSON object")
     if isinstance(problem := record.get("error"), dict):
         raise error_of(int(problem.get("status", 500)), problem)
     return record

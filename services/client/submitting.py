@@ -137,7 +137,7 @@ def _unfit(entry: Entry, prefix: str) -> Iterator[FieldProblem]:
     try:
         fields: dict[Any, Any] = _fields(entry)
     except _UNFIT:
-        yield FieldProblem(f"{prefix}entry", f"is a {type(entry).__name__}, no mapping of fields", "give its fields")
+        yield FieldProblem(f"{prefix}entry", f"is a {type(entry).__name__}, not a mapping of fields", "give its fields")
         return
     for name, value in fields.items():
         try:
@@ -149,13 +149,13 @@ def _unfit(entry: Entry, prefix: str) -> Iterator[FieldProblem]:
 
 def _said(error: Exception) -> str:
     if isinstance(error, _NoJson):
-        return f"holds a {error}, which JSON cannot"
+        return f"holds a {error}, which JSON cannot represent"
     if isinstance(error, UnicodeEncodeError):  # its own words quote the text
-        return "holds half of a surrogate pair, which UTF-8 cannot"
+        return "holds half of a surrogate pair, which UTF-8 cannot represent"
     if isinstance(error, RecursionError):
         return "is nested too deeply"
     if isinstance(error, TypeError):
-        return "has a key that is no text"
+        return "has a key that is not text"
     if "Circular" in str(error):
         return "holds itself"
     return "holds a number that is not finite, or far too large"

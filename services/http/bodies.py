@@ -30,7 +30,7 @@ async def read_json(request: Request, limit: int) -> Any:
         TooManyBodies: If the token's requests hold as many bytes as they may.
         BodiesFull: If all requests do.
         InvalidQuery: If it is no JSON.
-        InvalidEntry: Naming each field that holds a whole number beyond 64 bits.
+        InvalidEntry: Naming each field that holds an integer of more than 64 bits.
     """
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:

@@ -44,13 +44,13 @@ class BodyBudget:
         """
         if by > 0 and self._by_token[token_id] + by > self._node_bytes // 2:
             raise TooManyBodies(
-                f"bodies of this token's requests hold {self._node_bytes // 2 >> 20} MiB already",
+                f"the request bodies of this token already take {self._node_bytes // 2 >> 20} MiB",
                 hint="send fewer large requests at once, or smaller ones (CREW_JOURNAL_BODIES_MB)",
             )
         if by > 0 and self._held + by > self._node_bytes:
             raise BodiesFull(
-                f"request bodies hold {self._node_bytes >> 20} MiB already",
-                hint=f"try again later; bodies up to {SMALL_BYTES >> 10} KiB are taken all the time",
+                f"the request bodies of all tokens already take {self._node_bytes >> 20} MiB",
+                hint=f"try again later; bodies up to {SMALL_BYTES >> 10} KiB are always accepted",
             )
         self._held += by
         self._by_token[token_id] += by

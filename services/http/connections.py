@@ -216,16 +216,16 @@ log = structlog.get_logger(__name__)
 _TOO_LARGE: Final = (
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     f"the head of the request has more than {HEAD_BYTES} bytes or {HEADERS} headers",
-    "send less in headers and query; entries and questions belong into the body",
+    "send fewer or shorter headers; entries and questions belong in the body",
 )
-_NO_HTTP: Final = (HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1", "speak HTTP/1.1, without TLS")
+_NO_HTTP: Final = (HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1", "use HTTP/1.1, without TLS")
 _HEAD_LATE: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
     "the headers of the request did not arrive in time",
-    "send the request anew, its head at once",
+    "send the request again, with all its headers at once",
 )
 _BODY_LATE: Final = (
     HTTPStatus.REQUEST_TIMEOUT,
     "the body of the request did not arrive in time",
-    "send the request anew, in smaller parts",
+    "send the request again, in smaller parts",
 )

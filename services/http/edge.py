@@ -77,8 +77,8 @@ class Edge:
                 refusal = problem_response(
                     HTTPStatus.MISDIRECTED_REQUEST,
                     "Wrong host",
-                    "the Host header names no host of this service",
-                    "use the address the service listens on, or allow the name in its settings",
+                    "the Host header does not name this service",
+                    "use the address the service listens on, or allow the name in CREW_JOURNAL_HTTP_HOSTS",
                     trace_id,
                 )
                 await refusal(scope, receive, send_marked)

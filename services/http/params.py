@@ -58,7 +58,7 @@ class Params:
                 ``items``: the route would ignore what was asked for.
         """
         if name not in self._known or name in FILTER_PARAMETERS:
-            raise LookupError(f"{name} is no parameter of this route beside its filters")
+            raise LookupError(f"{name} is not a parameter of this route beside its filters")
         return self._values.get(name) or None
 
     def whole(self, name: str) -> int | None:
@@ -99,5 +99,5 @@ def whole_number(name: str, text: str) -> int:
         InvalidQuery: If it is none.
     """
     if not _WHOLE.match(text) or int(text) > MAX_SEQ:
-        raise InvalidQuery(f"{name} is no whole number from 0", hint=f"{name}: use digits only", field=name)
+        raise InvalidQuery(f"{name} must be a non-negative integer", hint=f"{name}: use digits only", field=name)
     return int(text)

@@ -89,7 +89,7 @@ def principal_of(request: Request) -> Principal:
     """
     header = request.headers.get("authorization", "")
     if header[: len(_SCHEME)].lower() != _SCHEME:
-        raise NotAuthenticated("the request bears no token", hint="send Authorization: Bearer cj_…")
+        raise NotAuthenticated("the request has no token", hint="send Authorization: Bearer cj_…")
     principal = services_of(request).tokens.authenticate(header[len(_SCHEME) :].strip())
     request.state.share = Share(request.app.state.bodies, principal.token_id)
     return principal

@@ -79,7 +79,7 @@ STATUS_ROUTES: Final = (
         route="GET /healthz",
         name="healthz",
         tag="status",
-        summary="Whether the process lives",
+        summary="Whether the process runs",
         open=healthz,
         answers=ANY_OBJECT,
     ),

@@ -133,5 +133,5 @@ def parse_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise InvalidQuery(f"{address!r} is no HOST:PORT", hint="write it like 127.0.0.1:9119", field="http")
+        raise InvalidQuery(f"{address!r} is not HOST:PORT", hint="write it like 127.0.0.1:9119", field="http")
     return host, int(port)

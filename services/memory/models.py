@@ -109,7 +109,7 @@ class EmbeddingModels:
         name = self._parts.aliases.get(model, model)
         if not _NAME.match(name):
             raise InvalidQuery(
-                "that is no name of a model", hint="minilm, or a name as `ollama list` shows it", field="model"
+                "not the name of a model", hint="use minilm, or a name from `ollama list`", field="model"
             )
         return name
 
@@ -150,7 +150,7 @@ class EmbeddingModels:
         """Fill a further model in the background; it is called once first, so that what is recorded works.
 
         Raises:
-            InvalidQuery: If that is no name of a model.
+            InvalidQuery: If not the name of a model.
             NotFound: If the server has no such model.
             EmbedderError: If it cannot be reached, or answers with other dimensions than the journal has of it.
             Unavailable: If the node is not to embed.
@@ -179,7 +179,7 @@ class EmbeddingModels:
         async with self._one_at_a_time:
             wanted = await asyncio.to_thread(self._parts.wanted)
             if await self._figures.state(name) == ModelState.DROPPED:
-                raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it anew", field="model")
+                raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it again", field="model")
             runnable = {*wanted, *(self._parts.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
@@ -267,7 +267,7 @@ class EmbeddingModels:
         embedder = self._parts.running(name)
         if embedder is None:
             raise Unavailable(
-                "this node embeds nothing", hint="start it with another --embedder than none", field="model"
+                "this node has no embedder", hint="start it with another --embedder than none", field="model"
             )
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):

@@ -83,7 +83,7 @@ class Priorities:
                     return _answer(asked, previous, recorded.seq)
                 await self._shown(self._views.view_seq(ENTRIES_PROJECTION) + 1)
         raise Unavailable(
-            f"the priority of {entry_id} is being changed elsewhere", hint="look at it and try again in a moment"
+            f"the priority of {entry_id} is being changed elsewhere", hint="check its present priority and try again"
         )
 
     async def _live(self, workspace_id: str, entry_id: str) -> tuple[int, Priority]:

@@ -88,8 +88,8 @@ class Relations:
             known = await self._known(ends.edge(asked.relation))
             if known and known[0][3] == Authority.OPERATOR:
                 raise NotAllowed(
-                    "an OWNER or ADMIN has said how these two relate; that outweighs it",
-                    hint="ask an OWNER or ADMIN to say otherwise",
+                    "an OWNER or ADMIN has asserted how these two relate, which takes precedence",
+                    hint="ask an OWNER or ADMIN to change it",
                 )
         said = RelationAsserted(
             src_entry_id=ends.src_entry_id,
@@ -124,8 +124,8 @@ class Relations:
         own = state == RelationState.ASSERTED and await self._is_its_word(principal, edge, created_ms)
         if not principal.role.administers and not own:
             raise NotAllowed(
-                "only who asserted a relation, and nobody else, an ADMIN or an OWNER may retract it",
-                hint="assert what holds instead, with a reason",
+                "only an OWNER, an ADMIN or the agent that alone asserted the relation may retract it",
+                hint="assert the relation that holds instead, with a reason",
             )
         said = RelationRetracted(
             src_entry_id=ends.src_entry_id,

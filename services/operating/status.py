@@ -145,13 +145,13 @@ class _Look:
         if self.damage is not None:
             reasons.append(f"{self.damage} (crew-journal rebuild)")
         if self.views_trouble is not None:
-            reasons.append(f"the views cannot be used and are opened again by themselves: {self.views_trouble}")
+            reasons.append(f"the views cannot be used and are being reopened automatically: {self.views_trouble}")
         if self.folding.get("stopped"):
             reasons.append(f"folding has stopped: {self.folding['stopped']}")
         if not self.connection.get("connected", True):
             reasons.append(f"the broker is not connected: {self.connection.get('last_error') or 'reconnecting'}")
         elif self.canary.get("ok") is False:
-            reasons.append(f"the broker does not take writes: {self.canary.get('error')}")
+            reasons.append(f"the broker does not accept writes: {self.canary.get('error')}")
         if self.stream_trouble is not None:
             reasons.append(self.stream_trouble)
         if self.free_bytes < FREE_DISK_FLOOR_BYTES:

@@ -72,7 +72,7 @@ class ModelSearch:
         """
         embedder = self._embedder(model)
         if embedder is None:
-            raise Unavailable(f"nothing here runs {model}", hint="start `up` with another --embedder than none")
+            raise Unavailable(f"this node does not run {model}", hint="start `up` with an --embedder other than none")
         try:
             async with asyncio.timeout(EMBED_TIMEOUT_S):
                 tokens = None

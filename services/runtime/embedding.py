@@ -41,7 +41,7 @@ _STATES: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
 _TROUBLES: Final = {
     EmbedderUnavailable.__name__: "does not answer",
     EmbedderModelMissing.__name__: "is not on its server",
-    EmbedderBadAnswer.__name__: "answers with what is no vector of its own",
+    EmbedderBadAnswer.__name__: "answers with something that is not one of its vectors",
     SLOW: "answers queries too late",
 }
 """What the last outcome means, in words."""

@@ -26,7 +26,6 @@ from ...consumers.host.gaps import (
     ReadAccount,
     RebuildRefused,
     explained,
-    missing_text,
     read_through,
 )
 from ...consumers.host.host import Host
@@ -37,7 +36,7 @@ from ...consumers.host.rebuild import rebuild, verify
 from ...consumers.host.salvage import salvage
 from ...consumers.host.store import ViewStore
 from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
-from ...schemas.sequence_set import format_ranges, normalised, size_of, without
+from ...schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION
 from ..data_dir import node_id
@@ -54,6 +53,7 @@ from ..operating.long_work import Progress
 from .figures import mapping
 from .losses import accept_loss as record_loss
 from .losses import ahead_files
+from .parts import begin
 
 VIEWS_FILE: Final = "views.duckdb"
 RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
@@ -127,12 +127,12 @@ class NodeViews:
         journal = Journal(writer, host.identities, clock=clock)
         desks.append(DeadLetters(writer, journal, host.identities))
         source = _source(client, REPLAY_BATCH_MESSAGES)
-        hold = await _reason_to_hold(host, client, source, last_seq)
+        account = ReadAccount()
+        hold = await _reason_to_hold(host, client, source, last_seq, account)
         if hold is not None:
             say(f"warning: {hold}")
         await host.open(hold=hold)
         stack.push_async_callback(host.close)
-        account = ReadAccount()
         counted = account.counted(source)
         many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
         if many:
@@ -205,8 +205,7 @@ class NodeViews:
             on_lost_end=lambda said: give_up(JournalDamaged(said, hint=RESTART_HINT)),
         )
         watch = GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
-        await watch.start()
-        stack.push_async_callback(watch.stop)
+        await begin(stack, watch)
         return watch
 
     async def rebuild(
@@ -225,10 +224,10 @@ class NodeViews:
             JournalDamaged: If the journal has lost something, and that is not accepted.
         """
         if accept_loss and names is not None:
-            raise InvalidQuery("a loss is accepted for all views at once", hint="leave the names of views out")
+            raise InvalidQuery("a loss can only be accepted for all views at once", hint="name no views")
         await watch.look()
-        if not accept_loss and (trouble := watch.trouble) is not None:
-            raise JournalDamaged(f"no view is rebuilt: {trouble}", hint=JournalDamaged.HINT)
+        if not accept_loss and (loss := watch.loss) is not None:
+            raise JournalDamaged(f"no view is rebuilt: {loss}", hint=JournalDamaged.HINT)
         try:
             done = await rebuild(
                 self.host,
@@ -277,22 +276,22 @@ def _lack_figures(lack: Lack) -> dict[str, Any]:
     }
 
 
-async def _reason_to_hold(host: Host, client: Connection, source: ReplaySource, last_seq: int) -> str | None:
+async def _reason_to_hold(
+    host: Host, client: Connection, source: ReplaySource, last_seq: int, account: ReadAccount
+) -> str | None:
     """Why views of a new version must keep the rows of the former one: the stream no longer gives all they were made of."""
     if not (outdated := await asyncio.to_thread(host.outdated)):
         return None
-    gaps = (await stream_gaps(client)).ranges
-    missing = normalised([*gaps, *await read_through(source, last_seq)])
+    account.add(await read_through(source, last_seq))
+    missing = normalised([*(await stream_gaps(client)).ranges, *account.missing])
     if not (lost := without(missing, (await asyncio.to_thread(explained, host.store)).ranges)):
         return None
-    return (
-        f"{', '.join(outdated)} kept as folded by the former version: {missing_text(lost)} of the journal are missing"
-    )
+    return f"{', '.join(outdated)} kept as folded by the former version: the journal lacks {sequences_text(lost)}"
 
 
 def aside_text(aside: PutAside) -> str:
     """A line for whoever starts the node."""
-    return f"warning: {aside.reason}; folded anew from the journal, the old file is kept as {aside.name}"
+    return f"warning: {aside.reason}; rebuilt from the journal, the old file is kept as {aside.name}"
 
 
 def _message_reader(client: Connection) -> Callable[[int], RawMessage | None]:

@@ -50,4 +50,4 @@ def test_an_agent_in_two_workspaces_is_asked_in_each_and_what_nothing_answers_is
     found = Cli(tmp_path / "unused")("eval", str(tmp_path), "--recipes", "lexical", "--embedder", "none", "--json")
     assert found.json["recipes"]["lexical"]["overall"]["recall"] == 1.0
     assert (found.json["questions"], found.json["left_out"][0]["line"]) == (2, 3)
-    assert "line 3: a33 is no entry of ada in journal.jsonl" in found.err
+    assert "line 3: a33 is not an entry of ada in journal.jsonl" in found.err

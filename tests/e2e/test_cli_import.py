@@ -65,7 +65,7 @@ def test_an_import_into_a_journal_restored_from_an_older_copy_sends_again_what_t
     copy.rename(cli.data_dir / "nats")
     with cli.up():
         refilled = cli("import", str(new), "--json")
-        assert "beginning anew" in refilled.err
+        assert "starting again" in refilled.err
         assert (refilled.json["imported"], refilled.json["repeated"]) == (7, 0)
         unharmed = cli("import", str(old), "--json")
         assert (unharmed.json["imported"], unharmed.json["repeated"]) == (0, 0), "it is there, and nothing is sent"

@@ -101,4 +101,4 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
         changed = cli("agent", "update", "ada", "--crew", "core", "--json").json
         assert (changed["crew_id"], changed["memory_walk_depth"], changed["settings"]) == ("core", 1, {"tone": "dry"})
         assert "core" in cli("agent", "get", "ada").out
-        assert "only `crew-journal up`" in cli("work", "link", "--embedder", "none", code=5).err
+        assert "only inside `crew-journal up`" in cli("work", "link", "--embedder", "none", code=5).err

@@ -103,7 +103,7 @@ async def test_a_hundred_deletions_that_an_erasure_explains_are_no_damage_and_on
             assert await on.reasons() == []
             assert (await last(on.client.verify()))["equal"]
             await on.delete([sequences[120]])
-            with pytest.raises(JournalDamaged, match=f"1 sequences are missing .*\\({sequences[120]}\\)"):
+            with pytest.raises(JournalDamaged, match=f"lacks 1 sequence \\({sequences[120]}\\)"):
                 await last(on.client.rebuild())
             (reason,) = await on.reasons()
             assert "JournalDamaged" in reason
@@ -179,6 +179,19 @@ async def test_a_view_of_a_new_version_keeps_its_rows_while_the_journal_is_damag
             assert await on.reasons() == []
 
 
+async def test_a_new_version_that_finds_an_unreadable_message_at_the_start_says_that_the_journal_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path / "broker") as broker, live(tmp_path / "data", broker) as on:
+        seq = (await on.fill(10))[4]
+    block = next((tmp_path / "broker").rglob("JOURNAL/msgs/1.blk"))
+    block.write_bytes(block.read_bytes().replace(b'"summary":"n 4"', b'"summary":"n X"'))
+    monkeypatch.setattr(EntriesProjection, "version", EntriesProjection.version + 1)
+    async with running_broker(tmp_path / "broker") as broker, live(tmp_path / "data", broker) as on:
+        assert await on.shown() == {f"e{n}" for n in range(10)}
+        assert any(f"the journal lacks 1 sequence ({seq})" in reason for reason in await on.reasons())
+
+
 async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_later(broker: ManagedBroker) -> None:
     """The watch alone, at a pace that a test can wait for."""
     client = await connect(broker.url, broker.user, broker.password, "watched")
@@ -208,7 +221,7 @@ async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_lat
         await js.delete_msg("JOURNAL", 4)
         await js.purge_stream("JOURNAL", seq=3)
         await until(lambda: watch.missing == [(1, 2), (4, 4)])
-        assert "3 sequences are missing and nothing explains it (1-2,4)" in (watch.trouble or "")
+        assert "the journal lacks 3 sequences (1-2,4), and no erasure explains it" in (watch.trouble or "")
         explains += [(1, 5)]
         await until(lambda: watch.trouble is None)
         await js.purge_stream("JOURNAL")

@@ -94,13 +94,13 @@ async def test_a_batch_is_all_or_nothing_and_every_offending_field_is_named(http
     [
         (b"", 400, "line 1"),
         (b'{"summary": "a",\n "entry_type": }', 400, "line 2, column 16"),
-        (b'{"summary": NaN}', 400, "no JSON"),
-        (b"\xff\xfe", 400, "no JSON"),
+        (b'{"summary": NaN}', 400, "not valid JSON"),
+        (b"\xff\xfe", 400, "not valid JSON"),
         (b'"text"', 422, "entry"),
         (b"null", 422, "entry"),
         (b"[]", 400, "empty"),
         (b"[1, null]", 422, "entries[0]"),
-        (b"[" + b"[" * 3_000, 400, "no JSON"),
+        (b"[" + b"[" * 3_000, 400, "not valid JSON"),
         (b'{"entry_type":"a","summary":"x","payload":' + b'{"a":' * 600 + b"1" + b"}" * 601, None, ""),
     ],
 )

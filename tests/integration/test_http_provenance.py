@@ -105,6 +105,7 @@ async def test_a_grant_that_makes_no_sense_is_refused_by_name(stack: Stack, wron
         answer = await owner.post("/v1/admin/tokens", json={"role": "AGENT", "agent_id": "gate", **wrong})
     assert answer.status_code == status, answer.text
     assert any(field in answer.text for field in ("may_publish", "speaks_for", "expires_at"))
+    assert "not just _" not in answer.text, "a hint about ids"
 
 
 async def test_an_empty_workspace_is_refused_wherever_one_can_be_named(stack: Stack) -> None:

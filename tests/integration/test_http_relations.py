@@ -140,7 +140,7 @@ async def test_another_workspace_is_refused_and_its_ids_are_unknown(world: World
 
 async def test_who_asserted_or_administers_may_retract(world: World) -> None:
     said = await world.agent.relate("own2", "own1", "contradicts")
-    with pytest.raises(NotAllowed, match="who asserted"):
+    with pytest.raises(NotAllowed, match="the agent that alone asserted"):
         await world.lead.unrelate("own1", "own2", "contradicts", min_seq=said.seq)
     gone = await world.agent.unrelate("own1", "own2", "contradicts", reason="both hold", min_seq=said.seq)
     assert (gone.state, gone.src_entry_id) == ("retracted", "own2")
@@ -155,7 +155,7 @@ async def test_who_asserted_or_administers_may_retract(world: World) -> None:
 async def test_saying_again_what_another_said_gives_no_right_to_take_it_back(world: World) -> None:
     said = await world.lead.relate("own2", "own1", "contradicts", reason="measured twice")
     mine = await world.agent.relate("own2", "own1", "contradicts", weight=0.01, min_seq=said.seq)
-    with pytest.raises(NotAllowed, match="nobody else"):
+    with pytest.raises(NotAllowed, match="the agent that alone asserted"):
         await world.agent.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
     gone = await world.admin.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
     assert gone.state == "retracted"
@@ -163,12 +163,12 @@ async def test_saying_again_what_another_said_gives_no_right_to_take_it_back(wor
 
 async def test_an_agent_neither_lowers_nor_revives_what_an_admin_said(world: World) -> None:
     said = await world.admin.relate("own2", "own1", "contradicts", reason="measured twice")
-    with pytest.raises(NotAllowed, match="OWNER or ADMIN has said"):
+    with pytest.raises(NotAllowed, match="OWNER or ADMIN has asserted"):
         await world.agent.relate("own2", "own1", "contradicts", weight=0.01, min_seq=said.seq)
-    with pytest.raises(NotAllowed, match="who asserted"):
+    with pytest.raises(NotAllowed, match="the agent that alone asserted"):
         await world.agent.unrelate("own2", "own1", "contradicts", min_seq=said.seq)
     gone = await world.admin.unrelate("own2", "own1", "contradicts", min_seq=said.seq)
-    with pytest.raises(NotAllowed, match="OWNER or ADMIN has said"):
+    with pytest.raises(NotAllowed, match="OWNER or ADMIN has asserted"):
         await world.agent.relate("own2", "own1", "contradicts", min_seq=gone.seq)
     again = await world.admin.relate("own2", "own1", "contradicts", min_seq=gone.seq)
     assert [edge.state for edge in (await world.agent.graph("own1", min_seq=again.seq)).edges] == ["asserted"]
@@ -177,7 +177,7 @@ async def test_an_agent_neither_lowers_nor_revives_what_an_admin_said(world: Wor
 async def test_saying_again_what_a_reactor_found_gives_no_right_to_take_it_back(world: World) -> None:
     seq = await world.link("own2", "own1", relation="contradicts", weight=0.9)
     mine = await world.agent.relate("own2", "own1", "contradicts", min_seq=seq)
-    with pytest.raises(NotAllowed, match="nobody else"):
+    with pytest.raises(NotAllowed, match="the agent that alone asserted"):
         await world.agent.unrelate("own2", "own1", "contradicts", min_seq=mine.seq)
 
 

@@ -235,7 +235,7 @@ async def test_one_token_cannot_take_the_places_of_the_others(stack: Stack, monk
         assert refused.status_code == 429
         assert refused.headers["retry-after"]
         assert refused.json()["title"] == "Too many live tails"
-        assert "end some" in refused.json()["hint"]
+        assert "close some" in refused.json()["hint"]
         async with stack.client(greedy.plaintext) as client:
             with pytest.raises(TooManyTails):
                 _ = [entry async for entry in client.tail()]

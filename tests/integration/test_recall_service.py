@@ -196,7 +196,7 @@ async def test_activating_another_model_changes_the_vectors(tmp_path):
         await at_work.fold(control(other, "n2", workspace="w1"))
         await at_work.service.settled()
         answer = await at_work.recall(query="zebra", recipe="dense", min_seq=at_work.seq)
-        assert (answer.hits, answer.degraded, answer.model) == ([], "no-vectors", None)
+        assert (answer.hits, answer.degraded, answer.model) == ((), "no-vectors", None)
         at_work.embedder.model_id = "other"
         await at_work.fold(vector("e1", entry_seq=2, model="other"))
         assert await at_work.ids(query="zebra", recipe="dense", min_seq=at_work.seq) == ["e1"]
@@ -211,7 +211,7 @@ async def test_without_the_model_hybrid_recall_goes_on_lexically_and_says_so(tmp
             answer = await at_work.recall(recipe=recipe)
             assert [hit.entry_id for hit in answer.hits] == ["e1"]
             assert (answer.degraded, answer.model) == ("lexical-only", None)
-        assert (await at_work.recall(recipe="dense")).hits == []
+        assert (await at_work.recall(recipe="dense")).hits == ()
         assert (await at_work.recall(recipe="lexical")).degraded is None
 
 
@@ -330,7 +330,7 @@ async def test_an_empty_workspace_answers_with_nothing(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(MINI)
         answer = await at_work.recall(workspace_id="nobody-there")
-        assert (answer.hits, answer.view_seq) == ([], 1)
+        assert (answer.hits, answer.view_seq) == ((), 1)
 
 
 async def test_a_rebuilt_view_voids_the_index(tmp_path):

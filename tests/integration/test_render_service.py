@@ -114,7 +114,7 @@ async def test_what_does_not_fit_is_omitted_and_not_counted(tmp_path: Path) -> N
         assert (len(block.hits), block.omitted) == (3, 2)  # one character short of four lines
         assert used[-1] == (block.receipt, [hit.entry_id for hit in block.hits])
         nothing = await service.render(OWNER, RenderRequest(query="parser", recipe="lexical", max_chars=1))
-        assert (nothing.text, nothing.hits, nothing.omitted) == ("", [], 5)
+        assert (nothing.text, nothing.hits, nothing.omitted) == ("", (), 5)
         assert used[-1] == (nothing.receipt, [])
 
 

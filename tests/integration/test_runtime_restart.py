@@ -127,7 +127,8 @@ async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_s
     elif damage == "a token of no workspace's form":
         with duckdb.connect(str(path)) as con:
             con.execute(
-                "INSERT INTO tokens VALUES ('t1', 'ab', 'AGENT', '*', NULL, NULL, '', 0, NULL, NULL, '', '', NULL)"
+                "INSERT INTO tokens (token_id, sha256, role, workspace_id, label, created_ms) "
+                "VALUES ('t1', 'ab', 'AGENT', '*', '', 0)"
             )
     else:
         _rot(path)

@@ -45,7 +45,7 @@ async def test_a_dropped_model_leaves_no_vectors_in_memory(tmp_path: Path) -> No
         await at_work.activate("red")  # it counts again, and has no vectors yet
         await at_work.service.settled()
         answer = await at_work.recall()
-        assert (answer.model, answer.hits) == ("red", [])
+        assert (answer.model, answer.hits) == ("red", ())
 
 
 async def test_an_index_that_followed_switches_and_drops_holds_the_vectors_of_one_loaded_afterwards(

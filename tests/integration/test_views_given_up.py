@@ -66,7 +66,7 @@ async def test_every_answer_is_a_503_with_the_reason_until_the_file_is_open_agai
                     assert str(tmp_path) not in json.dumps(problem)
                 ready = await http.get("/readyz")
                 assert ready.status_code == 503
-                assert "opened again by themselves" in str(ready.json()["reasons"])
+                assert "reopened automatically" in str(ready.json()["reasons"])
                 assert (await http.post("/v1/journal", json=ENTRY)).status_code == 201, "the journal needs no views"
             assert (await ask(*READS[0])).status_code in (200, 503)  # whoever asks has it opened again
             opened[0].write_blocking(lambda _: None)  # after that

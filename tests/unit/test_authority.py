@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import RESERVED_FROM, Publisher, catalogue, info_of, is_control_type
+from crew_journal.schemas.catalogue import Publisher, catalogue, info_of, is_control_type
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.envelope import EntryRecorded
@@ -72,20 +72,11 @@ def test_what_an_agent_does_and_what_it_asks_for_is_its_own_to_publish(entry_typ
 def test_a_reserved_type_is_refused_to_everybody_and_still_folds_where_it_was_published_before(entry_type: str) -> None:
     for principal in (AGENT, KEEPER, ADMIN, OWNER):
         with pytest.raises(NotAllowed, match="reserved for the service only") as caught:
-            accept(principal, note(entry_type=entry_type), RESERVED_FROM)
+            accept(principal, note(entry_type=entry_type), NOW)
         assert "not reserved" in caught.value.hint
     event = decode(7, f"journal.acme.red.scout.{entry_type}", {}, b'{"summary": "of before"}', 0)
     assert isinstance(event, EntryRecorded)
     assert not event.control
-
-
-def test_an_entry_that_is_older_than_the_reservation_is_brought_back_by_the_owner_of_the_node_alone() -> None:
-    old = note(entry_type="skill.proposed", agent_id="scout", crew_id="red", workspace_id="acme", ts=NOW)
-    assert accept(OWNER, old, RESERVED_FROM).subject == "journal.acme.red.scout.skill.proposed"
-    for principal in (AGENT, ADMIN, Principal(token_id="t_o", role=Role.OWNER, workspace_id="acme")):
-        assert refused(principal, **old).field == "entry_type"
-    with pytest.raises(NotAllowed):
-        accept(OWNER, {**old, "entry_type": "token.created"}, RESERVED_FROM)
 
 
 def test_a_prefix_is_reserved_below_its_dot_only() -> None:

@@ -120,7 +120,7 @@ def test_an_address_goes_before_a_data_directory(tmp_path: Path, healthy: str) -
 def test_an_owner_token_that_cannot_be_read_is_said(owned: Path, healthy: str) -> None:
     announce(owned, healthy, os.getpid())
     (owned / "admin.token").unlink()
-    with pytest.raises(NotAuthenticated, match=r"gone from .*admin\.token") as gone:
+    with pytest.raises(NotAuthenticated, match=r"missing from .*admin\.token") as gone:
         resolve(Where(owned))
     assert "start `up` again" in gone.value.hint
     (owned / "admin.token").write_bytes(b"\xff\xfe")

@@ -46,24 +46,24 @@ def test_a_line_that_is_no_question_is_wrong_usage_and_named(tmp_path: Path, lin
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ({**ASKED, "relevant_ids": "a1"}, "relevant_ids is no array"),
+        ({**ASKED, "relevant_ids": "a1"}, "relevant_ids is not an array"),
         ({"agent_id": "ada", "query": "what?"}, "relevant_ids is missing"),
-        ({**ASKED, "relevant_ids": ["a1", None]}, "relevant_ids holds something that is no id"),
-        ({**ASKED, "agent_id": None}, "agent_id is no id"),
-        ({**ASKED, "agent_id": "no id"}, "agent_id is no id"),
-        ({**ASKED, "query": None}, "query is no string"),
-        ({**ASKED, "query": ["what?"]}, "query is no string"),
+        ({**ASKED, "relevant_ids": ["a1", None]}, "relevant_ids contains a value that is not an id"),
+        ({**ASKED, "agent_id": None}, "agent_id is not valid"),
+        ({**ASKED, "agent_id": "no id"}, "agent_id is not valid"),
+        ({**ASKED, "query": None}, "query is not a string"),
+        ({**ASKED, "query": ["what?"]}, "query is not a string"),
         ({**ASKED, "query": " "}, "query: must not be blank"),
         ({**ASKED, "query": "\ud800"}, "query: "),
-        ({**ASKED, "asked_at": 7}, "asked_at is no string"),
-        ({**ASKED, "category": ["single"]}, "category is neither a string nor a whole number"),
-        ({**ASKED, "workspace_id": "_system"}, "workspace_id names no workspace"),
+        ({**ASKED, "asked_at": 7}, "asked_at is not a string"),
+        ({**ASKED, "category": ["single"]}, "category is neither a string nor an integer"),
+        ({**ASKED, "workspace_id": "_system"}, "workspace_id is not the name of a workspace"),
     ],
 )
 def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
     tmp_path: Path, line: object, why: str
 ) -> None:
-    with pytest.raises(typer.BadParameter, match=f"line 1 is no question: {why}") as caught:
+    with pytest.raises(typer.BadParameter, match=f"line 1 is not a valid question: {why}") as caught:
         read_set(folder(tmp_path, line))
     assert caught.value.param_hint == "queries.jsonl"
 
@@ -72,7 +72,7 @@ def test_a_question_may_say_when_it_is_asked_and_else_nobody_knows(tmp_path: Pat
     """Figures must not depend on the day they are measured."""
     found = read_set(folder(tmp_path, ASKED, {**ASKED, "asked_at": "2023-05-10T01:00:00+02:00"}))
     assert [one.asked_at for one in found.questions] == ["unknown", "2023-05-09T23:00:00.000Z"]
-    with pytest.raises(typer.BadParameter, match="line 1 is no question: not an RFC 3339 time"):
+    with pytest.raises(typer.BadParameter, match="line 1 is not a valid question: not an RFC 3339 time"):
         read_set(folder(tmp_path, {**ASKED, "asked_at": "yesterday"}))
 
 
@@ -172,8 +172,8 @@ def test_a_question_that_no_entry_of_its_agent_answers_is_left_out_and_told_why(
     assert [one.qid for one in found.questions] == ["q"]
     assert [(one.line, one.why) for one in found.left_out] == [
         (1, "relevant_ids is empty"),
-        (3, "a9 and 1 more are no entry of ada in journal.jsonl"),
-        (5, "a1 is no entry of bob in journal.jsonl"),
+        (3, "a9 and 1 more are not entries of ada in journal.jsonl"),
+        (5, "a1 is not an entry of bob in journal.jsonl"),
     ]
     assert found.as_dict()["questions"] == 1
     assert found.as_dict()["left_out"][0] == {"line": 1, "qid": "q", "why": "relevant_ids is empty"}
@@ -184,13 +184,13 @@ def test_of_a_question_that_is_answered_in_part_what_is_missing_stays_in_the_den
 ) -> None:
     found = read_set(folder(tmp_path, {**ASKED, "relevant_ids": ["a1", "a9", "a1"]}))
     assert found.questions[0].relevant_ids == ("a1", "a9")
-    assert found.partly == [Remark(1, "q", "a9 is no entry of ada in journal.jsonl, workspace w")]
+    assert found.partly == [Remark(1, "q", "a9 is not an entry of ada in journal.jsonl, workspace w")]
     assert scores([Answered(found.questions[0], ["a1"], ["a1"])], 10, {})["overall"]["recall"] == 0.5
     tell(found)
     said = capsys.readouterr()
     assert said.out == ""
     assert "as not found" in said.err
-    assert "line 1: a9 is no entry of ada" in said.err
+    assert "line 1: a9 is not an entry of ada" in said.err
 
 
 def test_only_the_first_of_many_questions_left_out_are_named(capsys: pytest.CaptureFixture[str]) -> None:

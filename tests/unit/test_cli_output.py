@@ -45,6 +45,15 @@ def test_an_escape_sequence_is_shown_and_not_performed() -> None:
     assert safe("\u202e") == "\\u202e"
 
 
+def test_a_table_that_is_wider_than_the_page_cuts_no_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [f"{letter * 40}-end" for letter in "abcde"]
+    print_table("", cells, [cells])
+    header, _, row = [line for line in capsys.readouterr().out.splitlines() if line.strip()][:3]
+    for cell in cells[:-1]:
+        assert cell in header
+        assert cell in row
+
+
 def hostile_entry() -> dict[str, object]:
     return {
         "id": HOSTILE,

@@ -75,7 +75,7 @@ def test_stdin_without_entries_is_refused(
 ) -> None:
     on_stdin(monkeypatch, content)
     assert main(["publish", "-", *URL]) == 2
-    assert "no JSON object" in capsys.readouterr().err
+    assert "not a JSON object" in capsys.readouterr().err
     assert fake.asked == []
 
 

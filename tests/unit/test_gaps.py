@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.events import at, control, entry
-from support.views import MEMORY_MB, file_names, node, source_of
+from support.views import MEMORY_MB, DeadLetters, file_names, node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.gaps import ReadAccount, RebuildRefused, explained, read_through
+from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.salvage import kept_files, salvage
+from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.events.erasure import ErasureScoped, LossAccepted
 from crew_journal.schemas.sequence_set import SequenceSet, ranges_of
 
@@ -76,3 +79,27 @@ async def test_a_message_that_is_another_than_it_was_is_lost_though_no_sequence_
         with pytest.raises(RebuildRefused, match="1 entries of the views"):
             await rebuild(live.host, source, memory_mb=MEMORY_MB)
         assert (await verify(live.host, source, memory_mb=MEMORY_MB)).lack.known == [10]
+
+
+async def test_rows_that_a_former_version_folded_are_read_with_the_columns_of_this_one(tmp_path: Path) -> None:
+    path = tmp_path / "v.duckdb"
+    async with node(path, discover_projections()) as live:
+        await live.host.fold([at(1, entry("e1"))])
+    with duckdb.connect(path) as con:
+        for table, column in (
+            ("journal_entries", "supersedes"),
+            ("journal_entries", "valid_ms"),
+            ("tokens", "may_publish"),
+        ):
+            con.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        con.execute("UPDATE checkpoint SET version = 1 WHERE projection IN ('entries', 'tokens')")
+    store = ViewStore.open(path, memory_mb=MEMORY_MB)
+    host = Host(store, discover_projections(), park=DeadLetters())
+    try:
+        await host.open(hold="the journal is damaged")
+        assert set(host.folder.held) == {"entries", "tokens"}
+        assert store.rows("SELECT id, supersedes, valid_ms FROM journal_entries") == [("e1", "[]", None)]
+        assert store.rows("SELECT may_publish FROM tokens") == []
+    finally:
+        await host.close()
+        store.close()

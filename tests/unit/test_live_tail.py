@@ -130,7 +130,7 @@ async def test_a_token_has_its_own_number_of_tails_and_the_nodes_operators_have_
     async with watched(tail) as one, watched(tail, OWNER) as two:
         assert isinstance(await anext(one), Idle)
         assert isinstance(await anext(two), Idle)
-        with pytest.raises(TooManyTails, match="1 live tails, it may have 1"):
+        with pytest.raises(TooManyTails, match="1 live tails open; at most 1"):
             tail.admit(ADMIN)
         tail.admit(OWNER)
         tail.admit(ADMIN.model_copy(update={"token_id": "t3"}))

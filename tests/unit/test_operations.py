@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, cast
 
+import httpx
 import pytest
+import typer
+from pydantic import Field, StrictInt
 
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.operation import Operation
+from crew_journal.schemas.operations.operation import Answer, Effect, Operation, Request, Workspace
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
+from crew_journal.services.cli import connection
+from crew_journal.services.cli import operations as cli_operations
 from crew_journal.services.client.generated import AsyncOperations, Operations
+from crew_journal.services.client.wire import Request as Wire
+from crew_journal.services.client.wire import Steps
+from crew_journal.services.desk import Caller, Desk
+from crew_journal.services.http import operations as http_operations
+from crew_journal.services.http.app import App
+from crew_journal.services.http.ports import AppServices, HttpLimits
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,3 +84,117 @@ def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> No
     subprocess.run(formatted, check=True)
     for name in (generate.CLIENT, generate.DOCS):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name} is old: run `make generate`"
+
+
+class EchoRequest(Request):
+    """Say a word back.
+
+    Written by a test only.
+    """
+
+    word: str = Field(description="The word.", examples=["hello"])
+    times: StrictInt = Field(default=1, ge=1, le=3, description="How often.")
+    workspace_id: Workspace = None
+
+
+class EchoAnswer(Answer):
+    """The word."""
+
+    said: str
+
+
+ECHO = Operation(
+    name="echo",
+    request=EchoRequest,
+    answer=EchoAnswer,
+    route="GET /v1/echo/{word}",
+    effect=Effect.READS,
+    command="echo",
+)
+
+
+async def echo(caller: Caller, asked: EchoRequest) -> EchoAnswer:
+    return EchoAnswer(said=f"{caller.workspace_id}: " + " ".join([asked.word] * asked.times))
+
+
+@pytest.fixture
+def with_echo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One model and one handler more; every shell loops over ``ALL``."""
+    everything = (*ALL, ECHO)
+    for module in (http_operations, cli_operations, generate):
+        monkeypatch.setattr(module, "ALL", everything)
+
+
+class Tokens:
+    """Knows one token."""
+
+    def authenticate(self, bearer: str) -> Principal:
+        return Principal(token_id=bearer, role=Role.AGENT, workspace_id="acme", agent_id="ada")
+
+
+def app_with(desk: Desk) -> App:
+    absent: Any = None
+    services = AppServices(
+        journal=absent,
+        queries=absent,
+        tail=absent,
+        desk=desk,
+        tokens=cast(Any, Tokens()),
+        status=absent,
+        admin=absent,
+        models=absent,
+        limits=HttpLimits(),
+    )
+    return App(services)
+
+
+async def test_a_new_operation_is_one_model_and_one_handler(
+    with_echo: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(cast(ViewReader, None))
+    desk.bind(ECHO, echo)
+    app = app_with(desk)
+    assert app.openapi()["paths"]["/v1/echo/{word}"]["get"]["summary"] == "Say a word back"
+    assert "## echo" in generate.docs_text()
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        headers = {"Authorization": "Bearer cj_x"}
+        answer = await http.get("/v1/echo/hello", params={"times": "2"}, headers=headers)
+        refused = await http.get("/v1/echo/hello", params={"times": "9"}, headers=headers)
+    assert answer.json() == {"said": "acme: hello hello"}
+    assert (refused.status_code, refused.json()["field"]) == (400, "times")
+
+    text = generate.client_text().replace("from ...schemas.operations.", "from crew_journal.schemas.operations.")
+    text = text.replace("from .", "from crew_journal.services.client.").replace(
+        f"from ...{__name__}", f"from {__name__}"
+    )
+    text = re.sub(r"from \S*test_operations import .*\n", "", text)
+    made: dict[str, Any] = {"ECHO": ECHO, "EchoAnswer": EchoAnswer}
+    exec(compile(text.replace("from __future__ import annotations", ""), "generated", "exec", dont_inherit=True), made)
+    asked: list[Wire] = []
+
+    class Client(made["Operations"]):  # type: ignore[misc, valid-type]  # made above
+        def _run(self, steps: Steps[Any]) -> Any:
+            asked.append(cast(Wire, next(steps)))
+            return EchoAnswer(said="hi")
+
+    class AsyncClient(made["AsyncOperations"]):  # type: ignore[misc, valid-type]  # made above
+        async def _run(self, steps: Steps[Any]) -> Any:
+            asked.append(cast(Wire, next(steps)))
+            return EchoAnswer(said="hi")
+
+    assert Client().echo("hello", times=2).said == (await AsyncClient().echo("hello", times=2)).said == "hi"
+    assert [(one.method, one.path, list(one.params)) for one in asked] == [
+        ("GET", "/v1/echo/hello", [("times", "2")])
+    ] * 2
+
+    @contextmanager
+    def client(*_: object, **__: object) -> Iterator[Any]:
+        yield Client()
+
+    monkeypatch.setattr(connection, "client", client)
+    commands = typer.Typer()
+    cli_operations.add_commands(commands, dict.fromkeys(("dlq", "agent", "embeddings", "token"), typer.Typer()))
+    commands(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == {"said": "hi"}

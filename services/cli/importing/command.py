@@ -72,24 +72,26 @@ class Imported:
 @grouped
 def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE.jsonl", help="The file, or - for stdin.")],
-    restart: Annotated[bool, typer.Option("--restart", help="From the first line, whatever was sent before.")] = False,
-    from_line: Annotated[int | None, typer.Option("--from-line", min=1, help="First line to send, from 1.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Send every line again, from the first one.")] = False,
+    from_line: Annotated[
+        int | None, typer.Option("--from-line", min=1, help="Number of the first line to send; lines count from 1.")
+    ] = None,
     skip_invalid: Annotated[
         Path | None,
         typer.Option("--skip-invalid", dir_okay=False, help="Write bad lines to this file and go on."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds to wait for a service that is away.")
+        float, typer.Option("--timeout", min=0, help="Seconds to wait while the service cannot be reached.")
     ] = DEFAULT_TIMEOUT_S,
     workspace: Annotated[
         str | None,
-        typer.Option("--workspace", "-w", help="Put every entry here, instead of the workspace it names."),
+        typer.Option("--workspace", "-w", help="Workspace for all entries, whatever workspace they name."),
     ] = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Import a JSONL file: one entry a line. Resumes where it stopped; repeating it changes nothing.
+    """Import a JSONL file, one entry per line. Resumes where it stopped; repeating it changes nothing.
 
     Entries without an id get one that follows from line number and content. A batch (500 lines) with a bad line is not
     published: every problem of it is named by line, the exit code is 2, and what came before it stays imported. A line
@@ -195,9 +197,7 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         if state.line and not (state.last_seq and _still_held(there, state)):
             if options.from_line is None:
                 what = "does not show what was sent" if state.last_seq else "took nothing of what was sent"
-                say(
-                    f"the journal {what} before (up to line {state.line:,}): beginning anew, and what it holds counts once"
-                )
+                say(f"the journal {what} before (up to line {state.line:,}): starting again; nothing is stored twice")
             state = kept.fresh(source)
         if options.from_line is not None:
             if options.from_line > state.line + 1:  # lines between were never sent: a later import begins before them

@@ -119,9 +119,9 @@ def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
         return BadLine(number, raw, (FieldProblem("entry", "is nested too deeply", "flatten it"),))
     except ValueError as error:
         said = error.msg if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
-        return BadLine(number, raw, (FieldProblem("entry", f"is not JSON: {said}", "one JSON object a line"),))
+        return BadLine(number, raw, (FieldProblem("entry", f"is not JSON: {said}", "write one JSON object per line"),))
     if not isinstance(record, dict):
-        return BadLine(number, raw, (FieldProblem("entry", "is not a JSON object", "one JSON object a line"),))
+        return BadLine(number, raw, (FieldProblem("entry", "is not a JSON object", "write one JSON object per line"),))
     if workspace is not None:
         record["workspace_id"] = workspace
     if not record.get("id"):

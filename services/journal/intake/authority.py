@@ -6,7 +6,7 @@ subject (DESIGN §4). An agent's token speaks for its agent, and for the user in
 
 from __future__ import annotations
 
-from ....schemas.catalogue import RESERVED_FROM, SERVICE_ALONE, Publisher, info_of
+from ....schemas.catalogue import SERVICE_ALONE, Publisher, info_of
 from ....schemas.entry import JournalEntry, Priority
 from ....schemas.errors import NotAllowed
 from ....schemas.grants import actor_of, covers, speaks_for
@@ -65,8 +65,7 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
         NotAllowed: If the principal has no authority for its type or priority.
     """
     publisher = info_of(entry.entry_type).publisher
-    brings_back = publisher is Publisher.RESERVED and principal.workspace_id is None and entry.ts < RESERVED_FROM
-    if publisher in SERVICE_ALONE and not brings_back:
+    if publisher in SERVICE_ALONE:
         reserved = publisher is Publisher.RESERVED
         raise NotAllowed(
             f"{prefix}entry_type {entry.entry_type} is {'reserved for' if reserved else 'published by'} the service only",

@@ -54,7 +54,7 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
         EntryTooLarge: If it is above 256 KiB as stored.
     """
     if type(submission) is not dict and not isinstance(submission, Mapping):
-        raise InvalidEntry((FieldProblem(f"{prefix}entry", "is no JSON object", "submit an object"),))
+        raise InvalidEntry((FieldProblem(f"{prefix}entry", "is not a JSON object", "submit an object"),))
     record = {name: value for name, value in submission.items() if value is not None and value != ""}
     if record.get("supersedes") == []:
         del record["supersedes"]

@@ -21,7 +21,7 @@ from typing import Any, Final
 import structlog
 
 from ....schemas.errors import BrokerError, JournalDamaged, ViewsBehind
-from ....schemas.sequence_set import Range, format_ranges, normalised, size_of, without
+from ....schemas.sequence_set import Range, format_ranges, normalised, sequences_text, size_of, without
 from ...endings import end_task
 from ..broker.connection import Connection
 from ..broker.streams import stream_gaps
@@ -30,8 +30,6 @@ LOOK_EVERY_S: Final = 15.0
 """Seconds between two looks; one costs the broker and us less than a millisecond while nothing was deleted."""
 FOLD_WAIT_S: Final = 5.0
 """Seconds for the views to fold what may explain a gap; after that the next look tells."""
-SHOWN_CHARS: Final = 200
-"""Characters of ranges in a reason; ``status`` has all."""
 
 _log = structlog.get_logger(__name__)
 
@@ -105,19 +103,22 @@ class GapWatch:
         return self._kept
 
     @property
-    def trouble(self) -> str | None:
-        """What is wrong with the journal, None if nothing is."""
+    def loss(self) -> str | None:
+        """What the journal lacks and since when, None if nothing."""
         if self._since is None:
             return None
         parts = []
         if self._missing:
-            text = format_ranges(self._missing)
-            shown = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS].rsplit(",", 1)[0] + ",…"
-            parts.append(f"{size_of(self._missing):,} sequences are missing and nothing explains it ({shown})")
+            parts.append(f"the journal lacks {sequences_text(self._missing)}, and no erasure explains it")
         if self._kept:
             parts.append(f"the stream has lost its end, which {', '.join(self._kept)} knows")
-        since = self._since.isoformat(timespec="seconds")
-        return f"JournalDamaged: {'; '.join(parts)}, since {since} ({JournalDamaged.HINT})"
+        return f"{'; '.join(parts)}, since {self._since.isoformat(timespec='seconds')}"
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the journal and what to do, None if nothing is."""
+        loss = self.loss
+        return None if loss is None else f"JournalDamaged: {loss} ({JournalDamaged.HINT})"
 
     def figures(self) -> dict[str, Any]:
         """What ``status`` shows."""

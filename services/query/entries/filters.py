@@ -259,7 +259,7 @@ def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tupl
     elif field in ("types", "exclude_types"):
         if not all(is_entry_type(value) for value in unique):
             raise InvalidQuery(
-                f"{shown} holds what is no entry type",
+                f"{shown} contains a value that is not an entry type",
                 hint=f"{shown}: one to four lower-case words joined by dots, like run.completed",
                 field=shown,
             )
@@ -271,7 +271,7 @@ def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tupl
 
 def _id(name: str, value: str) -> str:
     if not is_id(value):
-        raise InvalidQuery(f"{name} is no id", hint=f"{name}: use 1 to 64 of A-Z a-z 0-9 _ -", field=name)
+        raise InvalidQuery(f"{name} is not a valid id", hint=f"{name}: use 1 to 64 of A-Z a-z 0-9 _ -", field=name)
     return value
 
 

@@ -177,21 +177,21 @@ class LiveTail:
         if after > (head := await self._head()):
             raise InvalidQuery(
                 f"Last-Event-ID {after} lies beyond the journal, which ends at {head}",
-                hint="the journal was restored or begun anew since, or it is another one; begin without Last-Event-ID",
+                hint="the journal was restored or replaced, or it is another one; connect without Last-Event-ID",
                 field="Last-Event-ID",
             )
 
     def _refusal(self, principal: Principal) -> Unavailable | None:
         if len(self._watchers) >= MAX_WATCHERS:
-            return Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="end some, or list with a cursor")
+            return Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="close some, or list with a cursor")
         if principal.workspace_id is None:  # the node's own operators
             return None
         mine = sum(watcher.token_id == principal.token_id for watcher in self._watchers)
         if mine < self._per_token:
             return None
         return TooManyTails(
-            f"the token has {mine} live tails, it may have {self._per_token}",
-            hint="end some (one that broke counts for half a minute), use one for several filters, or list with a cursor",
+            f"the token has {mine} live tails open; at most {self._per_token} are allowed",
+            hint="close some (a broken one counts for half a minute), use one for several filters, or list with a cursor",
         )
 
     def close(self) -> None:

@@ -262,7 +262,7 @@ class JournalQueries:
             return self._views.view_seq(*needed)
         if not 0 <= min_seq <= MAX_SEQ:
             raise InvalidQuery(
-                "min_seq is no stream sequence", hint="min_seq: send the seq that an append returned", field="min_seq"
+                "min_seq is not a valid sequence", hint="min_seq: send the seq that an append returned", field="min_seq"
             )
         return await self._views.wait_for(min_seq, self._min_seq_wait_s, *needed)
 

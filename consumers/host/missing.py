@@ -1,0 +1,18 @@
+"""Tables that a projection has made and that are gone, as only somebody's hand can do: the projection is folded again."""
+
+from __future__ import annotations
+
+import structlog
+
+from ..projection import Projection
+from .admission import AdmissionView
+
+_log = structlog.get_logger(__name__)
+
+
+def has_lost_tables(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:
+    """Whether tables that a projection has made are gone."""
+    missing = sorted(set(projection.tables) - there)
+    if missing:
+        _log.error("views.table_missing", projection=projection.name, tables=missing)
+    return bool(missing)

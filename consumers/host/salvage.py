@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from ...schemas.catalogue import Publisher, info_of
+from ...schemas.catalogue import SERVICE_ALONE, info_of
 from ...schemas.entry import JournalEntry
 from ...schemas.errors import CrewJournalError
 from ...schemas.ids import is_service_id, is_workspace
@@ -88,7 +88,7 @@ def _records(store: ViewStore, sequences: Sequence[int]) -> list[tuple[bool, dic
 
 def _only_of_the_service(row: Mapping[str, Any]) -> bool:
     return (
-        info_of(row["entry_type"]).publisher is Publisher.SERVICE
+        info_of(row["entry_type"]).publisher in SERVICE_ALONE
         or is_service_id(row["id"])
         or not is_workspace(row["workspace_id"])
     )

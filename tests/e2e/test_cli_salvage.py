@@ -26,7 +26,9 @@ def damaged(tmp_path: Path) -> Cli:
     return cli
 
 
-@pytest.mark.parametrize("running", [False, True], ids=["without up", "beside up"])
+@pytest.mark.parametrize(
+    "running", [pytest.param(False, id="without up", marks=pytest.mark.nightly), pytest.param(True, id="beside up")]
+)
 def test_what_the_errors_say_brings_a_lost_journal_back(damaged: Cli, tmp_path: Path, running: bool) -> None:
     cli, out = damaged, tmp_path / "salvaged.jsonl"
 

@@ -63,11 +63,6 @@ def append(stack: SmallDisk, number: int) -> httpx.Response:
     return httpx.post(f"{stack.url}/v1/journal", json=entry, headers=headers, timeout=60, trust_env=False)
 
 
-@pytest.mark.timeout(600)
-def test_a_disk_that_is_full_under_load_and_freed_loses_nothing_and_needs_no_restart(tmp_path: Path) -> None:
-    fill_and_free(tmp_path, rounds=1)
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_disk_that_is_full_under_load_and_freed_five_times(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.services.http.app import create_app
 
-EXAMPLES = 25
+EXAMPLES = 10
 """Per route; the nightly run may raise it."""
 ENDLESS = {"/v1/journal/stream"}
 """Ends only when its client leaves; tests of its own cover it."""

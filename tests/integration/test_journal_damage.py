@@ -150,11 +150,10 @@ async def follow_the_advice(tmp_path: Path, healthy: tuple[Path, Path, Answers],
 BOUNDED = (
     "middle block removed",
     "middle block flipped",
-    "last block cut, no index",
-    "meta.inf removed",
     "meta.inf removed and the last block cut",
     "folder of the stream removed",
 )
+"""One of each kind; ``make nightly`` goes through all."""
 
 
 @pytest.mark.parametrize("damage", [one for one in STREAM_DAMAGES if one.name in BOUNDED], ids=str)

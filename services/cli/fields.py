@@ -9,29 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
-
-RECALL: Final = {
-    "query": "QUERY",
-    "k": "--k",
-    "scope": "--scope",
-    "agent_id": "--agent",
-    "crew_id": "--crew",
-    "recipe": "--recipe",
-    "walk_depth": "--walk-depth",
-    "max_chars": "--max-chars",
-    "min_seq": "--min-seq",
-    "workspace_id": "--workspace",
-}
-GRAPH: Final = {
-    "entry_id": "ID",
-    "depth": "--depth",
-    "relation": "--relation",
-    "limit": "--limit",
-    "min_seq": "--min-seq",
-    "workspace": "--workspace",
-    "workspace_id": "--workspace",
-}
 
 
 @contextmanager

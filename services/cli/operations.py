@@ -7,19 +7,18 @@ option, as the person typed it, and not the field.
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
 
 from ...schemas.operations import ALL
 from ...schemas.operations.operation import Operation
+from .fields import as_options
 from .groups import grouped
 from .options import Json, Where
 from .printers import PRINTERS, print_fields
-from .words import cli_type, is_argument, option_of
+from .words import cli_type, is_argument, option_of, words_of
 
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n"}
 
@@ -49,7 +48,7 @@ def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
         from .connection import client
         from .output import emit, plain
 
-        with naming_options(operation), client(where, embedder=embedder) as journal:
+        with as_options(words_of(operation)), client(where, embedder=embedder) as journal:
             method = getattr(journal, operation.name)
             answer = plain(method(*[given.pop(name) for name in arguments], **given))
         if json_output:
@@ -74,23 +73,3 @@ def _parameter(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
     declared = Annotated[kind, typer.Option(*names, help=field.description)]
     default = inspect.Parameter.empty if field.is_required() else field.default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=declared, default=default)
-
-
-@contextmanager
-def naming_options(*operations: Operation[Any, Any]) -> Iterator[None]:
-    """Let errors about a field of the operations name its option instead."""
-    from ...schemas.errors import CrewJournalError
-
-    words = {name: option_of(one, name) for one in operations for name in one.request.model_fields}
-    try:
-        yield
-    except CrewJournalError as error:
-        if error.field in words:
-            renamed = {name for name in words if name == error.field or "_" in name}
-            error.message, error.hint = (_renamed(text, renamed, words) for text in (error.message, error.hint))
-        raise
-
-
-def _renamed(text: str, names: set[str], words: Mapping[str, str]) -> str:
-    pattern = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    return re.sub(rf"(?<![\w-])({pattern})(?![\w-])", lambda found: words[found[1]], text)

@@ -7,13 +7,18 @@ whether an arm was missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from ...schemas.operations.recall import RENDER
+from .fields import as_options
 from .groups import grouped
-from .operations import naming_options
 from .options import Embedder, Json, MinSeq, Where, Workspace
+from .words import words_of
+
+WORDS: Final = {name: word for name, word in words_of(RENDER).items() if name != "asked_at"}
+"""The command asks now, so it has no option for the time."""
 
 
 @grouped
@@ -62,7 +67,6 @@ def recall(
     """Recall what was written about a question, best first."""
     if max_chars is not None and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
-    from ...schemas.operations.recall import RENDER
     from ...schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
     from .connection import client
     from .output import emit, plain, say
@@ -73,7 +77,7 @@ def recall(
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
         "walk_depth": walk_depth, "workspace_id": workspace,
     }  # fmt: skip
-    with naming_options(RENDER), client(where, embedder=embedder or "auto") as journal:
+    with as_options(WORDS), client(where, embedder=embedder or "auto") as journal:
         given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         if render:
             answer = plain(journal.render(query, explain=explain, max_chars=max_chars, **given))

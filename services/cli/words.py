@@ -30,6 +30,11 @@ def option_of(operation: Operation[Any, Any], name: str) -> str:
     return _OPTIONS.get(name, "--" + name.replace("_", "-"))
 
 
+def words_of(operation: Operation[Any, Any]) -> dict[str, str]:
+    """Each field of the request and how it is called on the command line."""
+    return {name: option_of(operation, name) for name in operation.request.model_fields}
+
+
 def cli_type(operation: Operation[Any, Any], name: str) -> Any:
     """The type as which the command line reads a field: text, a number, a flag, or several texts."""
     annotation = operation.request.model_fields[name].annotation

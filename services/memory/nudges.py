@@ -36,7 +36,6 @@ from ...schemas.rules.nudges import (
     memory_nudge,
     spending,
 )
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import to_ms
 from ...schemas.views import (
     ENTRIES,
@@ -89,7 +88,6 @@ class NudgeService:
         views: Entries, offers and settings.
         journal: Records offers.
         clock: The time now, UTC.
-        min_seq_wait_s: Seconds to wait for ``min_seq``.
     """
 
     def __init__(
@@ -98,12 +96,10 @@ class NudgeService:
         journal: Recorder,
         *,
         clock: Callable[[], datetime],
-        min_seq_wait_s: float = MIN_SEQ_WAIT_S,
     ) -> None:
         self._views = views
         self._journal = journal
         self._clock = clock
-        self._min_seq_wait_s = min_seq_wait_s
 
     async def offer(self, caller: Caller, asked: NudgesRequest) -> NudgesAnswer:
         """The nudges that are due and that this session has not had.

@@ -18,7 +18,6 @@ from ...schemas.operations.workspaces import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.nudges import COST_DEFAULT_USD
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import NUDGES_PROJECTION, WORKSPACE_SETTINGS
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
@@ -32,13 +31,11 @@ class WorkspaceSettingsService:
     Args:
         views: The settings as folded.
         journal: Records changes.
-        min_seq_wait_s: Seconds to wait for ``min_seq``.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, *, min_seq_wait_s: float = MIN_SEQ_WAIT_S) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder) -> None:
         self._views = views
         self._journal = journal
-        self._min_seq_wait_s = min_seq_wait_s
         self._changing = asyncio.Lock()
 
     async def get(self, caller: Caller, _asked: WorkspaceSettingsRequest) -> WorkspaceSettingsAnswer:

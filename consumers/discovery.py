@@ -18,7 +18,6 @@ from ..schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
 from . import reactors, views
 from .host.admission import ADMISSION_TABLE
 from .host.leniency import PARKINGS_TABLE
-from .host.ownership import TablesRefused, ownership_of
 from .projection import Projection
 
 
@@ -76,10 +75,6 @@ def _projection_of(part: _Part) -> Projection:
         raise DiscoveryError(f"{made.__name__} of {part.file} cannot be made: {_said(error)}", hint=_REMOVE) from error
     if wrong := next(_faults(projection), None):
         raise DiscoveryError(f"{made.__name__} of {part.file} is no projection: {wrong}", hint=_PROTOCOL)
-    try:
-        ownership_of(projection)
-    except TablesRefused as error:
-        raise DiscoveryError(f"{part.file}: {error.message}", hint=error.hint) from error
     return projection
 
 
@@ -109,8 +104,8 @@ def discover_projections() -> tuple[Projection, ...]:
     """A new instance of the ``PROJECTION`` class of every module in ``consumers/views``.
 
     Raises:
-        DiscoveryError: If a module cannot be imported or has no projection, if its DDL is not valid, or if a name or a
-            table is claimed twice; names the file and what to do.
+        DiscoveryError: If a module cannot be imported or has no projection, or if a name or a table is claimed
+            twice; names the file and what to do.
     """
     found: list[Projection] = []
     owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": _HOST, PARKINGS_TABLE: _HOST}

@@ -1,7 +1,8 @@
 """The protocol of a projection: a pure fold of events into its own DuckDB tables.
 
 Invariant: no clock, no randomness, no network, no model and no setting inside ``apply``; the same events in any batching
-give the same rows. A projection reads and writes only the tables it names (``host/ownership`` sees to it).
+give the same rows. A projection reads and writes only the tables it names (proven by
+``tests/contract``).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 import structlog
 from hypothesis import settings
 from support.nats import nats_binary, running_broker
+from support.ownership import own_tables_only
 from support.patience import patient
 
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -37,6 +38,13 @@ def anyio_backend() -> str:
 def patience() -> Iterator[None]:
     """No test fails because a machine is slow: see ``support.patience``."""
     with patient():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ownership() -> Iterator[None]:
+    """No fold or tidying of any test touches a table that is not the projection's own."""
+    with own_tables_only():
         yield
 
 

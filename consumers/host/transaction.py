@@ -1,6 +1,7 @@
 """What folds write through: rows and checkpoints of one batch, all or nothing.
 
-Invariant: a projection reads and writes its own tables only, and its checkpoint is written in the transaction of its rows.
+Invariant: a projection's checkpoint is written in the transaction of its rows. That a fold reads and writes only its own
+tables is proven by the contract suite, not checked here.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any, Final
 
 import duckdb
 
+from ...schemas.errors import CrewJournalError
 from ..projection import Projection
 from .leniency import forget_strikes
-from .ownership import TableNotOwned, ownership_of
 from .statements import (
     KEY,
     changed,
@@ -28,7 +29,7 @@ from .statements import (
 __all__ = [
     "CHECKPOINT_DDL",
     "ProjectionTransaction",
-    "TableNotOwned",
+    "TablesRefused",
     "arrow_table",
     "create_tables",
     "drop_tables",
@@ -41,6 +42,16 @@ __all__ = [
 
 CHECKPOINT_DDL: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
     projection VARCHAR NOT NULL, version INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
+_COLUMNS: Final = (
+    "SELECT table_name, column_name, data_type, column_default FROM duckdb_columns() ORDER BY table_name, column_index"
+)
+_DDL_HINT: Final = "one CREATE TABLE IF NOT EXISTS, without a schema, for each name in tables"
+
+
+class TablesRefused(CrewJournalError):
+    """The DDL of a projection does not make the tables that it names: a bug of the projection."""
+
+    title = "A projection's tables cannot be made"
 
 
 @contextmanager
@@ -70,41 +81,34 @@ class ProjectionTransaction:
     def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
         self._con = con
         self._tables = projection.tables
-        self._owned = ownership_of(projection)
 
     def insert(self, table: str, columns: Mapping[str, Any]) -> None:
         """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
-        self._owned.require(table)
         changed(self._con, [table])
         insert_columns(self._con, table, columns)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
-        self._owned.check(sql, params)
         changed(self._con, self._tables)  # whichever of them
         self._con.execute(sql, params)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
-        self._owned.check(sql, params)
         changed(self._con, self._tables)  # an UPDATE has a result, too
         return self._con.execute(sql, params).fetchall()
 
     def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
         """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
-        self._owned.require(table)
         if not may_hold(self._con, table, keys):
             return []
         return self.rows(f"SELECT {', '.join(columns)} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
 
     def whole(self, table: str) -> list[tuple[Any, ...]]:
         """All rows of a small table of its own; free while nobody changes it."""
-        self._owned.require(table)
         return whole(self._con, table)
 
     def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
         """Read from the projection's own tables as a ``pyarrow.Table``."""
-        self._owned.check(sql, params)
         return arrow_table(self._con, sql, params)
 
 
@@ -129,13 +133,20 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
     """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
 
     Raises:
-        TablesRefused: If its DDL is not valid or makes other tables than it names.
+        TablesRefused: If its DDL is not valid or does not make the tables that it names.
     """
-    ownership_of(projection)
     forget(con)
-    for statement in projection.ddl:
-        con.execute(statement)
-    _add_missing_columns(con, projection)
+    kept = existing_tables(con).intersection(projection.tables)
+    try:
+        for statement in projection.ddl:
+            con.execute(statement)
+    except duckdb.ProgrammingError as error:  # the parser's, the binder's or the catalogue's
+        said = str(error).splitlines()[0]
+        raise TablesRefused(f"the ddl of {projection.name} is not valid: {said}", hint=_DDL_HINT) from error
+    if missing := sorted(set(projection.tables) - existing_tables(con)):
+        raise TablesRefused(f"the ddl of {projection.name} does not make {', '.join(missing)}", hint=_DDL_HINT)
+    if kept:
+        _add_missing_columns(con, projection)
     known = con.execute("SELECT 1 FROM checkpoint WHERE projection = ?", [projection.name]).fetchone()
     if known is None:
         con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [projection.name, projection.version])
@@ -143,8 +154,12 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
 
 def _add_missing_columns(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
     there = set(con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
-    for table, column, kind, default in ownership_of(projection).columns():
-        if table in projection.tables and (table, column) not in there:  # scratch tables are only there for a while
+    with duckdb.connect() as empty:  # what the DDL makes where there is no table yet
+        for statement in projection.ddl:
+            empty.execute(statement)
+        declared = empty.execute(_COLUMNS).fetchall()
+    for table, column, kind, default in declared:
+        if (table, column) not in there:
             con.execute(f'ALTER TABLE "{table}" ADD COLUMN "{column}" {kind} DEFAULT {default or "NULL"}')
 
 

@@ -1,0 +1,163 @@
+"""Refuses every statement of a fold that goes beyond the projection's own tables.
+
+Why by asking DuckDB: a second DuckDB, in memory and without access to files, holds nothing but the projection's empty
+tables. A statement that names another one cannot be bound there, however it is written, so nothing is parsed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest import mock
+
+import duckdb
+
+from crew_journal.consumers.host import folding, tidying
+from crew_journal.consumers.host.transaction import ProjectionTransaction
+from crew_journal.consumers.projection import Projection
+
+_ROWS: Final = frozenset(
+    {
+        duckdb.StatementType.SELECT,
+        duckdb.StatementType.INSERT,
+        duckdb.StatementType.UPDATE,
+        duckdb.StatementType.DELETE,
+        duckdb.StatementType.MERGE_INTO,
+    }
+)
+_MAKES_SCRATCH: Final = re.compile(
+    r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TEMP(?:ORARY)?\s+TABLE\s+(\w+)\s+AS\b(.*)", re.I | re.S
+)
+_DROPS_SCRATCH: Final = re.compile(r"\s*DROP\s+TABLE\s+(?:IF\s+EXISTS\s+)?(\w+)\s*;?\s*", re.I)
+
+
+class TableNotOwned(Exception):
+    """A projection reads or writes a table that is not its own, or runs a statement that no fold may run."""
+
+
+class DdlRefused(Exception):
+    """The DDL of a projection holds more than ``CREATE TABLE``, or makes other tables than it names."""
+
+
+class Ownership:
+    """The tables of one projection class, and the statements that were found to keep to them."""
+
+    def __init__(self, projection: Projection) -> None:
+        """Make its tables in the second DuckDB.
+
+        Raises:
+            DdlRefused: If the DDL does not make exactly the tables that it names.
+        """
+        self._name = projection.name
+        self._tables = frozenset(projection.tables)
+        self._scratch: frozenset[str] = frozenset(getattr(projection, "scratch", ()))
+        self._accepted: set[str] = set()
+        self._con = duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False})
+        for sql in projection.ddl:
+            kinds = {statement.type for statement in self._con.extract_statements(sql)}
+            if kinds != {duckdb.StatementType.CREATE}:
+                raise DdlRefused(f"the ddl of {self._name} holds more than CREATE TABLE")
+            self._con.execute(sql)
+        made = {name for (name,) in self._con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+        if made != self._tables:
+            raise DdlRefused(f"ddl and tables of {self._name} differ: {', '.join(sorted(made ^ self._tables))}")
+
+    def close(self) -> None:
+        """Close the second DuckDB."""
+        self._con.close()
+
+    def require(self, table: str) -> None:
+        """Raises TableNotOwned unless ``table`` is the projection's own."""
+        if table not in self._tables:
+            raise TableNotOwned(f"projection {self._name} does not own table {table}")
+
+    def check(self, sql: str, params: Sequence[Any]) -> None:
+        """Raises TableNotOwned unless the statement reads and writes the projection's own tables only."""
+        if sql not in self._accepted:
+            self._bind(sql, params)
+            self._accepted.add(sql)
+
+    def _bind(self, sql: str, params: Sequence[Any]) -> None:
+        statements = self._con.extract_statements(sql)
+        if len(statements) != 1:
+            raise TableNotOwned(f"projection {self._name} runs {len(statements)} statements at once")
+        try:
+            if statements[0].type in _ROWS:
+                self._explain(sql, params)
+                return
+            if (made := _MAKES_SCRATCH.fullmatch(sql)) and made[1] in self._scratch:
+                self._con.execute(f"CREATE OR REPLACE TABLE {made[1]} AS {made[2]}", params)
+                return
+        except (duckdb.CatalogException, duckdb.PermissionException) as error:
+            raise TableNotOwned(f"projection {self._name}: {str(error).splitlines()[0]}") from error
+        if (dropped := _DROPS_SCRATCH.fullmatch(sql)) and dropped[1] in self._scratch:
+            return
+        raise TableNotOwned(f"projection {self._name} runs a statement that no fold may: {statements[0].type.name}")
+
+    def _explain(self, sql: str, params: Sequence[Any]) -> None:
+        """Have DuckDB bind all names; ``PREPARE`` stops at the first parameter whose type it would have to know."""
+        try:
+            self._con.execute(f"EXPLAIN {sql}", params).fetchall()
+        except duckdb.ParserException:
+            if params:
+                raise
+            self._con.execute(f"PREPARE asked AS {sql}")  # TRUNCATE cannot be explained
+
+
+_known: Final[dict[type, Ownership]] = {}
+
+
+def ownership_of(projection: Projection) -> Ownership:
+    """What the projection's class may touch."""
+    if type(projection) not in _known:
+        _known[type(projection)] = Ownership(projection)
+    return _known[type(projection)]
+
+
+class OwnTablesOnly(ProjectionTransaction):
+    """The transaction that folds get in tests: it refuses a statement before it runs."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
+        super().__init__(con, projection)
+        self._owned = ownership_of(projection)
+
+    def insert(self, table: str, columns: Mapping[str, Any]) -> None:
+        self._owned.require(table)
+        super().insert(table, columns)
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+        self._owned.check(sql, params)
+        super().execute(sql, params)
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self._owned.check(sql, params)
+        return super().rows(sql, params)
+
+    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
+        self._owned.require(table)
+        return super().find(table, columns, keys)
+
+    def whole(self, table: str) -> list[tuple[Any, ...]]:
+        self._owned.require(table)
+        return super().whole(table)
+
+    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        self._owned.check(sql, params)
+        return super().columns(sql, params)
+
+
+@contextmanager
+def own_tables_only() -> Iterator[None]:
+    """Within, every host folds and tidies through ``OwnTablesOnly``."""
+    with (
+        mock.patch.object(folding, "ProjectionTransaction", OwnTablesOnly),
+        mock.patch.object(tidying, "ProjectionTransaction", OwnTablesOnly),
+    ):
+        try:
+            yield
+        finally:
+            for ownership in _known.values():
+                ownership.close()  # DuckDB complains about connections that are open when the interpreter ends
+            _known.clear()

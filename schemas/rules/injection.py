@@ -21,8 +21,7 @@ from . import (
 from .injection_encoded import readings
 from .injection_memory import scan_memory
 from .injection_recall import guard_recall
-from .injection_rules import RULES
-from .injection_vocabulary import TechniqueRule
+from .injection_rules import TechniqueRule, technique_rules
 
 VERSION: Final = (
     f"{injection_memory.VERSION}.{injection_recall.VERSION}.{injection_rules.VERSION}"
@@ -76,7 +75,7 @@ def techniques(text: str) -> Iterator[Finding]:
     """What our own rules find, each rule once, under the plainest reading that shows it."""
     if _is_letter_spaced(text):
         yield Finding("technique", "obfuscation", "letter_spacing", True)
-    left = list(RULES)
+    left = list(technique_rules())
     for suffix, reading in readings(text):
         ciphered = suffix in ("_reversed", "_rot13")
         for rule in tuple(left):

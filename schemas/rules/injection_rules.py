@@ -3,7 +3,7 @@
 The two scanners of contract §17 know a handful of English wordings. These rules know techniques: what an attacker must
 say, in whatever words, to take a reader over. Each is a pattern over folded text (``lookalikes``: case, marks, look-alikes
 and invisible characters are gone), so a disguise does not need a rule of its own; what is encoded is decoded first
-(``injection_encoded``).
+(``injection_encoded``). The rules are data: ``injection.toml``.
 
 Invariants: pure; every gap in a pattern is bounded, so time is linear in the text. ``needs`` are cheap: a pattern is only
 tried on a text that holds one of them, and a test shows that no pattern can match without. A rule is justified by the
@@ -13,18 +13,55 @@ written for is in docs/rendering.md.
 
 from __future__ import annotations
 
-from typing import Final
-
-from .injection_extraction import ADDRESS, EXFILTRATION, EXTRACTION
-from .injection_forgery import FORGERY, SPLITTING
-from .injection_override import HIJACK, OVERRIDE
-from .injection_persona import PERSONA
-from .injection_steering import STEERING
-from .injection_vocabulary import TechniqueRule
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final, Literal
 
 VERSION: Final = 1
 """Raised with every change of a rule."""
 
-RULES: Final[tuple[TechniqueRule, ...]] = (
-    *OVERRIDE, *HIJACK, *PERSONA, *ADDRESS, *EXTRACTION, *EXFILTRATION, *STEERING, *FORGERY, *SPLITTING,
-)  # fmt: skip
+_LINE_BREAK: Final = re.compile(r"\n\s*")
+_NAME: Final = re.compile(r"\{([A-Z]+(?:_[A-Z]+)*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class TechniqueRule:
+    """One technique.
+
+    Attributes:
+        name: The pattern's name.
+        technique: The family: override, hijack, persona, address, extraction, exfiltration, steering, forgery, obfuscation.
+        severity: Whether a hit blocks or is only recorded.
+        needs: A text without any of these cannot match.
+        pattern: Over folded text.
+    """
+
+    name: str
+    technique: str
+    severity: Literal["block", "record"]
+    needs: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+@cache
+def technique_rules() -> tuple[TechniqueRule, ...]:
+    """The rules of ``injection.toml`` in their order; compiled at the first call, 60 ms on one core."""
+    data = tomllib.loads(resources.files("crew_journal.schemas.rules").joinpath("injection.toml").read_text("utf-8"))
+    vocabulary: dict[str, str] = data["vocabulary"]
+
+    def expanded(pattern: str) -> str:
+        return _NAME.sub(lambda match: expanded(vocabulary[match[1]]), _LINE_BREAK.sub("", pattern))
+
+    return tuple(
+        TechniqueRule(
+            rule["name"],
+            rule["technique"],
+            rule.get("severity", "block"),
+            tuple(rule["needs"]),
+            re.compile(expanded(rule["pattern"])),
+        )
+        for rule in data["rule"]
+    )

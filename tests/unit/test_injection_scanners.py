@@ -16,7 +16,7 @@ from crew_journal.schemas.rules.injection import findings, matches, scan
 from crew_journal.schemas.rules.injection_encoded import readings
 from crew_journal.schemas.rules.injection_memory import MemoryFinding, scan_memory
 from crew_journal.schemas.rules.injection_recall import blocks, guard_recall
-from crew_journal.schemas.rules.injection_rules import RULES
+from crew_journal.schemas.rules.injection_rules import technique_rules
 from crew_journal.schemas.rules.lookalikes import INVISIBLE, folded
 
 OWN_SETS = Path(__file__).parents[2] / "bench" / "data"
@@ -222,12 +222,12 @@ def test_no_rule_fires_on_a_text_that_holds_none_of_what_it_needs() -> None:
     texts = [text for name in ("injection_own", "injection_heldout") for text, _ in _own_rows(name)]
     for text in texts:
         for _, reading in readings(text):
-            for rule in RULES:
+            for rule in technique_rules():
                 assert (rule.pattern.search(reading) is not None) == matches(rule, reading), rule.name
 
 
 def test_every_rule_has_a_name_of_its_own() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert len({rule.name for rule in technique_rules()}) == len(technique_rules())
 
 
 @given(st.text(max_size=300))

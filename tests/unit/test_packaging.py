@@ -89,6 +89,8 @@ def test_the_wheel_holds_the_data_files(unpacked_wheel):
     assert (base / "py.typed").exists()
     for name in (
         "schemas/catalogue.json",
+        "schemas/rules/injection.toml",
+        "schemas/rules/contradiction.toml",
         "schemas/entry.schema.json",
         "schemas/word_pieces.txt",
         "schemas/language/de.json",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -65,22 +64,6 @@ _THRESHOLD: Final = f"SELECT cost_nudge_usd FROM {WORKSPACE_SETTINGS} WHERE work
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Nudge:
-    """One nudge: its kind, and its text for the user turn, marked."""
-
-    kind: NudgeKind
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Nudges:
-    """What is offered now, and how far the views were that it was judged by."""
-
-    nudges: tuple[Nudge, ...]
-    view_seq: int
-
-
 class NudgeService:
     """Offers nudges.
 
@@ -113,9 +96,12 @@ class NudgeService:
         needed = (ENTRIES_PROJECTION, NUDGES_PROJECTION)
         view_seq = self._views.view_seq(*needed)
         due = await asyncio.to_thread(self._due, workspace_id, agent, session_id, to_ms(self._clock()))
-        offered = [nudge for nudge in due if await self._publish(workspace_id, agent, session_id, nudge.kind)]
-        shown = tuple(NudgeShown(kind=nudge.kind, text=nudge.text) for nudge in offered)
-        return NudgesAnswer(nudges=shown, view_seq=view_seq)
+        offered = [
+            NudgeShown(kind=kind, text=text)
+            for kind, text in due.items()
+            if await self._publish(workspace_id, agent, session_id, kind)
+        ]
+        return NudgesAnswer(nudges=tuple(offered), view_seq=view_seq)
 
     async def _publish(self, workspace_id: str, agent_id: str, session_id: str, kind: NudgeKind) -> bool:
         """Whether this request is the one that may offer it."""
@@ -134,17 +120,17 @@ class NudgeService:
 
     # in a worker thread
 
-    def _due(self, workspace_id: str, agent_id: str, session_id: str, now_ms: int) -> list[Nudge]:
+    def _due(self, workspace_id: str, agent_id: str, session_id: str, now_ms: int) -> dict[NudgeKind, str]:
         try:
             had = {row[0] for row in self._views.rows(_OFFERED, [workspace_id, agent_id, session_id])}
         except Exception:  # whatever fails: no nudge (contract §10), and the agent's run goes on
             _log.exception("nudges_not_judged")
-            return []
+            return {}
         texts: dict[NudgeKind, Callable[[], str | None]] = {
             "memory": lambda: memory_nudge(self._entries(workspace_id, agent_id, now_ms)),
             "cost": lambda: cost_nudge(self._spent(workspace_id, agent_id, now_ms), self._threshold(workspace_id)),
         }
-        due = []
+        due: dict[NudgeKind, str] = {}
         for kind in KINDS:
             if kind in had:
                 continue
@@ -154,7 +140,7 @@ class NudgeService:
                 _log.exception("nudge_not_judged", kind=kind)
                 continue
             if text is not None:
-                due.append(Nudge(kind, text))
+                due[kind] = text
         return due
 
     def _entries(self, workspace_id: str, agent_id: str, now_ms: int) -> int:

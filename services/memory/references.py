@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,13 +30,12 @@ from ..desk import Caller
 from ..endings import end_task
 from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
-from .shares import Asker, Shares
 
 RECEIPT_TTL_S: Final = 3_600.0
 """Seconds a receipt can be redeemed; a prompt is built within seconds of its recall, a slow run within minutes."""
 MAX_RECEIPT_ENTRIES: Final = 50_000
-"""Entry ids kept in receipts, about 6 MB. At 10 recalls/s of 5 hits, a quarter of an hour. When they are too many, whoever
-holds most gives up its oldest (``shares``)."""
+"""Entry ids kept in receipts, about 6 MB. At 10 recalls/s of 5 hits, a quarter of an hour. When they are too many, the
+token that holds most, of the workspace that holds most, loses its oldest: no token in a loop pushes out another's."""
 FLUSH_EVERY_S: Final = 3.0
 """Seconds between batches: nothing reads a count before the nightly decay."""
 FLUSH_ENTRIES: Final = 1_000
@@ -47,21 +46,6 @@ STOP_TIMEOUT_S: Final = 5.0
 """Seconds that the last batch may take while the node stops."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What redeeming a receipt did.
-
-    Attributes:
-        receipt: The receipt.
-        counted: Entries counted now.
-        already: Whether it had been redeemed before; then nothing was counted.
-    """
-
-    receipt: str
-    counted: int
-    already: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +69,10 @@ class ReferenceFigures:
 
 @dataclass(slots=True)
 class _Receipt:
-    asker: Asker
+    """What a recall showed. ``group`` is the workspace of its token (None: of all), never a name that a request chose."""
+
+    group: str | None
+    token_id: str
     workspace_id: str
     agent_id: str | None
     entry_ids: frozenset[str]
@@ -122,7 +109,7 @@ class ReferenceLog:
         self._clock = clock
         self._flush_every_s = flush_every_s
         self._receipts: OrderedDict[str, _Receipt] = OrderedDict()
-        self._shares = Shares()
+        self._held = 0
         self._counts: dict[str, dict[str, int]] = {}
         self._outgoing: list[_Batch] = []
         self._due = asyncio.Event()
@@ -168,16 +155,28 @@ class ReferenceLog:
         """
         self._expire()
         agent = None if principal.role.administers else principal.agent_id
-        ttl = timedelta(seconds=RECEIPT_TTL_S)
-        asker = Asker(principal.workspace_id, principal.token_id)
-        made = _Receipt(asker, workspace_id, agent, frozenset(entry_ids), self._clock() + ttl)
-        if receipt in self._receipts:
-            self._forget(receipt)
+        until = self._clock() + timedelta(seconds=RECEIPT_TTL_S)
+        self._forget(receipt)
+        made = _Receipt(principal.workspace_id, principal.token_id, workspace_id, agent, frozenset(entry_ids), until)
+        while self._receipts and self._held + made.cost > MAX_RECEIPT_ENTRIES:
+            greediest = self._greediest()
+            for name in greediest[: 1 + len(greediest) // 10]:  # a tenth at once: looking for them reads all receipts
+                self._forget(name)
         self._receipts[receipt] = made
-        self._shares.add(asker, receipt, made.cost)
-        while self._shares.total > MAX_RECEIPT_ENTRIES and len(self._receipts) > 1:
-            victim = self._shares.next_out()
-            self._forget(victim if victim != receipt else next(iter(self._receipts)))
+        self._held += made.cost
+
+    def _greediest(self) -> list[str]:
+        """The receipts, oldest first, of the token that holds most, of the group that holds most."""
+        groups: Counter[str | None] = Counter()
+        for held in self._receipts.values():
+            groups[held.group] += held.cost
+        group = max(groups, key=groups.__getitem__)
+        tokens: Counter[str] = Counter()
+        for held in self._receipts.values():
+            if held.group == group:
+                tokens[held.token_id] += held.cost
+        token = max(tokens, key=tokens.__getitem__)
+        return [name for name, held in self._receipts.items() if held.group == group and held.token_id == token]
 
     def observe(self, answered: Answered) -> None:
         """Make out the receipt of an answered recall."""
@@ -185,7 +184,7 @@ class ReferenceLog:
         shown = [hit.entry_id for hit in response.hits]
         self.offer(answered.principal, answered.workspace_id, response.receipt, shown)
 
-    def used(self, principal: Principal, receipt: str, entry_ids: Sequence[str] | None = None) -> Used:
+    def used(self, principal: Principal, receipt: str, entry_ids: Sequence[str] | None = None) -> UsedAnswer:
         """Count the entries of a receipt, or some of them, as having reached a prompt; once.
 
         Args:
@@ -206,33 +205,29 @@ class ReferenceLog:
                 "restart, and for the token that recalled: use it in time, or recall again",
             )
         if known.used:
-            return Used(receipt, 0, already=True)
+            return UsedAnswer(receipt=receipt, counted=0, already=True)
         chosen = known.entry_ids if entry_ids is None else frozenset(entry_ids)
         if foreign := sorted(chosen - known.entry_ids):
             raise InvalidQuery(
                 f"the receipt does not hold {foreign[0][:64]}", hint="name hits of that recall", field="entry_ids"
             )
-        self._shares.reduce(known.asker, len(known.entry_ids))
+        self._held -= len(known.entry_ids)
         known.used, known.entry_ids = True, frozenset()
         self._count(known.workspace_id, sorted(chosen))
-        return Used(receipt, len(chosen), already=False)
+        return UsedAnswer(receipt=receipt, counted=len(chosen), already=False)
 
     async def redeem(self, caller: Caller, asked: UsedRequest) -> UsedAnswer:
         """``used`` as an operation."""
-        done = self.used(caller.principal, asked.receipt, asked.entry_ids)
-        return UsedAnswer(receipt=done.receipt, counted=done.counted, already=done.already)
+        return self.used(caller.principal, asked.receipt, asked.entry_ids)
 
     def _expire(self) -> None:
         now = self._clock()
-        while self._receipts:
-            receipt, oldest = next(iter(self._receipts.items()))
-            if oldest.until > now:
-                return
-            self._forget(receipt)
+        while self._receipts and (oldest := next(iter(self._receipts.items())))[1].until <= now:
+            self._forget(oldest[0])
 
     def _forget(self, receipt: str) -> None:
-        gone = self._receipts.pop(receipt)
-        self._shares.remove(gone.asker, receipt, gone.cost)
+        if (gone := self._receipts.pop(receipt, None)) is not None:
+            self._held -= gone.cost
 
     # counting and publishing
 

@@ -11,9 +11,10 @@ from support.recorder import FakeRecorder
 
 from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.events.memory import MemoryReferenced
+from crew_journal.schemas.operations.recall import UsedAnswer
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.memory import references
-from crew_journal.services.memory.references import RECEIPT_TTL_S, ReferenceLog, Used
+from crew_journal.services.memory.references import RECEIPT_TTL_S, ReferenceLog
 
 AGENT = Principal(token_id="t1", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
 OTHER = AGENT.model_copy(update={"token_id": "t2", "agent_id": "a2"})
@@ -58,7 +59,7 @@ async def test_what_reached_a_prompt_is_counted_and_nothing_else(log, journal):
     """[TRAP] contract §5: the whole over-fetched lane was stamped, not what reached the prompt."""
     log.offer(AGENT, "w1", "r1", ["e1", "e2", "e3"])
     log.offer(AGENT, "w1", "r2", ["e1", "e9"])
-    assert log.used(AGENT, "r1", ["e1", "e3"]) == Used("r1", 2, already=False)
+    assert log.used(AGENT, "r1", ["e1", "e3"]) == UsedAnswer(receipt="r1", counted=2, already=False)
     assert await log.flush()
     assert counted(journal) == {("w1", "e1"): 1, ("w1", "e3"): 1}
 
@@ -66,7 +67,7 @@ async def test_what_reached_a_prompt_is_counted_and_nothing_else(log, journal):
 async def test_a_receipt_counts_once_and_says_so_the_second_time(log, journal):
     log.offer(AGENT, "w1", "r1", ["e1", "e2"])
     log.used(AGENT, "r1", ["e1"])
-    assert log.used(AGENT, "r1") == Used("r1", 0, already=True)
+    assert log.used(AGENT, "r1") == UsedAnswer(receipt="r1", counted=0, already=True)
     await log.flush()
     assert counted(journal) == {("w1", "e1"): 1}
 
@@ -160,15 +161,16 @@ async def test_workspaces_that_a_token_of_all_names_are_one_share(log, monkeypat
     assert log.used(AGENT, "mine").counted == 3
 
 
-async def test_used_and_expired_receipts_give_their_room_back(log, clock):
+async def test_used_and_expired_receipts_give_their_room_back(log, clock, monkeypatch):
+    monkeypatch.setattr(references, "MAX_RECEIPT_ENTRIES", 20)
     for number in range(10):
         log.offer(AGENT, "w1", f"r{number}", ["e1", "e2"])
         log.used(AGENT, f"r{number}", ["e1"])
     log.offer(OTHER, "w1", "r0", ["e1"])
-    assert log._shares.total == 9 + 2
+    assert log.figures().receipts == 10
     clock.now += timedelta(seconds=RECEIPT_TTL_S)
     log.offer(AGENT, "w1", "next", [])
-    assert log._shares.total == 1
+    assert log.figures().receipts == 1
 
 
 async def test_a_lost_ack_is_no_second_count(log, journal):

@@ -1,4 +1,4 @@
-"""Embeds what was missed, when an index sweep is due: entries without a vector of the active model, turns without bits.
+"""Embeds what was missed, when an index sweep is due: entries without a vector of the active model.
 
 Why beside the embed reactor: that one passes each entry once; what a reindex sets free again, or a durable that was lost
 passed over, only a look at the views finds (contract §3, seed 1 ``IndexNew``). Invariants: facts have the ids of the embed
@@ -24,12 +24,9 @@ from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError, EmbedderInputRejected
 from ...schemas.events.derived import encode_vector
 from ...schemas.events.token_bits import encode_token_bits
-from ...schemas.ports import Embedder, Published, Publisher, TokenBits, TokenEmbedder, ViewReader
-from ...schemas.settings import EMBED_BATCH
+from ...schemas.ports import Embedder, Published, Publisher, TokenBits, ViewReader
 from ...schemas.views import (
     ENTRIES_PROJECTION,
-    TOKEN_BITS_PROJECTION,
-    TURNS_PROJECTION,
     VECTORS_PROJECTION,
 )
 from ..reacting.backoff import doubled
@@ -39,7 +36,7 @@ from .embed import EmbedReactor
 from .embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from .embed_limits import durable_name
 from .index_backlog import Backlog, backlog_of
-from .index_rows import count_missing, entries_at, known, missing_after, without_bits
+from .index_rows import count_missing, known, missing_after
 
 RETRY_FIRST_S: Final = 300.0
 RETRY_LAST_S: Final = 86_400.0
@@ -56,10 +53,6 @@ _COUNTED: Final = (
     "failed",
     "put_off",
     "pending",
-    "bits_proposed",
-    "bits_written",
-    "bits_failed",
-    "bits_put_off",
 )
 _TRIED: Final = ("written", "repeated", "refused", "failed", "put_off")
 """How an entry that a sweep comes to may fare: each in one of these; in a sweep that is not broken off they add up to
@@ -111,12 +104,7 @@ class IndexReactor(SweepReactor):
     name: ClassVar[str] = "index"
     version: ClassVar[int] = 1
     sweep: ClassVar[str] = "index"
-    needs: ClassVar[tuple[str, ...]] = (
-        ENTRIES_PROJECTION,
-        VECTORS_PROJECTION,
-        TURNS_PROJECTION,
-        TOKEN_BITS_PROJECTION,
-    )
+    needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION)
 
     def __init__(
         self,
@@ -134,11 +122,9 @@ class IndexReactor(SweepReactor):
         self._embedder_for = embedder_for
         self._embed_unsettled = embed_unsettled
         self._troubles: dict[tuple[str, int], _Trouble] = {}
-        self._silent: set[tuple[str, int]] = set()
-        """(model, sequence) of turns whose tokens say nothing, which their word pieces did not show: not asked again."""
 
     async def work(self, tick: Tick) -> Swept:
-        """Embed what is missing, batch by batch, oldest first; then fill in the bits that turns with a vector lack."""
+        """Embed what is missing, batch by batch, oldest first."""
         counts = Counter(dict.fromkeys(_COUNTED, 0))
         name = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
         generation, dim = await asyncio.to_thread(known, self._views, name or "")
@@ -148,9 +134,7 @@ class IndexReactor(SweepReactor):
         )
         counts["proposed"], counts["pending"] = missing - pending, pending
         embedder = self._embedder_for(name) if name is not None else None
-        bare = await self._without_bits(tick, embedder)
-        counts["bits_proposed"] = len(bare)
-        if not counts["proposed"] and not bare:
+        if not counts["proposed"]:
             return Swept(counts)
         if embedder is None:
             return Swept(counts, f"nothing here runs the model {name}" if name else "no model is active")
@@ -159,7 +143,6 @@ class IndexReactor(SweepReactor):
             await embedder.probe()
             await self._embed_all(part, model, counts)
             counts["proposed"] = sum(counts[name] for name in _TRIED)  # the embed reactor may have come first with some
-            await self._fill_bits(part, model, bare, counts)
         except EmbedderError as error:
             return Swept(counts, f"{embedder.model_id}: {error.message}")
         return Swept(counts)
@@ -172,14 +155,6 @@ class IndexReactor(SweepReactor):
             backlog = await backlog_of(self._client, durable, self._embed_unsettled)
         until = tick.seq if backlog.begins is None else min(tick.seq, backlog.begins)
         return _Part(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
-
-    async def _without_bits(self, tick: Tick, embedder: Embedder | None) -> list[int]:
-        """The turns whose bits are missing; none if the model gives no bits."""
-        if embedder is None or not isinstance(embedder, TokenEmbedder) or embedder.token_quantiser is None:
-            return []
-        model, quantiser = embedder.model_id, embedder.token_quantiser
-        found = await asyncio.to_thread(without_bits, self._views, tick.workspace_id, tick.seq, model, quantiser)
-        return [seq for seq in found if (model, seq) not in self._silent]
 
     async def _embed_all(self, part: _Part, model: _Model, counts: Counter[str]) -> None:
         after = (_FIRST_MS, "")
@@ -196,25 +171,6 @@ class IndexReactor(SweepReactor):
                     await self._write(model, piece.candidates, piece.vectors, piece.tokens, counts)
                 elif isinstance(piece, Failed):
                     await self._failed(model, piece, part, counts)
-
-    async def _fill_bits(self, part: _Part, model: _Model, seqs: Sequence[int], counts: Counter[str]) -> None:
-        """Publish bits alone, under the id that the embed reactor would give them; the vector stays as it is."""
-        for at in range(0, len(seqs), EMBED_BATCH):
-            batch = await asyncio.to_thread(entries_at, self._views, part.workspace_id, seqs[at : at + EMBED_BATCH])
-            due = [one for one in batch if not self._is_put_off(model, one, part)]
-            counts["bits_put_off"] += len(batch) - len(due)
-            if not due:
-                continue
-            async for piece in embed_in_pieces(model.embedder, due, model.dim):
-                if isinstance(piece, Embedded):
-                    made = zip(piece.candidates, piece.tokens, strict=True)
-                    written = await asyncio.gather(*(self._publish_bits(model, *one) for one in made))
-                    counts["bits_written"] += sum(one is not None and not one.duplicate for one in written)
-                    silent = [entry for entry, one in zip(piece.candidates, written, strict=True) if one is None]
-                    self._silent |= {(model.embedder.model_id, entry.seq) for entry in silent}
-                elif isinstance(piece, Failed):
-                    counts["bits_failed"] += 1
-                    self._remember(model, piece, part)
 
     def _is_put_off(self, model: _Model, one: Embeddable, part: _Part) -> bool:
         trouble = self._troubles.get((model.embedder.model_id, one.seq))
@@ -239,21 +195,14 @@ class IndexReactor(SweepReactor):
         self, model: _Model, entry: Embeddable, vector: bytes, tokens: TokenBits | None
     ) -> Published:
         """Publish an entry's facts as the embed reactor does: the same ids, the vector last."""
-        await self._publish_bits(model, entry, tokens)
-        fact = entry.vector(model.embedder.model_id, vector, self.identity)
-        return await self.publish(encode_vector(fact, EmbedReactor.version, model.generation))
-
-    async def _publish_bits(self, model: _Model, entry: Embeddable, tokens: TokenBits | None) -> Published | None:
-        """Publish the bits of an entry's tokens; None if it has none to give."""
-        name = model.embedder.model_id
+        name, generation = model.embedder.model_id, model.generation
         bits = entry.token_bits(name, tokens, self.identity)
-        self._troubles.pop((name, entry.seq), None)
-        if bits is None:
-            return None
-        return await self.publish(encode_token_bits(bits, EmbedReactor.version, model.generation))
+        if bits is not None:
+            await self.publish(encode_token_bits(bits, EmbedReactor.version, generation))
+        fact = entry.vector(name, vector, self.identity)
+        return await self.publish(encode_vector(fact, EmbedReactor.version, generation))
 
-    def _remember(self, model: _Model, piece: Failed[Embeddable], part: _Part) -> int:
-        """Put a text that failed off; how often it has failed."""
+    async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _Part, counts: Counter[str]) -> None:
         one = piece.candidate
         if len(self._troubles) >= TROUBLES_KEPT:
             del self._troubles[next(iter(self._troubles))]
@@ -261,17 +210,13 @@ class IndexReactor(SweepReactor):
         trouble.failures += 1
         pause_s = doubled(RETRY_FIRST_S, RETRY_LAST_S, trouble.failures - 1)
         trouble.not_before_ms = part.due_ms + round(pause_s * 1_000)
-        return trouble.failures
-
-    async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _Part, counts: Counter[str]) -> None:
-        one, failures = piece.candidate, self._remember(model, piece, part)
-        give_up = isinstance(piece.error, EmbedderInputRejected) and failures >= GIVE_UP_AFTER
+        give_up = isinstance(piece.error, EmbedderInputRejected) and trouble.failures >= GIVE_UP_AFTER
         _log.warning(
             "index.given_up" if give_up else "index.put_off",
             entry_id=one.entry.id,
             seq=one.seq,
             workspace=part.workspace_id,
-            failures=failures,
+            failures=trouble.failures,
             error=type(piece.error).__name__,
         )
         if give_up:

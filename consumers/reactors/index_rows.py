@@ -1,8 +1,6 @@
-"""What an index sweep finds in the views: entries without a vector, and turns with a vector but without token bits.
+"""What an index sweep finds in the views: entries without a vector.
 
-Why the second: turns that were embedded before there were bits, or with bits of an older quantiser, which the newer never
-meet, would stay without them for ever. Invariant: pure reading, and only of what came before the sweep's tick. A vector's
-fact follows its bits in the journal, so where the vector was folded the bits were too.
+Invariant: pure reading, and only of what came before the sweep's tick.
 """
 
 from __future__ import annotations
@@ -13,11 +11,10 @@ from typing import Any, Final
 import orjson
 
 from ...schemas.entry import JournalEntry
-from ...schemas.ids import hash64
 from ...schemas.ports import ViewReader
 from ...schemas.settings import EMBED_BATCH
 from ...schemas.timestamps import format_ms
-from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ENTRIES, TOKEN_BITS, TURNS
+from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ENTRIES
 from .embed_batch import Embeddable, text_of
 
 _FIELDS: Final = ("id", "crew_id", "agent_id", "entry_type", "severity", "priority", "actor_type", "summary")
@@ -35,19 +32,6 @@ _MISSING_COUNT: Final = f"""SELECT count(*), count(*) FILTER (behind OR is_left)
 FROM (SELECT e.seq >= $mine AS behind, {_IS_LEFT} AS is_left FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR})"""
 _KNOWN: Final = f"""SELECT (SELECT max(dropped_seq) FROM {EMBEDDING_MODELS} WHERE model = $1),
     (SELECT max(dim) FROM {EMBEDDINGS} WHERE model = $1 AND dim > 0)"""
-_WITHOUT_BITS: Final = f"""
-SELECT e.seq FROM {ENTRIES} e
-  JOIN {EMBEDDINGS} v ON v.workspace_id = e.workspace_id AND v.entry_seq = e.seq
-  JOIN {TURNS} t ON t.doc = e.seq
-WHERE e.workspace_id = $workspace AND e.embeddable AND e.seq < $until AND t.ws = $ws AND octet_length(t.pieces) > 0
-  AND v.model = $model AND v.dim > 0 AND v.seq < $until
-  AND NOT EXISTS (SELECT 1 FROM {TOKEN_BITS} b WHERE b.workspace_id = $workspace AND b.model = $model
-                  AND b.entry_seq = e.seq AND b.quantiser >= $quantiser)
-ORDER BY e.ts_ms, e.id
-"""
-"""A turn without a word piece that counts has no bits to get ("and you?")."""
-_THESE: Final = f"""SELECT {_COLUMNS} FROM {ENTRIES} e
-WHERE e.workspace_id = $workspace AND e.seq IN (SELECT unnest($seqs)) ORDER BY e.ts_ms, e.id"""
 
 
 def count_missing(
@@ -78,24 +62,6 @@ def missing_after(
         "after_id": after[1],
     }
     return [_embeddable(workspace_id, row) for row in views.rows(_MISSING, params)]
-
-
-def without_bits(views: ViewReader, workspace_id: str, until: int, model: str, quantiser: int) -> list[int]:
-    """Sequences of the turns that have a vector of ``model`` and no bits of this quantiser or a newer, oldest first."""
-    params = {
-        "workspace": workspace_id,
-        "ws": hash64(workspace_id),
-        "until": until,
-        "model": model,
-        "quantiser": quantiser,
-    }
-    return [int(seq) for (seq,) in views.rows(_WITHOUT_BITS, params)]
-
-
-def entries_at(views: ViewReader, workspace_id: str, seqs: Sequence[int]) -> list[Embeddable]:
-    """The entries at these sequences, oldest first."""
-    rows = views.rows(_THESE, {"workspace": workspace_id, "seqs": list(seqs)})
-    return [_embeddable(workspace_id, row) for row in rows]
 
 
 def _embeddable(workspace_id: str, row: Sequence[Any]) -> Embeddable:

@@ -10,7 +10,7 @@ from support.embedding import until
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes, memory_node
 
 from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.consumers.reactors.index_rows import entries_at
+from crew_journal.consumers.reactors.index_rows import missing_after
 from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.events.embeddings import ReindexRequested
@@ -93,7 +93,9 @@ async def test_proposed_counts_what_a_sweep_came_to_and_not_what_others_wrote_me
             await live.append(f"e{n:03}", f"queue {n}")
         seq = await live.append("youngest", "the disk is full")
         await live.caught_up(seq)
-        [youngest] = entries_at(live.store, WORKSPACE, [seq])
+        sought = live.store, WORKSPACE, seq + 1, [], "themes"
+        last = missing_after(*sought, (0, ""))[-1]
+        [youngest] = missing_after(*sought, (last.ts_ms, last.entry.id))
         await live.start_index()
         counts = await sweep(live)
         assert (counts["proposed"], counts["written"], counts["repeated"]) == (EMBED_BATCH, EMBED_BATCH, 0)

@@ -92,7 +92,3 @@ class ReactorContext:
     embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None
     embedder_trouble: Callable[[str | None], Trouble | None] = lambda _model: None
     embedding_generation: int = 0
-
-
-ReactorFactory = Callable[[ReactorContext], Reactor | None]
-"""``REACTOR`` of a module in ``consumers/reactors``: builds it, or None where it has nothing to do."""

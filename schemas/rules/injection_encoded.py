@@ -23,8 +23,6 @@ RUNS: Final = 256
 """Encoded runs of one text that are looked at."""
 TEXT_SHARE: Final = 0.85
 """Share of printable characters from which on decoded bytes count as text."""
-_WRAPPED_FROM: Final = 16
-"""Characters of a token from which on it may be a line of wrapped base64; words are shorter."""
 
 _BASE64: Final = re.compile(
     r"[A-Za-z0-9+/_-]{16,}={0,2}(?:\s{1,3}[A-Za-z0-9+/_-]{16,}={0,2})*(?:\s{1,3}[A-Za-z0-9+/_-]{2,15}={0,2}(?!\S))?"

@@ -20,8 +20,6 @@ from .lookalikes import INVISIBLE
 
 VERSION: Final = 1
 
-BASE64_MIN: Final = 60
-"""Characters of a run that is taken for base64."""
 BASE64_RUNS: Final = 256
 PRINTABLE_SHARE: Final = 0.5
 """Share of printable characters from which on what was decoded counts as text."""

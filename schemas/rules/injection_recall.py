@@ -71,8 +71,3 @@ def guard_recall(text: str) -> list[RecallFinding]:
         found.append(RecallFinding("high", "rtl_override"))
     found += [RecallFinding("medium", name) for name, pattern in MEDIUM if pattern.search(text)]
     return found
-
-
-def blocks(findings: list[RecallFinding]) -> RecallFinding | None:
-    """The first finding that blocks; None if none does."""
-    return next((finding for finding in findings if finding.severity == "high"), None)

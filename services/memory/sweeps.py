@@ -46,7 +46,10 @@ AT_ONCE: Final = 8
 """Workspaces whose ticks are published at once; within one they go in order."""
 FAILED: Final = "failed; an OWNER or ADMIN sees why"
 DECAY: Final = "decay"
-_BEGUN: Final = f"SELECT workspace_id, min(published_ms), max(seq) FROM {ENTRIES} WHERE seq > ? GROUP BY ALL"
+_BEGUN: Final = (
+    f"SELECT workspace_id, min(published_ms) FROM {ENTRIES} WHERE NOT starts_with(workspace_id, '_') GROUP BY ALL"
+)
+"""When the first entry of each workspace was published; 50 ms of CPU for 2 million entries."""
 _LAST: Final = f"SELECT workspace_id, sweep, due_ms FROM {SWEEPS} WHERE due_ms IS NOT NULL"
 _UNFINISHED: Final = f"""SELECT d.workspace_id, d.due_ms, d.decayed FROM {DECAYS} d LEFT JOIN {SWEEPS} s
     ON s.workspace_id = d.workspace_id AND s.sweep = '{DECAY}' WHERE coalesce(s.finished_due_ms < d.due_ms, true)"""
@@ -54,31 +57,6 @@ _SHOWN: Final = f"""SELECT workspace_id, sweep, due_ms, finished_due_ms, finishe
     WHERE $1 IS NULL OR workspace_id = $1 ORDER BY workspace_id, sweep LIMIT 300"""
 
 _log = structlog.get_logger(__name__)
-
-
-class _Workspaces:
-    """When each workspace began: asked of the entries once, then of those that came since.
-
-    Args:
-        views: The views; what was learned is forgotten when they are swapped or rebuilt.
-    """
-
-    def __init__(self, views: ViewReader) -> None:
-        self._views = views
-        self._generation = -1
-        self._seq = 0
-        self._begun: dict[str, int] = {}
-
-    def begun(self) -> dict[str, int]:
-        """When the first entry of each workspace was published, ms since the epoch; blocking, one call at a time."""
-        generation = self._views.generation
-        if generation != self._generation:
-            self._generation, self._seq, self._begun = generation, 0, {}
-        for workspace, first_ms, last_seq in self._views.rows(_BEGUN, [self._seq]):
-            self._seq = max(self._seq, int(last_seq))
-            if not workspace.startswith("_"):
-                self._begun[workspace] = min(first_ms, self._begun.get(workspace, first_ms))
-        return self._begun
 
 
 class Sweeps:
@@ -96,7 +74,6 @@ class Sweeps:
     ) -> None:
         self._journal = journal
         self._views = views
-        self._workspaces = _Workspaces(views)
         self._clock = clock
         self._poll_s = poll_s
         self._turn = asyncio.Lock()
@@ -205,13 +182,13 @@ class Sweeps:
 
     async def _due(self, now_ms: int) -> list[Tick]:
         """What was due since each workspace's last ticks, in order of due time."""
-        first = await asyncio.to_thread(self._workspaces.begun)
+        first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
         rows = await asyncio.to_thread(self._views.rows, _LAST, [])
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
         return sorted(
             (
                 Tick(due_ms, workspace, sweep)
-                for workspace, first_ms in first.items()
+                for workspace, first_ms in first
                 for sweep, schedule in SCHEDULES.items()
                 for due_ms in due_times(schedule, last.get((workspace, sweep), first_ms), now_ms)
             ),

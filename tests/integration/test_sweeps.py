@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed, Unavailable
 from crew_journal.schemas.events.sweeps import SweepFinished
-from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.timestamps import from_ms, to_ms
 from crew_journal.services.journal.intake.recorder import Recorder
@@ -110,37 +109,6 @@ async def test_a_year_away_is_bounded_to_the_newest_of_each_sweep(stack: Stack) 
     decays = [due for sweep, due in ticks(stack, "w1")[before:] if sweep == "decay"]
     assert decays[-1] == f"{clock.now:%Y-%m-%d}T03:00"
     assert len(decays) == 31
-
-
-async def test_a_look_at_the_clock_goes_over_the_entries_that_came_since_the_last(stack: Stack) -> None:
-    """Over the whole journal every 30 s it costs more with every entry, and when a workspace began never changes."""
-    looks: list[int] = []
-
-    class Watched:
-        """The stack's views; notes after which sequence beginnings are looked for."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(stack.store, name)
-
-        def rows(self, sql: str, given: Any = ()) -> list[tuple[Any, ...]]:
-            if "min(published_ms)" in sql:
-                looks.append(given[0])
-            return stack.store.rows(sql, given)
-
-    clock = await begin(stack, "w1")
-    (begun,) = stack.store.rows("SELECT max(seq) FROM journal_entries WHERE entry_type = 'peer.escalation'")
-    keeping = Sweeps(cast(Recorder, stack.services.journal), cast(ViewReader, Watched()), clock=clock)
-    assert [await keeping.check(), await keeping.check()] == [0, 0]
-    assert looks[0] == 0
-    assert looks[1] >= begun[0]
-    await begin(stack, "w2")
-    clock.now += timedelta(days=1)
-    assert await keeping.check() == 2 * (1 + 1 + 4)
-    assert await keeper(stack, clock).check() == 0
-    assert looks == sorted(looks)
-    stack.store.invalidate()
-    await keeping.check()
-    assert looks[-1] == 0
 
 
 async def test_two_nodes_keep_time_and_the_journal_has_one_tick(stack: Stack) -> None:

@@ -27,7 +27,6 @@ from ...schemas.errors import (
 )
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
-from .fast_json import JsonTransport
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """An Ollama that is there accepts at once, but our own event loop may be busy for a second; one that is not there holds up
@@ -113,7 +112,6 @@ class OllamaEmbedder:
                 host,
                 timeout=httpx.Timeout(None, connect=connect_timeout_s),
                 trust_env=not direct,
-                transport=JsonTransport(trust_env=False) if direct else None,  # one of our own knows no proxies
                 event_hooks={"response": [_mark_answered]},
             )
         except (ValueError, httpx.InvalidURL) as error:

@@ -61,7 +61,7 @@ class Reactor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReactorContext:
-    """What a reactor is built from; whoever makes it also closes what is in it.
+    """What a reactor is built from; its maker also closes what is in it.
 
     Attributes:
         client: A connection to the broker that reconnects for ever, to consume with.

@@ -1,6 +1,6 @@
 """The live feed's durable consumer: how it is wanted, and when one that is there will do.
 
-Invariant: a durable is kept only if it stands exactly at the checkpoint with nothing in flight; any other is made anew,
+Invariant: a durable is kept only if it stands exactly at the checkpoint with nothing in flight; any other is recreated,
 because the checkpoint is the truth and an ack only a hint.
 """
 

@@ -28,7 +28,7 @@ from .jetstream import (
     REFUSED_PAUSE_S,
     next_subject,
     pull_request,
-    status_told,
+    status_code_of,
 )
 from .positions import position_of
 
@@ -105,7 +105,7 @@ class Pulls:
         return messages
 
     async def unsubscribe(self) -> None:
-        """End both subscriptions; what is held is delivered again to whoever comes next."""
+        """End both subscriptions; what is held is delivered again to the next consumer."""
         for subscription in (self._subscription, self._replaced):
             if subscription is not None:
                 await subscription.unsubscribe()
@@ -140,7 +140,7 @@ class Pulls:
             self._held.append(message)
             self._asked = max(0, self._asked - 1)
         else:
-            status = status_told(message)
+            status = status_code_of(message)
             if status != HEARTBEAT and status not in ENDED:
                 self._refused_at = asyncio.get_running_loop().time()
             if status != HEARTBEAT:

@@ -49,7 +49,7 @@ SWEEP_ACK_PENDING: Final = 1
 # requests for messages: how many, and for how long they stand at the broker
 
 FEED_EXPIRES_S: Final = 5.0
-"""Seconds until the broker drops a request of the live feed that brought nothing; then it is made anew."""
+"""Seconds until the broker drops a request of the live feed that brought nothing; then it is recreated."""
 REACTOR_WAIT_S: Final = 2.0
 """Seconds a reactor's request for the next message stands at the broker; a lost connection is noticed after it."""
 REACTOR_WINDOW_S: Final = 0.05
@@ -59,11 +59,11 @@ REPLAY_PULL: Final = 2_000
 REPLAY_EXPIRES_S: Final = 30.0
 """Seconds until the broker drops an unanswered request of the replay."""
 REPLAY_INACTIVE_S: Final = 120.0
-"""Seconds until the broker drops the replay's consumer if nobody asks: a fold that takes longer starts it anew."""
+"""Seconds until the broker drops the replay's consumer if no request comes: a fold that takes longer restarts it."""
 GRACE_S: Final = 0.5
 """Seconds beyond its expiry until a request without any answer counts as lost with its connection."""
 REFUSED_PAUSE_S: Final = 0.25
-"""Seconds after a refusal, e.g. while the durable is being made anew, so that a standing one is no busy loop."""
+"""Seconds after a refusal, e.g. while the durable is being recreated, so that a standing one is no busy loop."""
 
 # what the server says instead of a message
 
@@ -86,6 +86,6 @@ def pull_request(batch: int, expires_s: float) -> bytes:
     return orjson.dumps({"batch": batch, "expires": int(expires_s * _NS)})
 
 
-def status_told(message: Msg) -> str:
+def status_code_of(message: Msg) -> str:
     """What the server says in a message that has no reply subject, empty if nothing."""
     return str((message.headers or {}).get(STATUS_HEADER, ""))

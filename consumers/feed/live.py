@@ -3,11 +3,11 @@
 Ack policy ALL and MANUAL: the last message of a batch is acked after the handler returned. Invariant: the handler gets
 every message after ``start_seq`` at least once and never one before an earlier one that it has not finished: a batch
 that fails is kept and tried again, nothing overtakes it. Where the stream's sequence has a gap, what lies in it is read
-from the stream; where the durable is gone, disagrees or has delivered what never came, the consumer is created anew
+from the stream; where the durable is gone, disagrees or has delivered what never came, the consumer is recreated
 after the last message that was handled. That one, not the ack, is the truth.
 
 A feed that is far behind (a bulk import) lets ``catch_up`` read the stream as a rebuild does, decoding one batch while the
-one before it is committed, and begins its consumer anew where that ended: four times as fast as batch by batch.
+one before it is committed, and restarts its consumer where that ended: four times as fast as batch by batch.
 
 Why gaps are read and not asked for again: nats-py throws a stored message with a header ``Status`` away every time it
 is delivered. That trap and the others, and the ack wait, are in ``jetstream``.
@@ -75,8 +75,8 @@ class FeedStatus:
     Attributes:
         state: ``running``, ``waiting`` (the handler or the broker fails, it is tried again) or ``stopped``.
         seq: Last sequence that the handler has finished.
-        lag: Messages of the stream after it, as last told by the broker.
-        recreated: Times the durable was created anew since the start.
+        lag: Messages of the stream after it, as the broker last said.
+        recreated: Times the durable was recreated since the start.
         last_error: What fails, None if nothing does.
         since: UTC time since when it fails.
     """
@@ -201,7 +201,7 @@ class LiveFeed:
         self._running = False
 
     async def _agree(self) -> None:
-        """Keep the durable if it stands exactly where we do, else create it anew."""
+        """Keep the durable if it stands exactly where we do, else recreate it."""
         info = await self._info()
         if info is not None and agrees(info, self._durable, self._next):
             self._lag = info.num_pending or 0
@@ -245,16 +245,16 @@ class LiveFeed:
                 await self._run_after(self._catch_up)
 
     async def _run_after(self, catch_up: CatchUp) -> None:
-        """Catch up with the stream as it grows, then begin the consumer anew behind what was handled."""
+        """Catch up with the stream as it grows, then restart the consumer behind what was handled."""
 
-        def told(done: int, total: int) -> None:
+        def progressed(done: int, total: int) -> None:
             self._lag = total - done
             self._next = last - self._lag + 1
 
         try:
             while (behind := (await self._last_seq()) - self._next + 1) > self._batch and not self._stopping.is_set():
                 last = self._next - 1 + min(behind, CATCH_UP_AT_ONCE)
-                if not await self._persist(partial(catch_up, last, told), self._next, last):
+                if not await self._persist(partial(catch_up, last, progressed), self._next, last):
                     return
                 self._next = last + 1
             await self._recreate("it was far behind")

@@ -95,7 +95,7 @@ def read_headers(block: bytes) -> dict[str, str]:
 
 
 class EntryHeaders(Mapping[str, str]):
-    """Headers of an entry as they came, read when somebody asks for more than the content hash.
+    """Headers of an entry as they came, read when more than the content hash is asked for.
 
     Folds ask for nothing else, and a dict of all of them costs 5 µs a message.
     """

@@ -2,7 +2,7 @@
 
 An ephemeral consumer without acks, pulled into an inbox of our own with requests sent ahead. Invariant: every message
 of the stream between the two sequences that still exists is yielded once and in order, whatever happens to the
-connection in between: deliveries are counted, a gap in the count starts the consumer anew after the last message seen.
+connection in between: deliveries are counted, a gap in the count restarts the consumer after the last message seen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .jetstream import (
     REPLAY_PULL,
     next_subject,
     pull_request,
-    status_told,
+    status_code_of,
 )
 from .messages import RawMessage
 from .positions import headers_of, place_of, position_of, raw_message, status_of
@@ -39,7 +39,7 @@ from .positions import headers_of, place_of, position_of, raw_message, status_of
 LOOK_S: Final = 0.5
 """Seconds without a message until the connection is looked at."""
 STALL_S: Final = 5.0
-"""Seconds without a message that was asked for until the consumer is started anew."""
+"""Seconds without a message that was asked for until the consumer is restarted."""
 GIVE_UP_S: Final = 60.0
 """Seconds without any progress until the replay fails."""
 RETRY_S: Final = 0.25
@@ -190,7 +190,7 @@ class _Replay:
             if self._inbox != inbox:
                 return
             if not message.reply:
-                self._on_status(status_told(message))
+                self._on_status(status_code_of(message))
             elif not (self._lost or self._finished):
                 position = position_of(message.reply)
                 if self._is_next(position.seq, position.delivery):
@@ -248,5 +248,5 @@ class _Replay:
 
     def _on_status(self, status: str) -> None:
         if status != HEARTBEAT and not self._finished:
-            self._lost = True  # request expired, consumer gone, leader changed: start anew
+            self._lost = True  # request expired, consumer gone, leader changed: restart
             self._arrived.set()

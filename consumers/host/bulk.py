@@ -76,7 +76,7 @@ def calm_collector() -> Iterator[None]:
 async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: Progress | None = None) -> None:
     """Bring a host from its checkpoint to ``last_seq``: while one batch is committed the next is decoded.
 
-    Nobody else may fold into ``host`` meanwhile; others may pause it between two commits.
+    No other caller may fold into ``host`` meanwhile; pausing it is allowed between two commits.
 
     Raises:
         FoldingStopped: For the environment's fault; the checkpoint says how far it came.

@@ -28,7 +28,7 @@ async def catch_up(host: Host, source: ReplaySource, progress: Progress | None =
     Args:
         host: The live host; its feed goes on.
         source: The stream.
-        progress: Told how far the replay is.
+        progress: Called with how far the replay is.
 
     Returns:
         Names of those that failed again and stay behind; ``Host.status`` says why.
@@ -96,7 +96,7 @@ async def _replay(
         async for messages in batches:
             after = await _fold(host, behind, [m for m in messages if m.seq <= last_seq], after, None)
             if not (behind := _going_on(host, behind)):
-                return  # the rest, the whole journal perhaps, would be read for nobody, and again at each attempt
+                return  # the rest, the whole journal perhaps, would be read for no projection, and again at each attempt
             if progress is not None:
                 progress(after - start, last_seq - start)
     await _fold(host, behind, [], after, last_seq)  # the stream may end in a gap

@@ -96,7 +96,7 @@ class Folder:
         self.parked: dict[str, int] = {}
         self._trying: set[str] = set()
         self.held: frozenset[str] = frozenset()
-        """Projections that must keep the rows of another version: suspended, and nobody tries again."""
+        """Projections that must keep the rows of another version: suspended, and not tried again."""
 
     def hold(self, names: Iterable[str], reason: str) -> None:
         """Suspend projections until they are rebuilt, because their rows cannot be had again."""
@@ -108,7 +108,7 @@ class Folder:
         self._trying.update(names)
 
     def failed(self, name: str) -> bool:
-        """Whether a projection is suspended and nobody is trying again."""
+        """Whether a projection is suspended and not being tried again."""
         return name in self.suspended and name not in self._trying
 
     def rejoin(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""A gate that many readers pass and one swap closes, so that a file is replaced while nobody reads it.
+"""A gate that many readers pass and one swap closes, so that a file is replaced while there are no readers.
 
 Invariant: inside ``closed()`` no reader is inside ``reading()``; readers that come meanwhile wait, bounded.
 """
@@ -70,7 +70,7 @@ class ReadGate:
                 self._condition.notify_all()
 
     def shut(self) -> None:
-        """Wait for the readers inside, then let nobody in any more."""
+        """Wait for the readers inside, then refuse new ones."""
         with self._condition:
             self._shut = True
             self._condition.wait_for(lambda: not self._readers, WAIT_S)

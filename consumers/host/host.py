@@ -206,7 +206,7 @@ class Host:
             con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)
 
     async def reload(self) -> None:
-        """Take checkpoints and identities from the file anew, after opening or a swap."""
+        """Read checkpoints and identities from the file again, after opening or a swap."""
         reopened = self.store.reopened
         checkpoints = await self.store.write(read_checkpoints)
         await self.store.write(self.identities.load)
@@ -285,7 +285,7 @@ class Host:
     async def fold_ready(self, ready: Ready) -> None:
         """Fold a batch that was prepared while the one before it was committed; returns after the commit.
 
-        If the views were replaced or taken anew since, what they knew of identities when it was prepared is void: it is
+        If the views were replaced or read again since, what they knew of identities when it was prepared is void: it is
         prepared once more.
 
         Raises:
@@ -382,7 +382,7 @@ class Host:
         await self._heed_reopening()
 
     async def heed_reopening(self) -> None:
-        """Read the checkpoints anew if the file was opened again: a commit that failed may be in it after all."""
+        """Read the checkpoints again if the file was opened again: a commit that failed may be in it after all."""
         async with self._lock:
             await self._heed_reopening()
 

@@ -69,5 +69,5 @@ def write_strikes(con: duckdb.DuckDBPyConnection, strikes: Mapping[Projection, i
 
 
 def forget_strikes(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-    """Begin anew with a projection, inside the caller's transaction."""
+    """Forget the strikes of a projection, inside the caller's transaction."""
     con.execute(f"DELETE FROM {PARKINGS_TABLE} WHERE projection = ?", [projection.name])

@@ -1,4 +1,4 @@
-"""Tables that a projection has made and that are gone, as only somebody's hand can do: the projection is folded again."""
+"""Tables that a projection has made and that are gone, for example by hand: the projection is folded again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PutAside:
-    """A view file that was replaced by an empty one, to be folded anew.
+    """A view file that was replaced by an empty one, to be folded again.
 
     Attributes:
         name: What the file is called now, in the same folder.
@@ -144,7 +144,7 @@ def _put_aside(path: Path, suffix: str, reason: str) -> PutAside:
     except OSError as error:
         raise Unavailable(
             f"{reason}, and {path.name} cannot be moved: {error.strerror}",
-            hint=f"move {path.name} out of the data directory yourself; it is folded anew from the journal",
+            hint=f"move {path.name} out of the data directory yourself; it is folded again from the journal",
         ) from error
     return PutAside(kept.name, reason, datetime.now(UTC))
 

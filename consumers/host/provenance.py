@@ -1,13 +1,13 @@
 """Which stream a view file was folded from, kept in the file itself and held against the stream at hand.
 
-Why: sequences of two streams look alike. A file of another broker, or of a stream that was made anew, would pass for this
+Why: sequences of two streams look alike. A file of another broker, or of a stream that was recreated, would pass for this
 one's wherever its checkpoint is not beyond the end: rows, tokens included, would be shown that this journal never held,
 and its own entries up to the checkpoint would never be folded.
 
 Invariant: a file with a checkpoint is opened only if it bears the stamp of the stream, the time at which the stream was
 made (to the nanosecond; it survives restarts and a copied store), and no other message lies where its newest entry came
 from. The second holds off the same stream when it was restored from an older copy and has grown differently since. A stream
-whose metadata was lost is made anew by the broker around the blocks that are there: it is known by its messages. A file
+whose metadata was lost is recreated by the broker around the blocks that are there: it is known by its messages. A file
 of before there were stamps has only the second: an id in a workspace, 128 bits of their hash, and 128 bits of the
 content's at the same sequence of two streams by chance is no risk to reckon with.
 """
@@ -33,7 +33,7 @@ STREAM_TABLE: Final = "folded_stream"
 STREAM_DDL: Final = f"CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL)"
 _HALF: Final = 8
 _SAMPLE: Final = 4
-"""Entries asked for at each end of a stream that may have been made anew around the same messages."""
+"""Entries asked for at each end of a stream that may have been recreated around the same messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
     if known and stamp != stream.made and not _is_held(store, stream):
         if stream.own:
             return NotOf(
-                f"the stream was made anew at {stream.made}; the views, of one made {stamp}, went to {seq}", True
+                f"the stream was recreated at {stream.made}; the views, of one made {stamp}, went to {seq}", True
             )
         return NotOf(f"views of another stream, made {stamp}; this one was made {stream.made}", False)
     if seq > stream.last_seq:

@@ -65,7 +65,7 @@ class Rebuilt:
 
 
 class ViewNotRebuilt(CrewJournalError):
-    """A view that works cannot be folded anew, so the file with the new views is not put in its place."""
+    """A view that works cannot be folded again, so the file with the new views is not put in its place."""
 
     title = "A view cannot be rebuilt"
 
@@ -163,7 +163,7 @@ async def rebuild(
     accept_loss: bool = False,
     progress: Progress | None = None,
 ) -> Rebuilt:
-    """Build views anew from the stream and put them in place of the live ones.
+    """Build views again from the stream and put them in place of the live ones.
 
     Args:
         live: The live host; its feed and its readers go on.
@@ -171,7 +171,7 @@ async def rebuild(
         memory_mb: Memory limit of the second DuckDB, MiB.
         names: Projections to rebuild; None for all, identities included.
         accept_loss: Whether views that know more than the stream are replaced, and their file is kept; only for all.
-        progress: Told how far the replay is.
+        progress: Called with how far the replay is.
 
     A projection that comes to a halt on the way is left where it is, and named.
 
@@ -225,7 +225,7 @@ def _refuse_if_worse(live: Host, failed: Mapping[str, str]) -> None:
     worse = sorted(set(failed) - set(live.folder.suspended))
     if worse:
         raise ViewNotRebuilt(
-            f"{worse[0]} works, but cannot be folded anew: {failed[worse[0]]}; all views are as they were",
+            f"{worse[0]} works, but cannot be folded again: {failed[worse[0]]}; all views are as they were",
             hint="give a fixed projection a new version; or name the other views to rebuild them alone",
         )
 
@@ -260,7 +260,7 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
         live: The live host.
         source: The stream.
         memory_mb: Memory limit of the second DuckDB, MiB.
-        progress: Told how far the replay is.
+        progress: Called with how far the replay is.
 
     Returns:
         Each view, and what the stream lacks.

@@ -81,7 +81,7 @@ class Reopening:
         _log.error("views.given_up", reason=self.trouble)
         try:
             self._reopen()
-        except Exception as error:  # whoever reads or writes next asks again
+        except Exception as error:  # the next read or write asks again
             self._asked_at = count - 1
             _log.error("views.not_reopened", error=str(error))
         else:

@@ -1,6 +1,6 @@
-"""What a view file needs when nobody is waiting: checkpoints, and projections' own housekeeping.
+"""What a view file needs while the host is idle: checkpoints, and projections' own housekeeping.
 
-Invariant: it changes no digest, so whether and when it runs is nobody's concern but latency's.
+Invariant: it changes no digest, so when it runs affects latency alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Tidying:
         self._task: asyncio.Task[None] | None = None
 
     async def after_commit(self) -> None:
-        """Start the idle time anew; checkpoint at once if the log is beyond its bound."""
+        """Restart the idle time; checkpoint at once if the log is beyond its bound."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(IDLE_TIDY_S, self._start)

@@ -27,7 +27,7 @@ class Durable:
         name: ``[A-Za-z0-9_-]``; processes that use the same name share the messages.
         filter_subjects: What the caller wants; none overlaps another. Servers before ``FILTERS_SINCE`` deliver all,
             unless it is ``sparse``.
-        ack_wait_s: Seconds until an unacked message comes again; ``in_progress`` starts them anew.
+        ack_wait_s: Seconds until an unacked message comes again; ``in_progress`` restarts them.
         max_ack_pending: Unacked messages of all processes together, those put off included.
         description: Shown by the broker's tools.
         sparse: What is wanted is rare, so servers of every version filter: slow for each message that passes, it is still
@@ -49,7 +49,7 @@ class Remaining:
     Attributes:
         acked: Stream sequence up to which everything is acked.
         delivered: Stream sequence up to which everything was delivered at least once.
-        unacked: Messages delivered and not acked: in somebody's hands, put off or given back.
+        unacked: Messages delivered and not acked: in a reactor's hands, put off or given back.
         to_come: Messages never delivered.
         waiting: Requests that stand at the broker.
     """
@@ -92,7 +92,7 @@ async def declare(client: Client, wanted: Durable) -> None:
     except APIError as error:
         raise StreamMismatch(
             f"the consumer {wanted.name} cannot be declared: {error.description}",
-            hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then made anew from the beginning",
+            hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then recreated from the beginning",
         ) from error
     except (NatsError, TimeoutError) as error:
         raise unavailable(error) from error
@@ -111,7 +111,7 @@ def _compare(found: ConsumerConfig, wanted: Durable, wanted_filters: Sequence[st
     if not same:
         raise StreamMismatch(
             f"the consumer {wanted.name} is not what was declared (filters, ack wait or acks pending)",
-            hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then made anew from the beginning",
+            hint=f"delete the consumer {wanted.name} of {JOURNAL_STREAM}; it is then recreated from the beginning",
         )
 
 

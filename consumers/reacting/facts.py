@@ -1,4 +1,4 @@
-"""How reactors publish facts: once, whoever else uses their message ids.
+"""How reactors publish facts: once, even if a client has used their message ids.
 
 Invariant: what the broker calls a duplicate is believed only if the stored message is a fact of the same subject; anybody
 who may publish on NATS can use a message id that he foresees.

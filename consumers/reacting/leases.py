@@ -1,7 +1,7 @@
 """The messages a reactor has in hand: kept from other processes while it works, and given back unless it settles them.
 
-Invariants: what is held is settled (acked or put off) by whoever took it, or given back, oldest first, at the latest when
-its reactor falls back or stops; a message counts as settled only once the broker was told.
+Invariants: what is held is settled (acked or put off) by its reactor, or given back, oldest first, at the latest when
+its reactor falls back or stops; a message counts as settled only once the broker knows.
 """
 
 from __future__ import annotations

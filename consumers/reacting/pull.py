@@ -35,7 +35,7 @@ from ..feed.jetstream import (
     STATUS_TIMEOUT_S,
     next_subject,
     pull_request,
-    status_told,
+    status_code_of,
 )
 from ..feed.positions import headers_of, status_of
 from ..feed.replay import Diverting, end_subscription
@@ -106,7 +106,7 @@ class PullConsumer:
         self._arrived.put_nowait(None)
 
     async def pending(self) -> int:
-        """Messages not acked yet: not delivered, in somebody's hands, or put off.
+        """Messages not acked yet: not delivered, in a reactor's hands, or put off.
 
         Raises:
             BrokerUnavailable: If the broker does not answer within a second or the durable is gone.
@@ -132,7 +132,7 @@ class PullConsumer:
             raise unavailable(error) from error
 
     async def close(self) -> None:
-        """Stop listening and give back what nobody took. The durable stays."""
+        """Stop listening and give back what was not taken. The durable stays."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             with contextlib.suppress(NatsError):
@@ -202,7 +202,7 @@ class PullConsumer:
 
     async def _heed(self, message: Msg) -> bool:
         """Act on a status; whether it ends its request."""
-        code = status_told(message)
+        code = status_code_of(message)
         if code in ENDED:
             return True
         if code.startswith("1"):

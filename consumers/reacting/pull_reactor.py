@@ -1,6 +1,6 @@
 """What all reactors on a durable have in common: life, pauses, status; each adds what it decides.
 
-Invariants: an error never ends a reactor: what is in hand is given back, and after a growing pause it begins anew; what was
+Invariants: an error never ends a reactor: what is in hand is given back, and after a growing pause it begins again; what was
 not settled when it stops is given back, so nothing is lost. Only a fault of ours is logged as an error; a broker, model or
 views that are away are waited for.
 """
@@ -74,7 +74,7 @@ class PullReactor(ABC):
     name: ClassVar[str]
     version: ClassVar[int]
     waits_for: ClassVar[tuple[type[Exception], ...]] = (BrokerError, NatsError)
-    """Errors of what it needs: they say that something is away, and nobody's fault."""
+    """Errors of what it needs: they say that something is away, not that something is wrong."""
 
     def __init__(
         self,

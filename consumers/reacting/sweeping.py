@@ -2,7 +2,7 @@
 
 Invariants: ticks are worked off one at a time, in the journal's order, so nights that were slept through are caught up
 in order; each is finished once (a ``sweep.finished`` with counts, or with the error), also when it comes again; a sweep that
-fails is finished with its error, for the next tick begins anew, and only broker and views that are away make it wait.
+fails is finished with its error, for the next tick begins again, and only broker and views that are away make it wait.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, one
 unacked tick over all processes.

@@ -2,8 +2,8 @@
 
 Why: a text that the embed reactor puts off for a day stays unacked, and the broker says only up to where all is acked: going
 by that alone, a sweep would wait with everything behind the text. The reactor of this node knows what it holds.
-Invariant: what somebody may still publish of the embed reactor's is never swept. So its word counts only where it accounts
-for every unacked message and nobody else draws; else everything from the first unacked one on is left to it.
+Invariant: what an embed reactor may still publish is never swept. So its account counts only where it covers every unacked
+message and no other reactor draws; else everything from the first unacked one on is left to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..reacting.durable import Remaining, remaining
 
 LOOKS: Final = 5
 PAUSE_S: Final = 0.2
-"""Messages on their way to the reactor, and its acks on theirs, are in nobody's account for some milliseconds."""
+"""Messages on their way to the reactor, and its acks on theirs, are in no account for some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

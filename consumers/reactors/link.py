@@ -41,7 +41,7 @@ from .link_finder import LinkFinder
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
-"""Broker or views are away: nobody's entry is at fault."""
+"""Broker or views are away: no entry is at fault."""
 _log = structlog.get_logger(__name__)
 
 

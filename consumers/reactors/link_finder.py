@@ -28,7 +28,7 @@ _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Text:
     """What an entry says."""
 
     entry_id: str
@@ -92,11 +92,11 @@ class LinkFinder:
 
     def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_Seen]:
         """Which of the nearest the rule sees contradicted; blocking: it reads, and hostile text may take milliseconds."""
-        told = self._told(fact, near)
-        own = told.get(fact.entry_seq)
+        texts = self._texts(fact, near)
+        own = texts.get(fact.entry_seq)
         seen = []
         for other in near:
-            theirs = told.get(other.seq)
+            theirs = texts.get(other.seq)
             if own is None or theirs is None:
                 continue  # erased meanwhile
             newer, older = (own, theirs) if own.seq > theirs.seq else (theirs, own)
@@ -106,10 +106,10 @@ class LinkFinder:
                 seen.append(_Seen(other, newer.text, older.text, found))
         return seen
 
-    def _told(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Told]:
+    def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Text]:
         rows = self._views.rows(_TEXTS, [[fact.entry_seq, *(other.seq for other in near)], fact.workspace_id])
         return {
-            int(seq): _Told(
+            int(seq): _Text(
                 entry_id, int(seq), embedded_text(summary, from_json(payload)), from_json(refs).get(PARENT_REF)
             )
             for seq, entry_id, summary, payload, refs in rows

@@ -23,7 +23,7 @@ _KNOWN = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE dim > 0 ORDER BY model"
 
 
 async def check_model(views: ViewReader, model: str, runnable: Collection[str]) -> None:
-    """Refuse a model that nobody could recall with: a misspelt name would silently take the dense arm away.
+    """Refuse a model that has neither an embedder nor vectors: a misspelt name would silently disable dense recall.
 
     Args:
         views: Hold the vectors there are.

@@ -200,7 +200,7 @@ class EmbeddingModels:
             )
             if result["changed"]:
                 result["former"] = former
-                await self._shown(int(result["seq"]))
+                await self._wait_until_folded(int(result["seq"]))
                 await self._settled()
         filled = (await self._figures.read(workspace_id)).coverage(name)
         return ModelActivated(**result, vectors=filled.vectors, missing=filled.missing, embeddable=filled.embeddable)
@@ -300,10 +300,10 @@ class EmbeddingModels:
         recorded = await self._journal.record(
             SYSTEM_WORKSPACE, payload, summary=summary, actor_type=ActorType.USER, actor_id=caller.actor
         )
-        await self._shown(recorded.seq)
+        await self._wait_until_folded(recorded.seq)
         return recorded.seq
 
-    async def _shown(self, seq: int) -> None:
+    async def _wait_until_folded(self, seq: int) -> None:
         """Wait until the views know of a decision, so that the next one is taken on them."""
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
 

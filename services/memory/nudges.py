@@ -163,7 +163,7 @@ class NudgeService:
 
 
 def offer_id(agent_id: str, session_id: str, kind: NudgeKind) -> str:
-    """The id of an offer within its workspace: the same for the same agent, session and kind, and nobody else's to take."""
+    """The id of an offer: the same for the same agent, session and kind, and reserved for the service."""
     return derived_id(_ID_NAME, _ID_VERSION, f"{agent_id}/{session_id}", kind)
 
 

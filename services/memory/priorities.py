@@ -68,7 +68,7 @@ class Priorities:
                 change = PriorityChanged(
                     target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=asked.reason
                 )
-                with contextlib.suppress(EntryConflict):  # somebody else was first: look again
+                with contextlib.suppress(EntryConflict):  # another change was first: look again
                     recorded = await self._journal.record(
                         workspace_id,
                         change,
@@ -79,9 +79,9 @@ class Priorities:
                         actor_type=ActorType.USER,
                         actor_id=caller.actor,
                     )
-                    await self._shown(recorded.seq)
+                    await self._wait_until_folded(recorded.seq)
                     return _answer(asked, previous, recorded.seq)
-                await self._shown(self._views.view_seq(ENTRIES_PROJECTION) + 1)
+                await self._wait_until_folded(self._views.view_seq(ENTRIES_PROJECTION) + 1)
         raise Unavailable(
             f"the priority of {entry_id} is being changed elsewhere", hint="check its present priority and try again"
         )
@@ -93,7 +93,7 @@ class Priorities:
             raise NotFound(f"no entry {entry_id[:64]}", hint=hint)
         return int(rows[0][0]), Priority(rows[0][1])
 
-    async def _shown(self, seq: int) -> None:
+    async def _wait_until_folded(self, seq: int) -> None:
         """Wait until the views have a change, so that the next one finds it."""
         with contextlib.suppress(ViewsBehind):  # then the next one conflicts and looks again
             await self._views.wait_for(seq, self._wait_s, ENTRIES_PROJECTION)

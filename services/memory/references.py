@@ -2,7 +2,7 @@
 
 Why: importance grows with use (contract §6), and use is what a prompt got to see, neither what was searched nor what was
 found ([TRAP] of §5: the whole over-fetched lane was counted, and hits of full text alone never were). Recall itself writes
-nothing; it leaves a receipt here, and whoever puts the hits into a prompt redeems it.
+nothing; it leaves a receipt here, and the caller redeems it when it puts the hits into a prompt.
 
 Invariants: a receipt counts once, and only for whom it was made out to; what is counted is published as
 ``memory.referenced`` exactly once, for a batch keeps its id until the broker has acked it. Memory is bounded: an outage

@@ -1,7 +1,7 @@
 """Asserting and retracting relations: what people and agents say of how two entries relate.
 
-Invariant: both entries are looked up with the asker's token first, so nobody relates, or learns of, what he may not read; a
-relation is recorded as a control entry and becomes an edge by the fold alone.
+Invariant: both entries are looked up with the caller's token first, so it relates and learns of only what it may
+read. A relation is recorded as a control entry and becomes an edge by the fold alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ASSERTED_BY: Final = f"""WITH said AS ({_SAID}) SELECT DISTINCT actor_type, act
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Two entries that the asker may read, in the order the edge is stored, and the crew of both if it is one."""
+    """Two entries that the caller may read, in the order the edge is stored, and the crew of both if it is one."""
 
     workspace_id: str
     src_entry_id: str
@@ -108,7 +108,7 @@ class Relations:
 
         Raises:
             NotFound: If there is no such relation, or none between entries that the token may see.
-            NotAllowed: If the asker does not administer the workspace and it does not rest on his word alone.
+            NotAllowed: If the caller does not administer the workspace and it does not rest on the caller's word alone.
             InvalidQuery: If both entries are one.
         """
         principal = caller.principal
@@ -159,7 +159,7 @@ class Relations:
         return await asyncio.to_thread(self._views.rows, _EDGE, edge)
 
     async def _is_its_word(self, principal: Principal, edge: list[str], created_ms: int) -> bool:
-        """Whether the relation rests on the asker's word alone.
+        """Whether the relation rests on the caller's word alone.
 
         Saying again what another said, or what a reactor had found, must not give the right to take it back.
         """

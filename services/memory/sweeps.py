@@ -99,16 +99,16 @@ class Sweeps:
         """
         rows = self._views.rows(_SHOWN, [workspace_id])
         return {
-            "error": _told(self._error, reasons),
+            "error": _reason(self._error, reasons),
             "sweeps": [
                 {
                     "workspace_id": workspace,
                     "sweep": sweep,
-                    "due": _shown(due),
-                    "finished_due": _shown(finished_due),
-                    "finished_at": _shown(finished),
+                    "due": _time(due),
+                    "finished_due": _time(finished_due),
+                    "finished_at": _time(finished),
                     "counts": orjson.loads(counts) if counts else {},
-                    "error": _told(error, reasons),
+                    "error": _reason(error, reasons),
                 }
                 for workspace, sweep, due, finished_due, finished, counts, error in rows
             ],
@@ -215,9 +215,9 @@ class Sweeps:
         return {workspace_id: decayed for workspace_id, _, decayed in rows}
 
 
-def _told(error: str | None, reasons: bool) -> str | None:
+def _reason(error: str | None, reasons: bool) -> str | None:
     return error if reasons or error is None else FAILED
 
 
-def _shown(ms: int | None) -> str | None:
+def _time(ms: int | None) -> str | None:
     return None if ms is None else format_ms(ms)

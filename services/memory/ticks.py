@@ -61,5 +61,5 @@ async def record_tick(journal: Recorder, tick: Tick, payload: ControlPayload, na
             )
     raise BrokerUnavailable(
         f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
-        hint="somebody publishes entries with ids that are not theirs; revoke their token",
+        hint="a client publishes entries with ids of the service; revoke its token",
     )

@@ -1,7 +1,6 @@
-"""The read contract between projections and queries: names and columns of the views.
+"""Names and columns of the views, which queries may read.
 
-Invariant: queries name tables and columns only through here or as documented here; a change is a new version of
-the projection that owns the table.
+Invariant: queries use only what is documented here; a change is a new version of the projection that owns the table.
 
 Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry, everywhere):
 
@@ -95,10 +94,10 @@ HEALTH_SNAPSHOTS: Final = "memory_health_snapshots"
 
 
 class ModelState(StrEnum):
-    """What is decided about an embedding model.
+    """State of an embedding model.
 
-    ``activated``: recall was told to use it, and nobody asked to fill it beside another; ``added``: it is filled, active
-    or not; ``dropped``: it has no vectors and gets none.
+    ``activated``: made active without having been added; ``added``: its vectors are computed, whether active or not;
+    ``dropped``: its vectors are deleted.
     """
 
     ACTIVATED = "activated"
@@ -147,4 +146,4 @@ ENTRY_COLUMNS: Final = (
     "valid_ms",
     "schema_version",
 )
-"""What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""
+"""Columns that readers of an entry select; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

@@ -1,8 +1,7 @@
-"""httpx, with answers whose JSON is read by orjson: an answer of 64 vectors holds 25,000 numbers.
+"""httpx with orjson, because an answer of 64 vectors holds 25,000 numbers.
 
-Invariant: what orjson refuses (``NaN``, another encoding) is judged by Python's reader, as httpx alone would.
-Evidence: 20 texts of a stand-in that computes nothing cost 3.7 ms of CPU on our side, of it 1.75 the reading of JSON; with
-orjson 0.25.
+Invariant: what orjson refuses (``NaN``, another encoding) is parsed by Python's parser. Evidence: for 20 texts, parsing
+takes 0.25 ms of CPU instead of 1.75.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import orjson
 
 
 class JsonResponse(httpx.Response):
-    """A response whose JSON is read fast."""
+    """A response that parses JSON with orjson."""
 
     def json(self, **kwargs: Any) -> Any:
         """The body as JSON; raises as httpx does."""
@@ -25,7 +24,7 @@ class JsonResponse(httpx.Response):
 
 
 class JsonTransport(httpx.AsyncHTTPTransport):
-    """httpx's own transport."""
+    """The transport of httpx with such responses."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Make a request; see ``httpx.AsyncBaseTransport``."""

@@ -1,7 +1,7 @@
-"""The columns of a hot index: what recall must know of every entry without asking the database.
+"""The columns of a hot index: the fields of every entry that recall needs.
 
-Invariant: documents are numbered 0, 1, 2 … in ascending order of ``seq``; noise types have no number at all, so
-nothing downstream has to leave them out again. Appended rows never change, except the flag of a live priority.
+Invariant: documents are numbered 0, 1, 2 … in ascending order of ``seq``; entries of noise types are not documents.
+Rows never change, except the flag of a live priority.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import pyarrow.compute as pc
 from .growable import GrowableArray
 
 ABSENT: Final = -1
-"""Code of an absent agent, crew, session or actor."""
+"""Code of a missing agent, crew, session or actor."""
 
 EMBEDDABLE: Final = 1
-"""Flag: the embed policy takes the entry."""
+"""Flag: the embed policy selects the entry."""
 HIGH_PRIORITY: Final = 2
 """Flag: its live priority is high, pin or permanent."""
 SPOKEN_BY_USER: Final = 4
-"""Flag: ``actor_type`` is user, so its actor is a speaker."""
+"""Flag: ``actor_type`` is user, so the actor is a speaker."""
 CONVERSATION: Final = 8
-"""Flag: the catalogue calls its type a turn of a conversation."""
+"""Flag: the entry is a turn of a conversation."""
 USERS: Final = 16
-"""Flag: a turn that is the user's own and not an assistant's (``rules.turns.is_users``)."""
+"""Flag: the turn is the user's (``rules.turns.is_users``)."""
 
 Codes = npt.NDArray[np.int32]
 MAX_COUNT: Final = 65_535
-"""Words and indexed tokens are stored as uint16; an entry has at most 8,000 indexed tokens."""
+"""Largest number of words that a uint16 column holds."""
 
 
 class Vocabulary:
-    """Names → small numbers, in order of first appearance."""
+    """Maps names to small integers, in order of first appearance."""
 
     __slots__ = ("_codes",)
 
@@ -48,11 +48,11 @@ class Vocabulary:
         return len(self._codes)
 
     def find(self, name: str) -> int:
-        """The code of a name, ``ABSENT`` if it was never seen."""
+        """The code of a name, ``ABSENT`` if it is not known."""
         return self._codes.get(name, ABSENT)
 
     def learn(self, name: str | None) -> int:
-        """The code of a name, a new one if need be; ``ABSENT`` for None."""
+        """The code of a name, assigned if new; ``ABSENT`` for None."""
         return ABSENT if name is None else self._codes.setdefault(name, len(self._codes))
 
     def names(self) -> list[str]:
@@ -66,7 +66,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Many texts as one run of UTF-8: text ``i`` is ``data[ends[i - 1] : ends[i]]``, ``ends[-1]`` standing for 0."""
+    """Many texts in one array of UTF-8: text ``i`` is ``data[ends[i - 1] : ends[i]]``, with 0 for ``ends[-1]``."""
 
     data: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
@@ -104,7 +104,7 @@ class NewDocuments:
 
 
 def places_of(own: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Codes:
-    """(m,) int32 places of stream sequences in the ascending ``own``, -1 where there is none."""
+    """(m,) int32 indices of sequences in the ascending ``own``, -1 if missing."""
     if not len(own):
         return np.full(len(seqs), ABSENT, np.int32)
     place = np.minimum(own.searchsorted(seqs), len(own) - 1)
@@ -112,7 +112,7 @@ def places_of(own: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Codes:
 
 
 class Documents:
-    """The columns of one workspace."""
+    """The documents of one workspace, as columns."""
 
     def __init__(self) -> None:
         self._seq = GrowableArray(np.int64)
@@ -136,7 +136,7 @@ class Documents:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns; the vocabularies are not counted."""
+        """Bytes of the columns, without vocabularies."""
         return sum(
             column.nbytes
             for column in (
@@ -186,12 +186,12 @@ class Documents:
 
     @property
     def words(self) -> npt.NDArray[np.uint16]:
-        """(n,) uint16 words, stop words included; 65,535 stands for more."""
+        """(n,) uint16 words, stop words included, at most 65,535."""
         return self._words.rows
 
     @property
     def length(self) -> npt.NDArray[np.uint16]:
-        """(n,) uint16 indexed tokens."""
+        """(n,) uint16 indexed words."""
         return self._length.rows
 
     @property
@@ -200,7 +200,7 @@ class Documents:
         return self._flags.rows
 
     def append(self, new: NewDocuments, length: npt.NDArray[np.uint16]) -> None:
-        """Append documents; ``length`` holds their numbers of indexed tokens."""
+        """Append documents; ``length`` holds their numbers of indexed words."""
         self._seq.append(new.seq)
         self._ts_ms.append(new.ts_ms)
         self._agent.append(new.agent)
@@ -221,11 +221,11 @@ class Documents:
         return self._id_data.rows[begin : int(ends[doc])].tobytes().decode()
 
     def local(self, seqs: npt.NDArray[np.int64]) -> Codes:
-        """(m,) int32 documents of stream sequences, -1 where there is none (noise, or not of this workspace)."""
+        """(m,) int32 documents of sequences, -1 for noise and other workspaces."""
         return places_of(self.seq, seqs)
 
     def find_ids(self, entry_ids: Sequence[str]) -> Codes:
-        """(m,) int32 documents with these ids, -1 where there is none; one scan of the ids, however many are asked for."""
+        """(m,) int32 documents with these ids, -1 if missing; scans all ids once."""
         found = np.full(len(entry_ids), ABSENT, np.int32)
         ends = self._id_ends.rows
         offsets = np.concatenate((np.zeros(1, np.int64), ends))

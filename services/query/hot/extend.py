@@ -1,8 +1,8 @@
-"""How a hot index keeps up: what one commit adds to it.
+"""Applies a commit to a hot index.
 
-Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
-that (a view was left out of it), it is not ``complete`` and the index is loaded anew. Another model becoming active
-changes the vectors alone, a moment later (``switch``); a decay the importances alone (``importances``).
+Invariant: after ``extend``, the index equals a load at the commit's ``last_seq``. A commit without one of the views is
+not ``complete``, and the index is reloaded. An activation changes only the vectors, later (``switch``); a decay changes
+only the importances (``importances``).
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ from .vectors import ModelFact, put_facts
 NEEDED: Final = frozenset(
     (*INDEXED_PROJECTIONS, VECTORS_PROJECTION, TOKEN_BITS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION)
 )
-"""Projections that must have taken part in a commit for the index to follow it."""
+"""Projections that must be part of a commit for the index to follow it."""
 _POSTING_COLUMNS: Final = ("term", "doc", "tf", "dl")
 MOVES_IMPORTANCE: Final = "decay"
-"""Sweep whose fold changes the importance of every entry: the column is then read anew, beside the queries."""
+"""The sweep that changes the importance of every entry; the column is then reloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCommit:
-    """What one commit holds of one workspace.
+    """The part of a commit that concerns one workspace.
 
     Attributes:
         entries: Its entries, in order of ``seq``.
-        vectors: Its vector facts and those about tokens in context, in order of ``seq``.
+        vectors: Its facts about vectors and token bits, in order of ``seq``.
         postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
         last_seq: Last stream sequence the commit covers.
         links: Its link facts.
-        dropped: Models whose vectors were taken away; what was filled anew since is to be read.
-        turns: What the view of turns says of its entries; None if the commit has no turn.
+        dropped: Models that were dropped; vectors computed since then must be loaded.
+        turns: Its turns; None if the commit has none.
     """
 
     entries: Sequence[EntryRecorded]
@@ -83,14 +83,14 @@ class WorkspaceCommit:
 
 
 class SplitCommit:
-    """One commit by workspace; made once, however many indexes follow it.
+    """A commit, split by workspace once for all indexes.
 
     Args:
         batch: The commit.
 
     Attributes:
-        complete: Whether it says all that changed in an index: no view was left out.
-        dropped: Models whose vectors were taken away.
+        complete: Whether no view was left out, so that an index can follow it.
+        dropped: Models that were dropped.
     """
 
     def __init__(self, batch: CommittedBatch) -> None:
@@ -133,17 +133,17 @@ class SplitCommit:
         return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links, self.dropped, turns)
 
     def vectors_of(self, workspace_id: str) -> Sequence[ModelFact]:
-        """The workspace's facts about vectors and tokens."""
+        """The workspace's facts about vectors and token bits."""
         return self._vectors.get(workspace_id, ())
 
 
 def _changes_policy(event: EntryRecorded) -> bool:
-    """Whether an entry may have had earlier ones judged anew."""
+    """Whether an entry changes the embed policy that applies to earlier entries."""
     return event.control and event.entry.entry_type == ReindexRequested.ENTRY_TYPE
 
 
 def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
-    """Add what a commit holds of the index's workspace; entries the index has already are passed over."""
+    """Apply a commit to the index; entries that the index already holds are skipped."""
     fresh = [event for event in commit.entries if event.seq > index.seq]
     kept = [event for event in fresh if not info_of(event.entry.entry_type).noise]
     postings = commit.postings
@@ -173,7 +173,7 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
 
 
 def _weigh(index: HotIndex, decisions: Sequence[EntryRecorded], facts: Sequence[VectorDerived]) -> None:
-    """Priorities and importances: an entry's first vector counts with the priority of its moment."""
+    """Apply priorities and first vectors in order: the priority at a first vector determines the importance."""
     done = 0
     changes: dict[str, str] = {}
     for event in decisions:
@@ -192,7 +192,7 @@ def _weigh(index: HotIndex, decisions: Sequence[EntryRecorded], facts: Sequence[
 
 
 def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:
-    """The first vector of an entry, of whatever model, gives it an importance."""
+    """Set the importance of entries that get their first vector, of any model."""
     if not facts:
         return
     docs = index.documents.local(np.array([fact.entry_seq for fact in facts], np.int64))
@@ -203,7 +203,7 @@ def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:
 
 
 def new_documents(documents: Documents, events: Sequence[EntryRecorded], policy: int) -> NewDocuments:
-    """Columns of entries that are no noise, in order of ``seq``; judged by a version of the embed policy."""
+    """Columns of entries except noise, in order of ``seq``; ``policy`` is the version of the embed policy."""
     entries = [event.entry for event in events]
     n = len(entries)
     return NewDocuments(
@@ -220,8 +220,9 @@ def new_documents(documents: Documents, events: Sequence[EntryRecorded], policy:
 
 
 _ASCII_BLANKED: Final = bytes(code if chr(code).isascii() and chr(code).isalnum() else ord(" ") for code in range(256))
-"""Letters and digits as they are, all else a blank: cutting at blanks is then cutting into tokens, and five times faster
-than the regular expression (a commit's words are counted on the event loop)."""
+"""Replaces everything but letters and digits by a blank; splitting at blanks is then five times as fast as the regular
+expression.
+"""
 
 
 def _words(event: EntryRecorded) -> int:

@@ -62,13 +62,6 @@ class TailGap(Answer):
     before: int
 
 
-class TailCut(Answer):
-    """Event ``cut`` of the stream: the stream ends; resume after sequence ``resume_after``."""
-
-    reason: str
-    resume_after: int
-
-
 class ProblemField(Answer):
     """One invalid field."""
 

@@ -41,13 +41,6 @@ _is_control_type: Final = lru_cache(maxsize=4_096)(is_control_type)
 def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes, published_ms: int) -> Event:
     """The event of one message.
 
-    Args:
-        seq: Stream sequence.
-        subject: Subject it was published on.
-        headers: Its headers, or None.
-        body: Its body.
-        published_ms: When the broker stored it, milliseconds since the epoch.
-
     Raises:
         FoldError: If the message is not in the format; names the fault without quoting text of the message.
     """

@@ -92,18 +92,11 @@ class TokenEmbedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """What one transaction of the host committed; caches follow it without reading the database.
+    """What one transaction committed: sequences ``first_seq`` to ``last_seq``, folded by ``projections``.
 
     Attributes:
-        first_seq: First stream sequence covered.
-        last_seq: Last stream sequence covered.
-        entries: Admitted entries among them.
-        vectors: Vector facts among them.
         postings: Columns ``ws``, ``term``, ``doc`` (uint64), ``tf``, ``dl`` (uint16) as numpy arrays of equal length;
             None if the full-text projection was not part of this commit.
-        projections: Names of the projections that committed.
-        links: Link facts among them.
-        token_bits: Facts about tokens in context among them.
         turns: Columns of ``consumers/folds/turn_columns``; None if the projection was not part of this commit or there
             was no turn.
     """

@@ -7,7 +7,7 @@ so that its entry is smaller than ``entry.MAX_ENTRY_BYTES``; larger sets are spl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -128,11 +128,6 @@ class SequenceSet(BaseModel):
     def __contains__(self, seq: int) -> bool:
         return any(first <= seq <= last for first, last in self.ranges)
 
-    def iterate(self) -> Iterator[int]:
-        """Every sequence, ascending."""
-        for first, last in self.ranges:
-            yield from range(first, last + 1)
-
     def union(self, *others: SequenceSet) -> SequenceSet:
         """The union of sets.
 
@@ -157,14 +152,7 @@ def sequences_text(ranges: Iterable[Range]) -> str:
 def in_parts(
     ranges: Iterable[Range], ids: Iterable[str] = (), *, max_text: int = MAX_TEXT, max_ids: int = MAX_IDS
 ) -> tuple[SequenceSet, ...]:
-    """Split a set into values of bounded size, at least one.
-
-    Args:
-        ranges: Sequences; overlaps are merged.
-        ids: Entry ids in any order.
-        max_text: Characters of the ranges of one part.
-        max_ids: Ids of one part.
-    """
+    """Split a set into values of bounded size, at least one."""
     texts: list[str] = []
     for piece in (format_ranges([one]) for one in normalised(ranges)):
         if texts and len(texts[-1]) + 1 + len(piece) <= max_text:
@@ -183,12 +171,7 @@ def in_parts(
 
 
 class InParts(BaseModel):
-    """Base of an event that holds one part of a set.
-
-    Attributes:
-        part: Number of this part, from 1.
-        parts: Number of parts.
-    """
+    """Base of an event that holds one part of a set."""
 
     part: int = Field(default=1, ge=1)
     parts: int = Field(default=1, ge=1)

@@ -62,7 +62,6 @@ class Subject:
     """A parsed subject of JOURNAL.
 
     Attributes:
-        family: The family.
         workspace: The workspace; it takes precedence over the body.
         crew: Of ``journal`` only; None for ``_``. agent: Of ``journal`` only; None for ``_``.
         kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
@@ -100,14 +99,7 @@ def ingest_subject(workspace: str, crew: str | None, agent: str) -> str:
 
 
 def document_subject(workspace: str, owner: str, tier: str, key: str | None) -> str:
-    """``document.<workspace>.<owner>.<tier>.<key>``: one subject per document, for optimistic concurrency.
-
-    Args:
-        workspace: The workspace.
-        owner: ``a-<agent>``, ``c-<crew>``, ``w`` or ``u-<keyed hash>``.
-        tier: At most 32 characters.
-        key: A document key, None where the tier has one document.
-    """
+    """``document.<workspace>.<owner>.<tier>.<key>``: one subject per document, for optimistic concurrency."""
     return f"document.{workspace}.{owner}.{tier}.{key_token(key)}"
 
 

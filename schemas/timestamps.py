@@ -59,11 +59,6 @@ def to_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // _MS
 
 
-def to_ms_up(moment: datetime) -> int:
-    """Milliseconds since the epoch, rounded up: the lower bound of a filter (contract §1)."""
-    return -((_EPOCH - moment) // _MS)
-
-
 def from_ms(ms: int) -> datetime:
     """The UTC instant ``ms`` milliseconds after the epoch."""
     return _EPOCH + timedelta(milliseconds=ms)

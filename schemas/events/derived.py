@@ -51,13 +51,7 @@ def embedded_fact_id(event: VectorDerived | TokenBitsDerived, what: str, version
 
 
 def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
-    """The message of a vector fact. The broker assigns ``seq`` and ``published_ms``.
-
-    Args:
-        event: The fact.
-        version: Version of the reactor, part of the deterministic id.
-        generation: As in ``embedded_fact_id``.
-    """
+    """The message of a vector fact. The broker assigns ``seq`` and ``published_ms``."""
     what = event.model if event.dim else f"{event.model}/tombstone"
     fact_id = embedded_fact_id(event, what, version, generation)
     headers = {

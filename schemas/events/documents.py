@@ -44,11 +44,6 @@ class DocumentBody(BaseModel):
         key: The key within the tier, an id or a path; None where the tier has one document.
         action: ``replace``: ``content`` is the whole text. ``append``: it is only what is added. ``retract``: the document
             no longer counts, there is no content. ``restore``: it counts again, with ``content`` as its whole text.
-        content: The text.
-        source: Where the write came from.
-        actor_type: Who wrote.
-        actor_id: Who exactly.
-        data_subject_id: Whose personal data the content is.
         derived_from: Ids of the entries and document writes that the content was made of.
         reason: Why, for people; above all of ``retract`` and ``restore``.
     """

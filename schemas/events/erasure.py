@@ -61,7 +61,6 @@ class LossAccepted(ControlPayload, InParts):
         loss_id: Shared by its parts.
         lost: The sequences, and as many ids of lost entries known to the views as fit.
         kept_as: Name of the views file that was kept; it may hold lost entries.
-        reason: Why.
     """
 
     ENTRY_TYPE = "journal.loss_accepted"

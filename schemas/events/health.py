@@ -28,17 +28,10 @@ class HealthRecorded(ControlPayload):
 
     Attributes:
         crew_id: The crew, None for the workspace as a whole.
-        date: Day in UTC, YYYY-MM-DD.
-        rules: Version of ``rules/health``.
-        metrics: The metrics as we define them.
-        score: Their weighted mean, None for "no data".
-        band: Its band, None for "no data".
         legacy: The metrics by the formulas of the project that seed 1 describes, for comparison.
-        legacy_score: Their weighted sum.
         reasons: Reasons for the band, one sentence each.
         next_step: What the operator should do, empty if nothing.
         counts: Numbers behind the metrics (embeddable, indexed, linked, searches …).
-        model: The active model, None if there is none.
     """
 
     ENTRY_TYPE = "memory.health_recorded"

@@ -39,11 +39,6 @@ class MemorySearched(ControlPayload):
     """A recall was answered. A sample is recorded, for the comparison of models and for health.
 
     Attributes:
-        query: The text of the query.
-        scope: own, crew_shared or workspace.
-        crew_id: Crew of the caller.
-        agent_id: Agent of the caller.
-        recipe: The recipe that was used.
         model: Model of the vectors that were used, or None.
         hit_ids: Entries returned, best first.
         mean_cosine: Mean cosine of the hits that have a vector, or None.

@@ -90,10 +90,7 @@ class Operation(Generic[Q, A]):
     Attributes:
         name: Unique name; also the name of the client's method.
         request: Model of the request. Its docstring is the help text everywhere; the first line is the summary.
-        answer: Model of the answer.
         route: Method and path, ``POST /v1/journal/{entry_id}/priority``; names in braces are fields.
-        effect: What it does to the journal.
-        access: Which tokens may call it.
         views: Projections that must have reached ``min_seq`` before the handler runs; empty if the handler waits
             itself.
         errors: HTTP status codes in addition to those of every operation.

@@ -47,14 +47,11 @@ class MemoryFigures:
         embeddable: Entries that the embed policy selects.
         indexed: Those of them with a vector of the active model.
         refused: Those of them whose text the model refuses (tombstones); they are not indexed.
-        embeddings: Vectors of the active model.
         linked: Those of them with at least one relation that was not retracted, in either direction.
         median_age_days: Median age of the entries behind the vectors, days, from 0; None without any.
         nearest_cosine: Mean cosine of an embedding to its nearest other one in the same crew; None if no crew has two.
         searches: Logged recalls of the last ``SEARCH_DAYS`` days that used the active model.
-        search_cosine: Mean of their mean cosines, None without any.
         contradictions: Proposed contradictions that no operator has confirmed or rejected.
-        model: The active model, None if there is none.
     """
 
     embeddable: int = 0
@@ -80,14 +77,7 @@ class LegacyFigures:
     """Figures from which the legacy metrics are computed.
 
     Attributes:
-        last_day: Entries of the last 24 hours.
-        last_week: Entries of the last 7 days.
-        types: Distinct types among the entries of the last 30 days.
         similar: ``similar`` relations, stored one way.
-        embeddings: Vectors.
-        linked: Vectors with a relation in either direction.
-        live: Entries that are not archived.
-        archived: Archived entries.
     """
 
     last_day: int = 0

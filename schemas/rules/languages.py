@@ -48,19 +48,11 @@ class Language:
     """One language.
 
     Attributes:
-        code: ISO 639-1.
-        function_words: Words by which the language is recognised.
-        first_person: Words for the speaker or the speaker's group.
-        number_words: Words that state a number.
         time_words: Words of time expressions, including weekdays and unambiguous months.
         numbers: Number word → number, in expressions such as "two weeks ago".
         months: Name → 1..12.
         ambiguous_months: Names of months that are also other words ("may", "march"); they count only within a date.
         weekdays: Name → 0 (Monday)..6.
-        units: Word → day, week, weekend, month or year.
-        dates: Patterns of dates, the most specific first.
-        asks_when: Matches a question about a time.
-        asks_number: Matches a question about a number.
         asks_assistant: Matches a question about what the assistant said or did, but not a request to do something.
     """
 

@@ -44,16 +44,7 @@ TAG: Final = "memory-nudge"
 
 @dataclass(frozen=True, slots=True)
 class CostEntry:
-    """An entry of ``COST_TYPES``.
-
-    Attributes:
-        entry_id: Its id.
-        entry_type: llm.call or cost.incurred.
-        trace_id: Its run, if it has one.
-        span_id: Its span, if it has one.
-        payload: Its payload.
-        refs: Its refs.
-    """
+    """An entry of ``COST_TYPES``."""
 
     entry_id: str
     entry_type: str

@@ -53,12 +53,7 @@ class Memory:
     """The fields of a hit that a prompt needs.
 
     Attributes:
-        entry_type: Its type.
-        summary: Its summary, unchanged.
         age_s: Seconds since its ``ts``.
-        score: Score of the recipe.
-        agent_id: The agent, or None.
-        actor_type: Who acted.
         actor_id: Id of the actor: any text on one line.
     """
 
@@ -77,10 +72,8 @@ class Line:
 
     Attributes:
         index: Index of the hit in rank order.
-        text: The line, without a line break.
         summary: The summary before escaping: normalised, or the notice that replaces it.
         redaction: Why summary, type or actor was replaced, or None.
-        actor_redacted: Whether the actor was replaced.
     """
 
     index: int
@@ -96,8 +89,6 @@ class Rendered:
 
     Attributes:
         text: The block; empty if no line fits.
-        lines: Its lines, in rank order.
-        omitted: Number of hits that did not fit.
     """
 
     text: str

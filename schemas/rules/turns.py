@@ -106,9 +106,6 @@ class Question(NamedTuple):
     """What kind of answer a query asks for.
 
     Attributes:
-        asks_when: It asks for a time.
-        asks_number: It asks for a number.
-        first_person: It speaks in the first person.
         asks_assistant: It asks what the assistant said or did ("can you remind me what you recommended"; not "can you
             recommend").
         days: The intervals that it names with a year, and relative ones if the day of the question is known.

@@ -28,26 +28,14 @@ EMBED_TIMEOUT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class ModelRanking:
-    """The ranking of a model.
-
-    Attributes:
-        entry_ids: Best first.
-        cosines: Cosines of the hits that have a vector.
-    """
+    """The ranking of a model."""
 
     entry_ids: Sequence[str]
     cosines: Sequence[float]
 
 
 class ModelSearch:
-    """Searches with a given model.
-
-    Args:
-        cache: The hot indexes.
-        embedder: Returns the embedder that runs a model.
-        analyzer: The analyser of the full-text fold.
-        static_table: Returns the static table of late interaction, or None.
-    """
+    """Searches with a given model."""
 
     def __init__(
         self,

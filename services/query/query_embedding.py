@@ -55,13 +55,7 @@ class QueryVector:
 
 
 class QueryEmbedder:
-    """Embeds queries.
-
-    Args:
-        embedder: Returns the embedder that runs a model, or None.
-        timeout_s: Most seconds to wait for a vector.
-        punctuality: Called with the outcome of each call.
-    """
+    """Embeds queries."""
 
     def __init__(
         self, embedder: EmbedderOf, timeout_s: float = QUERY_TIMEOUT_S, punctuality: Punctuality = ignore_outcome

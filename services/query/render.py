@@ -46,13 +46,7 @@ def fresh_nonce() -> str:
 
 
 class RenderService:
-    """Renders recalls.
-
-    Args:
-        recall: Finds the hits.
-        mark_used: Records which of them are in the block.
-        nonce: Creates the nonce of a block.
-    """
+    """Renders recalls."""
 
     def __init__(self, recall: RecallService, mark_used: MarkUsed, *, nonce: Callable[[], str] = fresh_nonce) -> None:
         self._recall = recall

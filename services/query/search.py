@@ -41,7 +41,6 @@ class Query:
 
     Attributes:
         text: Text of the query, in which speakers' names are searched.
-        terms: Its term keys (``Analyzer.terms``).
         vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
         late: What late interaction compares; None if it takes no part.
         day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
@@ -60,10 +59,7 @@ class Explanation:
 
     Attributes:
         lexical_rank: Rank from 1 in the lexical list, or None.
-        lexical_score: Its BM25.
         dense_rank: Rank from 1 in the dense list, or None.
-        cosine: Its cosine, None without a vector.
-        importance: Its importance, None without a vector.
         shares: What each arm and rule adds; the recipe ranks by their sum.
     """
 

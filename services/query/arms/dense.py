@@ -51,10 +51,6 @@ class DenseResult:
     """The lane of the dense arm, and what is needed to score any other document.
 
     Attributes:
-        lane: The best documents.
-        matrix: The vectors; None if there are none.
-        importances: Importance of every document.
-        query: The query's vector.
         cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
     """
 
@@ -87,14 +83,7 @@ def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: 
 
 
 def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int) -> DenseResult:
-    """The documents in scope nearest to a query.
-
-    Args:
-        index: The workspace's index.
-        scoped: The rows in scope.
-        query: (d,) float32, L2-normalised, of the index's model.
-        depth: Length of the lane.
-    """
+    """Rank the documents in scope by ``query``, (d,) float32, L2-normalised, of the index's model."""
     matrix = index.vectors
     if matrix is None or not len(matrix):
         return DenseResult(EMPTY_LANE, None, index.importances, query)

@@ -70,17 +70,7 @@ def late_values(
     around: Around,
     weights: ConversationWeights,
 ) -> tuple[Floats | None, Floats | None]:
-    """Values by word pieces and in context: (m,) float64, NaN for a candidate without bits; None if the query has none.
-
-    Args:
-        index: The workspace's index.
-        query: The query.
-        idf: idf of the query's terms in scope.
-        size: Number of rows in scope.
-        docs: (m,) candidates, ascending.
-        around: The turns around them.
-        weights: The recipe's constants.
-    """
+    """Values by word pieces and in context: (m,) float64, NaN for a candidate without bits; None if the query has none."""
     if query is None:
         return None, None
     needed, turns = _needed(docs, around)

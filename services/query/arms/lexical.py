@@ -87,14 +87,7 @@ NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
 def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:
-    """BM25 of a query.
-
-    Args:
-        index: The workspace's index.
-        scoped: The rows in scope.
-        terms: Term keys of the query; duplicates count once.
-        depth: Length of the lane.
-    """
+    """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
     parts, idf = _parts(index, scoped, terms)
     if not parts:
         return NOTHING

@@ -43,15 +43,12 @@ class Sought:
     """A fact's vector and the columns to compare it with; later appends do not change these arrays.
 
     Attributes:
-        documents, matrix: Those of the index.
         source: The document whose vector it is.
         before: Only facts below this sequence count.
         doc: (n,) int32 document of each row of the matrix.
         fact_seq: (n,) int64 sequence of each row's fact.
-        crew: (documents,) int32 crew of each document.
         vectors: (n, d) float32.
         vector: Vector of the fact: d little-endian float32, any norm.
-        threshold: Least cosine.
     """
 
     documents: Documents
@@ -116,11 +113,6 @@ class SimilarEntries:
     Comparisons run in a thread, because each takes 0.9 ms at 10,000 vectors of 384 dimensions and would delay recalls
     (p50 over HTTP 15 ms instead of 6). Requests that arrive meanwhile for the same vectors are answered together, since
     switching threads costs as much as a comparison.
-
-    Args:
-        views: The views.
-        cache: The hot indexes.
-        wait_s: Most seconds to wait for the views.
     """
 
     def __init__(self, views: ViewReader, cache: HotCache, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:

@@ -21,7 +21,6 @@ class Walked:
     """A neighbour of a hit.
 
     Attributes:
-        doc: Its document.
         via: The hit from which it was reached: the one with the heaviest edge, then the best hit.
         weight: Weight of the edge, also the neighbour's score.
     """
@@ -32,14 +31,7 @@ class Walked:
 
 
 def walk(index: HotIndex, scope: Scope, hits: Sequence[int], k: int) -> list[Walked]:
-    """At most ``k`` neighbours of hits.
-
-    Args:
-        index: The workspace's index.
-        scope: The query's scope.
-        hits: Documents of the hits, best first.
-        k: Most neighbours to return.
-    """
+    """At most ``k`` neighbours of hits."""
     if not hits or not len(index.edges):
         return []
     mask = index.scoped(scope).mask

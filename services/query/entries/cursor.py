@@ -19,12 +19,7 @@ _CURSOR: Final = re.compile(r"(-?[0-9]{1,15})\|([A-Za-z0-9_-]{1,64})\Z", re.ASCI
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """Position of the last entry of a page; greater is newer.
-
-    Attributes:
-        ts_ms: Its time, milliseconds since the epoch.
-        entry_id: Its id, which breaks ties.
-    """
+    """Position of the last entry of a page; greater is newer."""
 
     ts_ms: int
     entry_id: str

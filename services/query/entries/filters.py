@@ -33,20 +33,9 @@ class EntryFilters:
     """The filters of a query; an empty tuple or None does not filter.
 
     Attributes:
-        crew_ids: Any of these crews.
-        agent_ids: Any of these agents.
-        mission_id: This mission.
-        trace_id: This run or session.
-        actor_id: This actor.
         run_id: trace_id, actor_id or payload.run_id is this.
-        types: Any of these entry types.
-        exclude_types: None of these entry types.
-        severities: Any of these severities.
-        actor_types: Any of these actor types.
-        priorities: Any of these priorities (as emitted).
         since_ms: At or after, milliseconds since the epoch.
         until_ms: At or before, milliseconds since the epoch.
-        phrase: Containing this phrase.
     """
 
     crew_ids: tuple[str, ...] = ()

@@ -29,12 +29,7 @@ _NODES: Final = f"SELECT id, seq, ts_ms, entry_type, summary, agent_id, crew_id,
 
 
 class GraphQueries:
-    """Reads the graph around an entry.
-
-    Args:
-        views: The views.
-        queries: Looks up the first entry with the token's rights.
-    """
+    """Reads the graph around an entry."""
 
     def __init__(self, views: ViewReader, queries: JournalQueries) -> None:
         self._views = views

@@ -44,10 +44,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Entries that a resuming watcher does not get, because it missed too many.
+    """A resuming watcher missed too many entries to get them all.
 
     Attributes:
-        missed: How many.
         after: The sequence after which it resumed.
         before: The first sequence that it gets.
     """
@@ -121,8 +120,6 @@ class LiveTail:
     """Sends committed entries to every watcher whose filters they match.
 
     Args:
-        views: Announces commits.
-        queries: Reads the replay.
         head: Gets the last sequence of the journal from the broker.
         queue: Most entries waiting for one watcher.
         per_token: Most live tails of one token; tokens of all workspaces have no such limit.

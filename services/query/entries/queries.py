@@ -101,12 +101,7 @@ _BY_ARRIVAL: Final = _Order("seq DESC", lambda row: Condition("seq < ?", (row[_S
 
 
 class JournalQueries:
-    """Reads stored entries.
-
-    Args:
-        views: The DuckDB views.
-        min_seq_wait_s: Most seconds to wait for ``min_seq``.
-    """
+    """Reads stored entries."""
 
     def __init__(self, views: ViewReader, *, min_seq_wait_s: float = MIN_SEQ_WAIT_S) -> None:
         self._views = views

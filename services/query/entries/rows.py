@@ -26,8 +26,6 @@ class StoredEntry:
     """An entry with its sequence.
 
     Attributes:
-        seq: Stream sequence in JOURNAL.
-        ts_ms: Its time, milliseconds since the epoch.
         record: The JSON object; ``payload``, ``refs`` and ``supersedes`` may be ``orjson.Fragment``.
     """
 
@@ -103,9 +101,7 @@ class EntryPage:
     """One page of a listing.
 
     Attributes:
-        entries: Newest first: ts, then id.
         next_cursor: Cursor of the next page; None unless this page is full.
-        view_seq: Sequence of the views when they were read.
     """
 
     entries: tuple[StoredEntry, ...]

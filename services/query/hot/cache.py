@@ -78,7 +78,6 @@ class HotCache:
     """The hot indexes by workspace.
 
     Args:
-        views: The views; subscribes in the constructor.
         budget_bytes: Memory for all indexes. The index in use is kept even if it alone is larger.
     """
 

@@ -84,12 +84,8 @@ class NewDocuments:
     """Columns of documents to append, all of length m, in ascending order of ``seq``.
 
     Attributes:
-        seq: int64 stream sequences.
-        ts_ms: int64 milliseconds since the epoch.
         agent, crew, session, actor: int32 codes of the index's vocabularies.
         words: words of summary and payload, stop words included.
-        flags: uint8, sum of the flags of this module.
-        ids: entry ids.
     """
 
     seq: npt.NDArray[np.int64]

@@ -64,13 +64,9 @@ class WorkspaceCommit:
     """The part of a commit that concerns one workspace.
 
     Attributes:
-        entries: Its entries, in order of ``seq``.
         vectors: Its facts about vectors and token bits, in order of ``seq``.
         postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
-        last_seq: Last stream sequence the commit covers.
-        links: Its link facts.
         dropped: Models that were dropped; vectors computed since then must be loaded.
-        turns: Its turns; None if the commit has none.
     """
 
     entries: Sequence[EntryRecorded]
@@ -85,12 +81,8 @@ class WorkspaceCommit:
 class SplitCommit:
     """A commit, split by workspace once for all indexes.
 
-    Args:
-        batch: The commit.
-
     Attributes:
         complete: Whether no view was left out, so that an index can follow it.
-        dropped: Models that were dropped.
     """
 
     def __init__(self, batch: CommittedBatch) -> None:

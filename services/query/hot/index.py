@@ -69,8 +69,6 @@ class HotIndex:
     """The hot index of a workspace.
 
     Args:
-        workspace_id: The workspace.
-        vectors: Vectors of the active model, or None.
         record_bytes: Most bytes of entries' texts to keep.
     """
 

@@ -26,11 +26,8 @@ class ScopedDocuments:
     Attributes:
         count: Number of documents that this query sees.
         mask: (count,) bool; None if every row is in scope.
-        size: Number of rows in scope (N of BM25).
-        total_length: Sum of their indexed words.
         speakers: Codes of actors in scope whose type is user.
         turns: (count,) bool: which rows in scope are turns of a conversation.
-        turn_count: How many.
     """
 
     count: int

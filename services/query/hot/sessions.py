@@ -133,13 +133,7 @@ def neighbours(
 
 
 def _beside(order: SessionOrder, docs: Places, session: npt.NDArray[np.intp]) -> tuple[Places, Places]:
-    """The documents one place before and after in the same session, regardless of scope; -1 at its ends.
-
-    Args:
-        order: The order.
-        docs: (m,) intp, each in the order.
-        session: (m,) intp, the session of each.
-    """
+    """The documents one place before and after in the same session, regardless of scope; -1 at its ends."""
     place = order.place[docs].astype(np.intp)
     before = order.docs[place - 1].astype(np.intp)
     before[place == order.starts[session]] = ABSENT

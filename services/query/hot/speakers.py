@@ -17,11 +17,7 @@ NO_NAMES: Final = STOP_WORDS | frozenset(kind.value for kind in ActorType) | {"a
 
 
 class SpeakerNames:
-    """Actors by the first word of their name.
-
-    Args:
-        actors: The index's actors, which may grow.
-    """
+    """Actors by the first word of their name."""
 
     def __init__(self, actors: Vocabulary) -> None:
         self._actors = actors
@@ -33,10 +29,6 @@ class SpeakerNames:
         """The speaker that a query names; None if it names none or several.
 
         A name matches as a whole or by its first word.
-
-        Args:
-            query: The query's text.
-            speakers: Codes of the speakers in scope.
         """
         self._learn()
         if self._last is not None and self._last[0] == query and self._last[1] is speakers:

@@ -17,12 +17,7 @@ InThread = Callable[..., Awaitable[VectorMatrix]]
 
 
 class MatrixReading:
-    """Loads a model's vectors for an index that changes meanwhile; used on the event loop.
-
-    Args:
-        index: The index.
-        model: The model.
-    """
+    """Loads a model's vectors for an index that changes meanwhile; used on the event loop."""
 
     def __init__(self, index: HotIndex, model: str) -> None:
         self.index = index

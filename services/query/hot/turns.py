@@ -118,12 +118,7 @@ class HotTurns:
         return self._first_passage.rows
 
     def append(self, seqs: Ints, rows: TurnRows | None) -> None:
-        """Append documents and their turns.
-
-        Args:
-            seqs: (m,) int64 ascending sequences of the new documents.
-            rows: Turns; those of other documents are ignored.
-        """
+        """Append documents and their turns."""
         base = len(self._flags)
         flags, first = np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.uint16)
         if rows is not None and len(rows.seq):

@@ -41,7 +41,6 @@ class VectorMatrix:
     """Vectors by row, with the document of each row; ``tokens`` holds the token bits of the same model.
 
     Args:
-        model: The model.
         dim: Dimensions; None to take them from the first vector.
     """
 

@@ -24,11 +24,6 @@ def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PER
 
     Formula 32 of Webber, Moffat and Zobel, "A similarity measure for indefinite rankings", TOIS 28 (2010), for rankings
     of lengths s ≤ l: the agreement at depth d, weighted with ``p^d`` and extrapolated beyond both.
-
-    Args:
-        one: Ids, best first.
-        other: Ids, best first.
-        p: Persistence of a reader, in (0, 1).
     """
     short, long = sorted((one, other), key=len)
     if not short:

@@ -18,13 +18,7 @@ OVERALL: Final = "overall"
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ranking of one question.
-
-    Attributes:
-        category: Category of the question.
-        ranked: Entry ids, best first.
-        relevant: Ids of the relevant entries.
-    """
+    """The ranking of one question."""
 
     category: str
     ranked: Sequence[str]
@@ -36,7 +30,6 @@ class Figures:
     """Means over questions.
 
     Attributes:
-        questions: Number of questions.
         recall: Recall at each depth.
         ndcg: Normalised discounted cumulative gain at each depth.
         mrr: Mean reciprocal rank of the first relevant entry.
@@ -78,14 +71,7 @@ def reciprocal_rank(ranked: Sequence[str], relevant: frozenset[str]) -> float:
 
 
 def session_recall_at(ranked: Sequence[str], relevant: frozenset[str], session_of: Mapping[str, str], k: int) -> float:
-    """Share of the relevant sessions that are among the first ``k`` distinct sessions of the ranking.
-
-    Args:
-        ranked: Entry ids, best first; entries without a session are ignored.
-        relevant: Ids of the relevant entries.
-        session_of: Session by entry id.
-        k: Number of distinct sessions that count.
-    """
+    """Share of the relevant sessions that are among the first ``k`` distinct sessions of the ranking."""
     wanted = {session_of[one] for one in relevant if one in session_of}
     found = list(dict.fromkeys(session_of[one] for one in ranked if one in session_of))[:k]
     return len(wanted.intersection(found)) / len(wanted) if wanted else 0.0

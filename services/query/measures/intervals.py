@@ -35,10 +35,6 @@ def cluster_bootstrap(values: Sequence[float], clusters: Sequence[str]) -> Inter
     """Percentile interval of a mean by resampling whole clusters (Field and Welsh, 2007); None without values.
 
     With one cluster, the interval has no width and no meaning.
-
-    Args:
-        values: One value for each question.
-        clusters: The cluster (conversation) of each question.
     """
     if not values:
         return None

@@ -67,11 +67,11 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
     return tuple(found)
 
 
-def _by_kind(kind: str, context: Mapping[str, Any], said: str) -> str:
+def _by_kind(kind: str, context: Mapping[str, Any], message: str) -> str:
     if kind in ("literal_error", "enum"):
         return f"use {context['expected']}"
     if kind.startswith(_BOUNDS):
-        return f"send a number {said.removeprefix('Input should be ')}"
+        return f"send a number {message.removeprefix('Input should be ')}"
     if (fix := _PATTERNS.get(context.get("pattern", ""))) is not None:
         return fix
     return next((fix for begin, fix in _FIXES if kind.startswith(begin)), "")

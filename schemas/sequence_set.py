@@ -75,7 +75,7 @@ def format_ranges(ranges: Iterable[Range]) -> str:
 
 
 def parse_ranges(text: str) -> list[Range]:
-    """Parse the text of ``format_ranges``.
+    """Parse a text written by ``format_ranges``.
 
     Raises:
         ValueError: If the text is not exactly what ``format_ranges`` writes.

@@ -233,8 +233,8 @@ def _value(before: Sequence[str], after: Sequence[str]) -> float:
 
 def _subject(after: Sequence[str]) -> float:
     """Confidence that ``after`` can hold for one subject only."""
-    said = " ".join(after)
-    return 0.65 if any(said.startswith(f"{phrase} ") for phrase in FUNCTIONS) else 0.0
+    words = " ".join(after)
+    return 0.65 if any(words.startswith(f"{phrase} ") for phrase in FUNCTIONS) else 0.0
 
 
 def _alike(new: Sequence[Token], old: Sequence[Token]) -> bool:

@@ -115,10 +115,10 @@ def _distant(unit: str, count: int, own_day: int) -> Days:
 
 
 def _date(parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
-    named, numbered, said = parts.get("month"), parts.get("month_number"), parts.get("year")
+    named, numbered, stated_year = parts.get("month"), parts.get("month_number"), parts.get("year")
     month = language.months[named] if named else int(numbered) if numbered else 0
-    if said:
-        year = int(said)
+    if stated_year:
+        year = int(stated_year)
     elif own_day is None:
         return None
     else:
@@ -136,7 +136,7 @@ def _date(parts: Mapping[str, str | None], own_day: int | None, language: Langua
 
 
 def _nearest_year(month: int, own_day: int) -> int:
-    """The year that puts a month without a year nearest to the day of the text."""
+    """For a month without a year: the year in which it is nearest to the day of the text."""
     year, own_month, _ = civil(own_day)
     return year - (month - own_month > 6) + (month - own_month < -6)
 

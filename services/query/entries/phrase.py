@@ -119,6 +119,6 @@ class Phrase:
 
     @cached_property
     def _needle(self) -> str | None:
-        """The longest word of the phrase that a plain-ASCII row contains literally despite JSON escapes."""
+        """The longest word of the phrase that JSON does not escape; every matching plain-ASCII row contains it."""
         words = [w for w in self.folded.split() if w.isascii() and w.isprintable() and not _JSON_ESCAPED & set(w)]
         return max(words, key=len, default=None)

@@ -1,6 +1,7 @@
-"""Names and columns of the views, which queries may read.
+"""The read contract between projections and queries: names and columns of the views.
 
-Invariant: queries use only what is documented here; a change is a new version of the projection that owns the table.
+Invariant: queries name tables and columns only through here or as documented here; a change is a new version of
+the projection that owns the table.
 
 Tables (DuckDB schema ``main``; ``doc`` = ``seq`` = stream sequence of the entry, everywhere):
 
@@ -94,10 +95,10 @@ HEALTH_SNAPSHOTS: Final = "memory_health_snapshots"
 
 
 class ModelState(StrEnum):
-    """State of an embedding model.
+    """What is decided about an embedding model.
 
-    ``activated``: made active without having been added; ``added``: its vectors are computed, whether active or not;
-    ``dropped``: its vectors are deleted.
+    ``activated``: recall was told to use it, and nobody asked to fill it beside another; ``added``: it is filled, active
+    or not; ``dropped``: it has no vectors and gets none.
     """
 
     ACTIVATED = "activated"
@@ -146,4 +147,4 @@ ENTRY_COLUMNS: Final = (
     "valid_ms",
     "schema_version",
 )
-"""Columns that readers of an entry select; ``payload``, ``refs`` and ``supersedes`` are JSON text."""
+"""What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

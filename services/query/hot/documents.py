@@ -1,7 +1,7 @@
-"""The columns of a hot index: the fields of every entry that recall needs.
+"""The columns of a hot index: what recall must know of every entry without asking the database.
 
-Invariant: documents are numbered 0, 1, 2 … in ascending order of ``seq``; entries of noise types are not documents.
-Rows never change, except the flag of a live priority.
+Invariant: documents are numbered 0, 1, 2 … in ascending order of ``seq``; noise types have no number at all, so
+nothing downstream has to leave them out again. Appended rows never change, except the flag of a live priority.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import pyarrow.compute as pc
 from .growable import GrowableArray
 
 ABSENT: Final = -1
-"""Code of a missing agent, crew, session or actor."""
+"""Code of an absent agent, crew, session or actor."""
 
 EMBEDDABLE: Final = 1
-"""Flag: the embed policy selects the entry."""
+"""Flag: the embed policy takes the entry."""
 HIGH_PRIORITY: Final = 2
 """Flag: its live priority is high, pin or permanent."""
 SPOKEN_BY_USER: Final = 4
-"""Flag: ``actor_type`` is user, so the actor is a speaker."""
+"""Flag: ``actor_type`` is user, so its actor is a speaker."""
 CONVERSATION: Final = 8
-"""Flag: the entry is a turn of a conversation."""
+"""Flag: the catalogue calls its type a turn of a conversation."""
 USERS: Final = 16
-"""Flag: the turn is the user's (``rules.turns.is_users``)."""
+"""Flag: a turn that is the user's own and not an assistant's (``rules.turns.is_users``)."""
 
 Codes = npt.NDArray[np.int32]
 MAX_COUNT: Final = 65_535
-"""Largest number of words that a uint16 column holds."""
+"""Words and indexed tokens are stored as uint16; an entry has at most 8,000 indexed tokens."""
 
 
 class Vocabulary:
-    """Maps names to small integers, in order of first appearance."""
+    """Names → small numbers, in order of first appearance."""
 
     __slots__ = ("_codes",)
 
@@ -48,11 +48,11 @@ class Vocabulary:
         return len(self._codes)
 
     def find(self, name: str) -> int:
-        """The code of a name, ``ABSENT`` if it is not known."""
+        """The code of a name, ``ABSENT`` if it was never seen."""
         return self._codes.get(name, ABSENT)
 
     def learn(self, name: str | None) -> int:
-        """The code of a name, assigned if new; ``ABSENT`` for None."""
+        """The code of a name, a new one if need be; ``ABSENT`` for None."""
         return ABSENT if name is None else self._codes.setdefault(name, len(self._codes))
 
     def names(self) -> list[str]:
@@ -66,7 +66,7 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Many texts in one array of UTF-8: text ``i`` is ``data[ends[i - 1] : ends[i]]``, with 0 for ``ends[-1]``."""
+    """Many texts as one run of UTF-8: text ``i`` is ``data[ends[i - 1] : ends[i]]``, ``ends[-1]`` standing for 0."""
 
     data: npt.NDArray[np.uint8]
     ends: npt.NDArray[np.int64]
@@ -84,8 +84,12 @@ class NewDocuments:
     """Columns of documents to append, all of length m, in ascending order of ``seq``.
 
     Attributes:
+        seq: int64 stream sequences.
+        ts_ms: int64 milliseconds since the epoch.
         agent, crew, session, actor: int32 codes of the index's vocabularies.
         words: words of summary and payload, stop words included.
+        flags: uint8, sum of the flags of this module.
+        ids: entry ids.
     """
 
     seq: npt.NDArray[np.int64]
@@ -100,7 +104,7 @@ class NewDocuments:
 
 
 def places_of(own: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Codes:
-    """(m,) int32 indices of sequences in the ascending ``own``, -1 if missing."""
+    """(m,) int32 places of stream sequences in the ascending ``own``, -1 where there is none."""
     if not len(own):
         return np.full(len(seqs), ABSENT, np.int32)
     place = np.minimum(own.searchsorted(seqs), len(own) - 1)
@@ -108,7 +112,7 @@ def places_of(own: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Codes:
 
 
 class Documents:
-    """The documents of one workspace, as columns."""
+    """The columns of one workspace."""
 
     def __init__(self) -> None:
         self._seq = GrowableArray(np.int64)
@@ -132,7 +136,7 @@ class Documents:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, without vocabularies."""
+        """Bytes of the columns; the vocabularies are not counted."""
         return sum(
             column.nbytes
             for column in (
@@ -182,12 +186,12 @@ class Documents:
 
     @property
     def words(self) -> npt.NDArray[np.uint16]:
-        """(n,) uint16 words, stop words included, at most 65,535."""
+        """(n,) uint16 words, stop words included; 65,535 stands for more."""
         return self._words.rows
 
     @property
     def length(self) -> npt.NDArray[np.uint16]:
-        """(n,) uint16 indexed words."""
+        """(n,) uint16 indexed tokens."""
         return self._length.rows
 
     @property
@@ -196,7 +200,7 @@ class Documents:
         return self._flags.rows
 
     def append(self, new: NewDocuments, length: npt.NDArray[np.uint16]) -> None:
-        """Append documents; ``length`` holds their numbers of indexed words."""
+        """Append documents; ``length`` holds their numbers of indexed tokens."""
         self._seq.append(new.seq)
         self._ts_ms.append(new.ts_ms)
         self._agent.append(new.agent)
@@ -217,11 +221,11 @@ class Documents:
         return self._id_data.rows[begin : int(ends[doc])].tobytes().decode()
 
     def local(self, seqs: npt.NDArray[np.int64]) -> Codes:
-        """(m,) int32 documents of sequences, -1 for noise and other workspaces."""
+        """(m,) int32 documents of stream sequences, -1 where there is none (noise, or not of this workspace)."""
         return places_of(self.seq, seqs)
 
     def find_ids(self, entry_ids: Sequence[str]) -> Codes:
-        """(m,) int32 documents with these ids, -1 if missing; scans all ids once."""
+        """(m,) int32 documents with these ids, -1 where there is none; one scan of the ids, however many are asked for."""
         found = np.full(len(entry_ids), ABSENT, np.int32)
         ends = self._id_ends.rows
         offsets = np.concatenate((np.zeros(1, np.int64), ends))

@@ -1,7 +1,8 @@
-"""The ``similar`` edges of one workspace, by document.
+"""The ``similar`` edges of one workspace, by document: what recall walks along without asking the database.
 
-Invariant: the edges are those of ``memory_relations`` between documents, whether loaded or applied event by event
-(``rules/relations``); applying an event twice changes nothing.
+Invariant: after the same events the edges are those of ``memory_relations`` whose two entries have a document, whether they
+were loaded at once or applied one by one: who outweighs whom is ``rules/relations``, and an event that an edge knows already
+changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Docs = npt.NDArray[np.int32]
 
 
 class SimilarEdges:
-    """Undirected edges between documents. Retracted edges are kept, so that later facts do not restore them."""
+    """Undirected edges between documents, retracted ones included (they do not count, and stay retracted)."""
 
     def __init__(self) -> None:
         self._ends = GrowableArray(np.int32, 2)
@@ -40,7 +41,7 @@ class SimilarEdges:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, without the dictionary of edges added since the load."""
+        """Bytes of the columns; the few edges that came since the load have a dictionary beside them."""
         columns = self._ends.nbytes + self._weight.nbytes + self._state.nbytes + self._seq.nbytes
         columns += self._authority.nbytes
         return columns + self._sorted_docs.nbytes + self._sorted_rows.nbytes
@@ -73,7 +74,7 @@ class SimilarEdges:
         self._sorted_rows = (order % max(1, len(ends))).astype(np.int32)
 
     def apply(self, one: int, other: int, weight: float, state: RelationState, authority: Authority, seq: int) -> None:
-        """Apply the event at ``seq`` to the edge between two documents."""
+        """What the event at ``seq`` says of the edge between two documents."""
         row = next((row for row in self._rows_of(one) if other in self._ends.rows[row]), None)
         if row is None:
             row = len(self)
@@ -94,7 +95,7 @@ class SimilarEdges:
         self._seq.rows[row] = seq
 
     def neighbours(self, doc: int) -> Iterator[tuple[int, float]]:
-        """The documents that an edge connects with ``doc``, and its weight; without retracted edges."""
+        """Each document that an edge joins with ``doc``, and the edge's weight; retracted edges do not count."""
         for row in self._rows_of(doc):
             if self._state.rows[row] != _RETRACTED:
                 first, second = self._ends.rows[row].tolist()
@@ -107,5 +108,5 @@ class SimilarEdges:
 
 
 def state_code(state: str) -> int:
-    """The code of a state in the columns."""
+    """The number that stands for a state in the columns."""
     return _CODES[RelationState(state)]

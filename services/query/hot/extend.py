@@ -1,8 +1,8 @@
-"""Applies a commit to a hot index.
+"""How a hot index keeps up: what one commit adds to it.
 
-Invariant: after ``extend``, the index equals a load at the commit's ``last_seq``. A commit without one of the views is
-not ``complete``, and the index is reloaded. An activation changes only the vectors, later (``switch``); a decay changes
-only the importances (``importances``).
+Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
+that (a view was left out of it), it is not ``complete`` and the index is loaded anew. Another model becoming active
+changes the vectors alone, a moment later (``switch``); a decay the importances alone (``importances``).
 """
 
 from __future__ import annotations
@@ -53,20 +53,24 @@ from .vectors import ModelFact, put_facts
 NEEDED: Final = frozenset(
     (*INDEXED_PROJECTIONS, VECTORS_PROJECTION, TOKEN_BITS_PROJECTION, RELATIONS_PROJECTION, AGENTS_PROJECTION)
 )
-"""Projections that must be part of a commit for the index to follow it."""
+"""Projections that must have taken part in a commit for the index to follow it."""
 _POSTING_COLUMNS: Final = ("term", "doc", "tf", "dl")
 MOVES_IMPORTANCE: Final = "decay"
-"""The sweep that changes the importance of every entry; the column is then reloaded."""
+"""Sweep whose fold changes the importance of every entry: the column is then read anew, beside the queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCommit:
-    """The part of a commit that concerns one workspace.
+    """What one commit holds of one workspace.
 
     Attributes:
-        vectors: Its facts about vectors and token bits, in order of ``seq``.
+        entries: Its entries, in order of ``seq``.
+        vectors: Its vector facts and those about tokens in context, in order of ``seq``.
         postings: Columns ``term``, ``doc``, ``tf``, ``dl`` of its postings; None if the commit has none.
-        dropped: Models that were dropped; vectors computed since then must be loaded.
+        last_seq: Last stream sequence the commit covers.
+        links: Its link facts.
+        dropped: Models whose vectors were taken away; what was filled anew since is to be read.
+        turns: What the view of turns says of its entries; None if the commit has no turn.
     """
 
     entries: Sequence[EntryRecorded]
@@ -79,10 +83,14 @@ class WorkspaceCommit:
 
 
 class SplitCommit:
-    """A commit, split by workspace once for all indexes.
+    """One commit by workspace; made once, however many indexes follow it.
+
+    Args:
+        batch: The commit.
 
     Attributes:
-        complete: Whether no view was left out, so that an index can follow it.
+        complete: Whether it says all that changed in an index: no view was left out.
+        dropped: Models whose vectors were taken away.
     """
 
     def __init__(self, batch: CommittedBatch) -> None:
@@ -125,17 +133,17 @@ class SplitCommit:
         return WorkspaceCommit(entries, vectors, postings, self._batch.last_seq, links, self.dropped, turns)
 
     def vectors_of(self, workspace_id: str) -> Sequence[ModelFact]:
-        """The workspace's facts about vectors and token bits."""
+        """The workspace's facts about vectors and tokens."""
         return self._vectors.get(workspace_id, ())
 
 
 def _changes_policy(event: EntryRecorded) -> bool:
-    """Whether an entry changes the embed policy that applies to earlier entries."""
+    """Whether an entry may have had earlier ones judged anew."""
     return event.control and event.entry.entry_type == ReindexRequested.ENTRY_TYPE
 
 
 def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
-    """Apply a commit to the index; entries that the index already holds are skipped."""
+    """Add what a commit holds of the index's workspace; entries the index has already are passed over."""
     fresh = [event for event in commit.entries if event.seq > index.seq]
     kept = [event for event in fresh if not info_of(event.entry.entry_type).noise]
     postings = commit.postings
@@ -165,7 +173,7 @@ def extend(index: HotIndex, commit: WorkspaceCommit) -> None:
 
 
 def _weigh(index: HotIndex, decisions: Sequence[EntryRecorded], facts: Sequence[VectorDerived]) -> None:
-    """Apply priorities and first vectors in order: the priority at a first vector determines the importance."""
+    """Priorities and importances: an entry's first vector counts with the priority of its moment."""
     done = 0
     changes: dict[str, str] = {}
     for event in decisions:
@@ -184,7 +192,7 @@ def _weigh(index: HotIndex, decisions: Sequence[EntryRecorded], facts: Sequence[
 
 
 def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:
-    """Set the importance of entries that get their first vector, of any model."""
+    """The first vector of an entry, of whatever model, gives it an importance."""
     if not facts:
         return
     docs = index.documents.local(np.array([fact.entry_seq for fact in facts], np.int64))
@@ -195,7 +203,7 @@ def _begin(index: HotIndex, facts: Sequence[VectorDerived]) -> None:
 
 
 def new_documents(documents: Documents, events: Sequence[EntryRecorded], policy: int) -> NewDocuments:
-    """Columns of entries except noise, in order of ``seq``; ``policy`` is the version of the embed policy."""
+    """Columns of entries that are no noise, in order of ``seq``; judged by a version of the embed policy."""
     entries = [event.entry for event in events]
     n = len(entries)
     return NewDocuments(
@@ -212,9 +220,8 @@ def new_documents(documents: Documents, events: Sequence[EntryRecorded], policy:
 
 
 _ASCII_BLANKED: Final = bytes(code if chr(code).isascii() and chr(code).isalnum() else ord(" ") for code in range(256))
-"""Replaces everything but letters and digits by a blank; splitting at blanks is then five times as fast as the regular
-expression.
-"""
+"""Letters and digits as they are, all else a blank: cutting at blanks is then cutting into tokens, and five times faster
+than the regular expression (a commit's words are counted on the event loop)."""
 
 
 def _words(event: EntryRecorded) -> int:

@@ -1,7 +1,8 @@
-"""The importance of every document of a hot index, from the view ``memory_importance``.
+"""The importance of every document of a hot index, as the view ``memory_importance`` has it.
 
-Invariant: an entry's first vector sets its importance, and only a decay changes it (contract §6). The column is
-extended with each vector and reloaded after each decay; until then it holds the former values.
+Invariant: between two decays an entry's importance never changes (contract §6): the first vector sets it, and only a
+sweep moves it. So the column is extended with each vector, and read anew, alone, after each decay; until then it answers
+as before the sweep.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .documents import ABSENT, Codes, Documents
 from .growable import GrowableArray
 
 MISSING_IMPORTANCE: Final = 0.5
-"""Importance of an entry with a vector but without a row in the view (contract §4), while that view is behind."""
+"""Of an entry that has a vector and no importance, contract §4: it happens only while that view is behind."""
 _SCORES: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, importance_score FROM {IMPORTANCE}
     WHERE workspace_id = ? AND indexed_at IS NOT NULL"""
 
@@ -27,7 +28,7 @@ Scores = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ImportanceRead:
-    """Contents of the view: columns of equal length, and the sequence that it had reached."""
+    """What the view held: columns of equal length, and the sequence it had passed before it was read."""
 
     seq: int
     entry_seq: npt.NDArray[np.int64]
@@ -45,9 +46,8 @@ class Importances:
     """Importance by document.
 
     Attributes:
-        needed_seq: The sequence that the view must have reached for the column to be correct: the last decay, or that
-            of the load.
-        read_seq: Sequence of the view when the column was read.
+        needed_seq: The view must have passed this for the column to be right: the last decay, or where it was loaded.
+        read_seq: Where the view was when the column was read.
     """
 
     def __init__(self) -> None:
@@ -63,23 +63,23 @@ class Importances:
 
     @property
     def stale(self) -> bool:
-        """Whether a decay has changed the view since the column was read."""
+        """Whether a sweep has moved what was read."""
         return self.read_seq < self.needed_seq
 
     def of(self, docs: npt.NDArray[np.integer[Any]]) -> Scores:
-        """(m,) float32 importance of documents with a vector, in [0, 1]."""
+        """(m,) float32 importance of documents that have a vector, in [0, 1]."""
         scores: Scores = self._score.rows.take(docs)
         return scores
 
     def begin(self, doc: int, score: float) -> None:
-        """Set the importance at a document's first vector; later vectors change nothing (contract §3)."""
+        """A document has its first vector; a later one changes nothing (contract §3)."""
         self.cover(doc + 1)
         if not self._known.rows[doc]:
             self._known.rows[doc] = True
             self._score.rows[doc] = score
 
     def take(self, read: ImportanceRead, documents: Documents) -> None:
-        """Replace the values by those read; documents that are not among them keep theirs."""
+        """Take over what was read; documents it does not name (their vectors are newer) stay as they are."""
         docs: Codes = documents.local(read.entry_seq)
         here = docs != ABSENT
         self.cover(len(documents))
@@ -88,7 +88,7 @@ class Importances:
         self.read_seq = max(self.read_seq, read.seq)
 
     def cover(self, documents: int) -> None:
-        """Extend the column to this number of documents."""
+        """Make room for so many documents."""
         if (more := documents - len(self._score)) > 0:
             self._score.append(np.full(more, MISSING_IMPORTANCE, np.float32))
             self._known.append(np.zeros(more, bool))

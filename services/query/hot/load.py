@@ -1,6 +1,6 @@
-"""Loads a hot index from the views: one sorted read of each table, as columns.
+"""How a hot index comes out of the views: one sorted read of each table, as columns.
 
-Invariant: the index is the state at exactly one sequence; no Python object is created per row.
+Invariant: the index stands at exactly one sequence, and no Python object is made per row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from .turns import read_turns
 from .vectors import read_matrix
 
 INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION)
-"""Projections that ``min_seq`` of a recall waits for; vectors follow later (DESIGN §7)."""
+"""What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""
 
 _DOCUMENTS: Final = f"""SELECT seq::BIGINT AS seq, ts_ms, agent_id, crew_id, trace_id, actor_id, actor_type, entry_type,
     priority, embeddable, words, size, id FROM {ENTRIES} WHERE workspace_id = ? AND seq <= ? ORDER BY seq"""
@@ -64,7 +64,7 @@ _PRIORITIES: Final = f"""SELECT payload FROM {ENTRIES}
 
 
 def priority_of(payload: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Entry and live priority of a change; None if the payload is not valid and was parked."""
+    """Entry and live priority of a change; None if it is none, which its fold has parked."""
     try:
         change = PriorityChanged.model_validate(payload)
     except ValidationError:
@@ -76,15 +76,15 @@ _POLICY: Final = f"SELECT policy FROM {EMBED_POLICIES} WHERE workspace_id = ?"
 
 
 def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotIndex:
-    """Load one workspace's index; blocking, for a worker thread.
+    """Read one workspace's index; blocking, for a worker thread.
 
-    The caller queues commits that happen meanwhile and applies those after ``seq``. Vectors may already include some of
-    these commits; applying a vector twice changes nothing.
+    Commits that happen meanwhile are not in it: the caller keeps them and applies those after ``seq``. Vectors are
+    read as they are, later ones included; putting a vector twice changes nothing.
 
     Args:
         views: The views.
         workspace_id: The workspace.
-        record_bytes: Most bytes of texts of the newest entries to keep.
+        record_bytes: Most bytes of entries' texts to keep for hits: the newest ones.
     """
     seq = views.view_seq(*INDEXED_PROJECTIONS)
     model = active_in(read_active_models(views), workspace_id)
@@ -113,7 +113,7 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
 
 
 def _documents(index: HotIndex, table: pa.Table) -> tuple[NewDocuments, npt.NDArray[np.int64]]:
-    """The documents except noise, and the bytes of each."""
+    """The documents that are no noise, and the bytes of each."""
     types, type_of = _dictionary(table, "entry_type")
     infos = [info_of(name or "") for name in types]
     table = table.filter(pa.array(~_lookup([info.noise for info in infos], type_of)))
@@ -146,7 +146,7 @@ def _documents(index: HotIndex, table: pa.Table) -> tuple[NewDocuments, npt.NDAr
 
 
 def _users(types: list[str | None], type_of: Codes, by_user: npt.NDArray[np.bool_], table: pa.Table) -> Codes:
-    """Which rows are the user's (``rules.turns.is_users``), evaluated once for each type and actor."""
+    """Rows that are the user's own: ``rules.turns.is_users``, asked once for each type and each actor."""
     actors, actor = _dictionary(table, "actor_id")
     of_type = _sides([side_of_type(name or "") for name in types], type_of)
     of_name = _sides([side_of_name(name or "") for name in actors], actor)
@@ -155,13 +155,13 @@ def _users(types: list[str | None], type_of: Codes, by_user: npt.NDArray[np.bool
 
 
 def _sides(sides: list[bool | None], codes: Codes) -> npt.NDArray[np.int8]:
-    """1 for the user, -1 for the assistant, 0 if unknown."""
+    """1 for the user's, -1 for the assistant's, 0 where nothing is said."""
     values = [0 if side is None else 1 if side else -1 for side in sides]
-    return np.array([*values, 0], np.int8)[codes]  # -1 selects the last
+    return np.array([*values, 0], np.int8)[codes]  # -1 reads the last
 
 
 def _postings(table: pa.Table) -> list[PostingColumns]:
-    """Sealed runs and tail separately, since the runs are already sorted; together if their entries overlap."""
+    """Sealed runs and tail apart, so that the sorted ones need no sort; together if their entries overlap."""
     whole = PostingColumns(_array(table, "term"), _array(table, "doc"), _array(table, "tf"), _array(table, "dl"))
     sealed = _array(table, "sealed")
     if sealed.all() or not sealed.any() or int(whole.seq[sealed].max()) >= int(whole.seq[~sealed].min()):
@@ -173,7 +173,7 @@ def _postings(table: pa.Table) -> list[PostingColumns]:
 
 
 def _records(views: ViewReader, index: HotIndex, sizes: npt.NDArray[np.int64], seq: int) -> None:
-    """Records of as many of the newest entries as fit."""
+    """The records of the newest entries: as many as fit, by the size of their messages."""
     from_newest = np.cumsum(sizes[::-1])
     fitting = int(from_newest.searchsorted(index.records.cap_bytes, side="right"))
     first = len(index) - fitting
@@ -197,14 +197,14 @@ def _array(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def _dictionary(table: pa.Table, name: str) -> tuple[list[str | None], Codes]:
-    """Distinct values of a column and each row's index among them, -1 for null."""
+    """The distinct values of a column and each row's index into them, -1 for null."""
     encoded = _one(table, name).dictionary_encode()
     codes = pc.fill_null(encoded.indices, ABSENT).to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), codes.astype(np.int32, copy=False)
 
 
 def _lookup(values: list[bool], codes: Codes) -> npt.NDArray[np.bool_]:
-    return np.array([*values, False], bool)[codes]  # -1 selects the last
+    return np.array([*values, False], bool)[codes]  # -1 reads the last
 
 
 def _codes(vocabulary: Vocabulary, table: pa.Table, name: str) -> Codes:

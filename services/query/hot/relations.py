@@ -1,7 +1,7 @@
-"""Loads relations and agents' settings into a hot index, and applies commits to them.
+"""How a hot index learns of relations and of agents' settings: loaded with the rest, extended with each commit.
 
-Invariant: loading and applying give the same result; applying an event twice changes nothing. Events that the folds
-reject are ignored here, too.
+Invariant: both ways give the same edges and settings; an event that the load has seen already changes nothing, so commits
+may be applied again. What the folds refuse (``consumers/views/relations``, ``agents``) does not count here either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ P = TypeVar("P", bound=ControlPayload)
 
 
 def load_relations(views: ViewReader, index: HotIndex) -> None:
-    """Load the edges between documents of a new index; later edges come with their commits."""
+    """Fill a new index whose documents are there; edges of entries it does not hold yet come with their commits."""
     table = views.columns(_SIMILAR, [index.workspace_id])
     src, dst, seq, authority = (table.column(name).to_numpy() for name in ("src", "dst", "seq", "authority"))
     ends = np.stack([index.documents.local(src), index.documents.local(dst)], axis=1)
@@ -54,7 +54,7 @@ def load_relations(views: ViewReader, index: HotIndex) -> None:
 
 
 def extend_relations(index: HotIndex, links: Iterable[LinkDerived], entries: Iterable[EntryRecorded]) -> None:
-    """Apply a commit's facts and decisions in stream order, after its documents."""
+    """Follow a commit's facts and decisions in stream order; its documents are in the index already."""
     facts: list[LinkDerived | EntryRecorded] = [fact for fact in links if fact.relation == SIMILAR]
     for event in sorted((*facts, *(entry for entry in entries if entry.control)), key=lambda event: event.seq):
         if isinstance(event, LinkDerived):
@@ -76,26 +76,26 @@ def extend_relations(index: HotIndex, links: Iterable[LinkDerived], entries: Ite
 
 
 def _payload(event: EntryRecorded, model: type[P]) -> P | None:
-    """The payload; None if it is not valid, so that the fold parks it."""
+    """The payload, None where the fold parks it."""
     try:
         return model.model_validate(event.entry.payload)
     except ValidationError:
         return None
 
 
-def _counts(event: RelationAsserted | RelationRetracted, seq: int) -> bool:
-    possible = is_possible(event.src_entry_id, event.src_seq, event.dst_entry_id, event.dst_seq, seq)
-    return possible and event.relation == SIMILAR
+def _counts(said: RelationAsserted | RelationRetracted, seq: int) -> bool:
+    possible = is_possible(said.src_entry_id, said.src_seq, said.dst_entry_id, said.dst_seq, seq)
+    return possible and said.relation == SIMILAR
 
 
 def _apply(
     index: HotIndex,
-    event: LinkDerived | RelationAsserted | RelationRetracted,
+    said: LinkDerived | RelationAsserted | RelationRetracted,
     weight: float,
     state: RelationState,
     authority: Authority,
     seq: int,
 ) -> None:
-    one, other = index.documents.local(np.array([event.src_seq, event.dst_seq], np.int64)).tolist()
+    one, other = index.documents.local(np.array([said.src_seq, said.dst_seq], np.int64)).tolist()
     if ABSENT not in (one, other):
         index.edges.apply(one, other, weight, state, authority, seq)

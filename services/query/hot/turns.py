@@ -1,6 +1,7 @@
-"""Columns of the hot index from the view of turns.
+"""What the view of turns says of each document, as columns of the hot index.
 
-Invariant: loading and extending give the same columns; a document that is not a turn has flags 0 and no pieces.
+Invariant: loaded at once or extended commit by commit, the columns are the same; a document that is no turn has flags 0
+and no pieces.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class TurnRows:
     Attributes:
         seq: (m,) int64 stream sequences.
         flags: (m,) uint8, flags of ``rules.turns``.
-        pieces: uint16 word pieces, turn after turn.
+        pieces: uint16 word pieces, one turn's after the other's.
         piece_counts: (m,) int64.
-        first_passage: (m,) uint16: number of pieces in each turn's first passage.
-        days: (d, 2) int32 first and last day of each named interval.
+        first_passage: (m,) uint16: how many of a turn's pieces belong to its first passage.
+        days: (d, 2) int32 first and last day of each interval named.
         day_counts: (m,) int64.
     """
 
@@ -49,7 +50,7 @@ class TurnRows:
     day_counts: Ints
 
     def only(self, kept: npt.NDArray[np.bool_]) -> TurnRows:
-        """The turns at these indices."""
+        """Some of the turns."""
         if kept.all():
             return self
         return TurnRows(
@@ -64,7 +65,7 @@ class TurnRows:
 
 
 def turns_of_commit(columns: Mapping[str, Any], workspace_id: str) -> TurnRows:
-    """A workspace's turns from ``CommittedBatch.turns``."""
+    """A workspace's turns out of what one commit says of all (``CommittedBatch.turns``)."""
     rows = TurnRows(
         columns["doc"].astype(np.int64),
         columns["flags"],
@@ -78,7 +79,7 @@ def turns_of_commit(columns: Mapping[str, Any], workspace_id: str) -> TurnRows:
 
 
 def read_turns(views: ViewReader, workspace_id: str, seq: int) -> TurnRows:
-    """Read a workspace's turns up to a sequence; blocking, for a worker thread."""
+    """A workspace's turns up to a sequence; blocking, for a worker thread."""
     table = views.columns(_TURNS, [hash64(workspace_id), seq])
     pieces, piece_counts = _values(table, "pieces", np.dtype("<u2"))
     days, day_counts = _values(table, "days", np.dtype("<i4"))
@@ -109,16 +110,21 @@ class HotTurns:
 
     @property
     def flags(self) -> npt.NDArray[np.uint8]:
-        """(n,) uint8 flags of ``rules.turns``; 0 if not a turn."""
+        """(n,) uint8 flags of ``rules.turns``; 0 for what is no turn."""
         return self._flags.rows
 
     @property
     def first_passage(self) -> npt.NDArray[np.uint16]:
-        """(n,) uint16: number of word pieces in a turn's first passage."""
+        """(n,) uint16: how many of a turn's word pieces belong to its first passage."""
         return self._first_passage.rows
 
     def append(self, seqs: Ints, rows: TurnRows | None) -> None:
-        """Append documents and their turns."""
+        """Append documents, and what is said of the turns among them.
+
+        Args:
+            seqs: (m,) int64 ascending sequences of the new documents.
+            rows: Turns; those of other documents are passed over.
+        """
         base = len(self._flags)
         flags, first = np.zeros(len(seqs), np.uint8), np.zeros(len(seqs), np.uint16)
         if rows is not None and len(rows.seq):
@@ -137,7 +143,7 @@ def _array(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def _values(table: pa.Table, name: str, dtype: np.dtype[Any]) -> tuple[npt.NDArray[Any], Ints]:
-    """The values of a column of blobs, and the number in each blob."""
+    """The values of a column of blobs, and how many each blob holds."""
     blob = table.column(name).combine_chunks()
     blob = (blob.chunk(0) if isinstance(blob, pa.ChunkedArray) else blob).cast(pa.large_binary())
     if not len(blob):

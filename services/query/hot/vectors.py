@@ -1,6 +1,9 @@
-"""Loads the vector matrix of a model and applies facts to it.
+"""The vector matrices of a hot index: the active model's, and lately used others that a switch finds at hand.
 
-Invariant: every matrix in memory, also of an inactive model, equals a fresh load.
+Why: switching models must not cost a load of the whole workspace. One matrix is read beside the queries that go on with
+the former one; whichever a query meets is of one model, and says of which.
+
+Invariant: every matrix held is what a fresh read would give: vector facts reach all of them, not the active one alone.
 """
 
 from __future__ import annotations
@@ -27,14 +30,15 @@ _TOKENS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, quantiser, dim, bits
     WHERE workspace_id = ? AND model = ? ORDER BY seq"""
 
 ModelFact = VectorDerived | TokenBitsDerived
-"""Facts that a model derives from an entry."""
+"""What is derived from an entry by a model."""
 
 
 def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDArray[np.int64]) -> VectorMatrix:
-    """Load the vectors of one model; blocking, for a worker thread.
+    """The vectors of one model over some documents; blocking, for a worker thread.
 
     Args:
-        views: The views. Facts committed meanwhile may be included; applying a fact twice changes nothing.
+        views: The views; read as they are, so that facts committed meanwhile may be in it: putting one twice changes
+            nothing.
         workspace_id: The workspace.
         model: The model.
         seqs: (n,) int64 stream sequences of the documents, ascending.
@@ -61,7 +65,7 @@ def _fill(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Table) ->
         every: Vectors = np.frombuffer(data, FLOAT32_LE)[ends[0] // 4 : ends[-1] // 4].reshape(-1, dim)
         matrix.append(docs[have], every if have.all() else every[have], fact_seq[have])
         return
-    for row in np.flatnonzero(have).tolist():  # rows of another dimension (the model changed) are stored as zeros
+    for row in np.flatnonzero(have).tolist():  # a model that changed its width: such rows count as zeros
         body = bytes(data[int(ends[row]) : int(ends[row + 1])])
         matrix.put(int(docs[row]), body, int(fact_seq[row]))
 
@@ -90,7 +94,7 @@ def _fill_tokens(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Ta
 
 
 def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[ModelFact]) -> None:
-    """Apply the facts of the matrix's model, in order; facts of entries that are not documents are ignored."""
+    """Put the facts of the matrix's model into it, in order; those of entries that are no documents are passed over."""
     own = [fact for fact in facts if fact.model == matrix.model]
     docs = documents.local(np.array([fact.entry_seq for fact in own], np.int64))
     vectors = []

@@ -1,4 +1,4 @@
-"""What is true: the envelope, subjects, ids, errors, settings, rules and ports.
+"""Models and pure rules that all other packages share.
 
 Imports only the standard library, pydantic and itself.
 """

@@ -1,6 +1,6 @@
-"""Which model recall uses: the one place that asks it of the views.
+"""Reads from the views which embedding model recall uses.
 
-Invariant: a workspace's own activation counts, else the system's; a model that was dropped since is none.
+Invariant: a model that was dropped after its activation is not active.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ACTIVE: Final = f"""SELECT a.workspace_id, a.model FROM embeddings_active a
 
 
 def read_active_models(views: ViewReader) -> dict[str, str]:
-    """Workspace → the model it activated, ``_system`` for the default; dropped ones are left out. Blocking."""
+    """Active model by workspace (``_system``: the default); without dropped models. Blocking."""
     return {str(workspace_id): str(model) for workspace_id, model in views.rows(_ACTIVE)}
 
 
 def active_in(models: Mapping[str, str], workspace_id: str) -> str | None:
-    """The model recall uses in a workspace: its own activation, else the system's; None if there is neither."""
+    """The workspace's own active model, else the default of ``_system``; None if there is neither."""
     return models.get(workspace_id) or models.get(SYSTEM_WORKSPACE)

@@ -1,6 +1,6 @@
-"""What crosses HTTP beside the entry itself: answers and problems; shared by server (OpenAPI) and client.
+"""Answers and errors as they are sent over HTTP; the server (OpenAPI) and the client share them.
 
-Invariant: answers only ever gain fields, and readers ignore those they do not know.
+Invariant: answers only gain fields, and readers ignore fields that they do not know.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .operations.operation import Answer
 
 
 class Receipt(Answer):
-    """An acked entry: its id and its sequence in the journal; ``duplicate`` if it had been there before."""
+    """An acked entry: id and sequence; ``duplicate`` if the journal already held it."""
 
     id: Id
     seq: int = Field(ge=1)
@@ -26,7 +26,7 @@ class AppendAnswer(Answer):
 
 
 class EntryRecord(JournalEntry):
-    """An entry as read back, with its sequence in the journal."""
+    """A stored entry with its sequence in the journal."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", title="EntryRecord")
     seq: int = Field(ge=1)
@@ -41,36 +41,29 @@ class EntriesAnswer(Answer):
 
 
 class CountAnswer(Answer):
-    """How many entries pass the filters."""
+    """The number of entries that match the filters."""
 
     count: int
     view_seq: int
 
 
 class EntryAnswer(EntryRecord):
-    """One entry, and how far the views were."""
+    """One entry, and the sequence that the views had reached."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", title="EntryAnswer")
     view_seq: int
 
 
 class TailGap(Answer):
-    """Event ``gap`` of the stream: more was missed than is replayed."""
+    """Event ``gap`` of the stream: more entries were missed than are replayed."""
 
     missed: int
     after: int
     before: int
 
 
-class TailCut(Answer):
-    """Event ``cut`` of the stream: it ends here; resume after ``resume_after``."""
-
-    reason: str
-    resume_after: int
-
-
 class ProblemField(Answer):
-    """One offending field."""
+    """One invalid field."""
 
     field: str
     problem: str

@@ -1,6 +1,6 @@
-"""What is wrong with a request that is no entry, and what to send instead.
+"""Turns validation errors of a request (not of an entry) into a list of problems.
 
-Invariant: each problem names its field and a fix, and quotes nothing of what was sent.
+Invariant: each problem names its field and a fix, and never quotes a submitted value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIXES: Final = (
     ("string_too_short", "send at least one character"),
     ("string_too_long", "send fewer characters"),
     ("string_pattern", "use 1 to 64 of A-Z a-z 0-9 _ - (not just _)"),
-    ("int_", "send a whole number"),
+    ("int_", "send an integer"),
     ("float_", "send a number"),
     ("finite_", "send a finite number"),
     ("bool_", "send true or false"),
@@ -27,12 +27,12 @@ _FIXES: Final = (
     ("tuple_", "send a JSON array"),
     ("list_", "send a JSON array"),
 )
-"""What to send, by the beginning of pydantic's error type, where a field has no fix of its own."""
+"""Fix by prefix of pydantic's error type, for fields that declare no fix of their own."""
 _PATTERNS: Final = {
-    TYPE_PATTERN: "name entry types, like keeper.decision, or a word and .* for all below it, like keeper.*",
+    TYPE_PATTERN: "name entry types such as keeper.decision, or a prefix with .* such as keeper.* for all types below it",
     SPEAKER_PATTERN: "name actor types (agent, user, system, keeper, sidecar, orchestrator) or one actor, like user:maria",
 }
-"""What to send where the pattern is not that of an id."""
+"""Fix by pattern, for patterns other than that of an id."""
 _BOUNDS: Final = ("greater_than", "less_than")
 
 
@@ -40,8 +40,8 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
     """Every problem of a request.
 
     Args:
-        error: What validation said.
-        model: Of the request; a field's ``x-fix`` says what to send in it, where that says more than its type.
+        error: The error that pydantic raised.
+        model: The request model. A field's ``x-fix`` overrides the fix that follows from its type.
     """
     known = ", ".join(model.model_fields)
     own = {
@@ -55,7 +55,9 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
         if not item["loc"] and kind in ("model_type", "model_attributes_type"):
             found.append(FieldProblem("body", "must be a JSON object", f"send an object with {known}"))
         elif kind == "extra_forbidden":
-            instead = f"there are {known}" if known else "there are none; see the parameters of the query string"
+            instead = (
+                f"known fields: {known}" if known else "the body has no fields; use parameters of the query string"
+            )
             found.append(FieldProblem(problem.field, "no such field", f"leave it out; {instead}"))
         elif kind == "missing":
             found.append(FieldProblem(problem.field, problem.problem, problem.fix or f"add {problem.field}"))
@@ -65,11 +67,11 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
     return tuple(found)
 
 
-def _by_kind(kind: str, context: Mapping[str, Any], said: str) -> str:
+def _by_kind(kind: str, context: Mapping[str, Any], message: str) -> str:
     if kind in ("literal_error", "enum"):
         return f"use {context['expected']}"
     if kind.startswith(_BOUNDS):
-        return f"send a number {said.removeprefix('Input should be ')}"
+        return f"send a number {message.removeprefix('Input should be ')}"
     if (fix := _PATTERNS.get(context.get("pattern", ""))) is not None:
         return fix
     return next((fix for begin, fix in _FIXES if kind.startswith(begin)), "")

@@ -1,7 +1,7 @@
-"""The URL by which somebody names a broker of his own, taken apart.
+"""Splits the URL of an external broker into address, user and password.
 
-Why: a URL may hold a password, and is shown wherever an address is: on the screen, in ``runtime.json``, in ``status``, in
-errors. Invariant: ``BrokerAddress.url`` holds neither user nor password, and no error quotes the URL.
+Addresses are printed and logged. Invariant: ``BrokerAddress.url`` holds neither user nor password, and no error quotes
+the submitted URL.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _FORM: Final = "nats://HOST:PORT or tls://HOST:PORT"
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker is, and who asks.
+    """Address of a broker and the credentials to connect with.
 
     Attributes:
         url: ``nats://HOST:PORT`` or ``tls://HOST:PORT``.
-        user: User that the URL named, percent-decoded; a token if there is no password. None if it named none.
-        password: Its password, percent-decoded.
+        user: User from the URL, percent-decoded; sent as a token if there is no password. None if absent.
+        password: Password from the URL, percent-decoded.
     """
 
     url: str
@@ -31,20 +31,20 @@ class BrokerAddress:
 
 
 def broker_address(text: str) -> BrokerAddress:
-    """Take a URL apart; one without a scheme is ``nats://``, one without a port means 4222.
+    """Parse a URL; the default scheme is ``nats://``, the default port 4222.
 
     Raises:
-        ValueError: If it is no such URL; says what is wrong, and nothing of what was in it but its scheme.
+        ValueError: If the URL is not valid. The message quotes nothing of the URL but its scheme.
     """
     written = text.strip()
     named, separator, _ = written.partition("://")
     scheme = named.lower() if separator else SCHEMES[0]
     if scheme not in SCHEMES:
-        raise ValueError(f"is of the scheme {scheme}, not {_FORM}" if scheme.isalnum() else _malformed())
+        raise ValueError(f"has the scheme {scheme}; expected {_FORM}" if scheme.isalnum() else _malformed())
     try:
         parts = urlsplit(written if separator else f"{scheme}://{written}")
         port = parts.port or DEFAULT_PORT
-    except ValueError:  # its text quotes what it could not read, which may be of a password
+    except ValueError:  # the original message may quote a part of the password
         raise ValueError(_malformed()) from None
     if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(_malformed())
@@ -55,7 +55,7 @@ def broker_address(text: str) -> BrokerAddress:
 
 
 def _malformed() -> str:
-    return f"is not {_FORM}; in a user or password write / ? # @ : % as %2F %3F %23 %40 %3A %25"
+    return f"is not {_FORM}; in user and password write / ? # @ : % as %2F %3F %23 %40 %3A %25"
 
 
 def _decoded(text: str | None) -> str | None:

@@ -1,7 +1,7 @@
-"""The type catalogue of contract §1, as data in ``catalogue.json``: what is known of each entry type.
+"""The catalogue of entry types (contract §1), read from ``catalogue.json``.
 
-Invariant: unknown types are accepted, stored and shown; the catalogue only adds knowledge. A key ending in ``.*`` stands
-for every type below it; the longest match counts.
+Invariant: a type that is not in the catalogue is accepted, stored and listed. A key that ends in ``.*`` stands for
+every type below it; the longest match counts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict
 class Publisher(StrEnum):
     """Who may publish a type.
 
-    ``agents``: every token. ``vouched``: what a keeper, an orchestrator, a sidecar or a system decides or vouches for; OWNER
-    and ADMIN, and tokens that were granted the type. ``operators``: OWNER and ADMIN. ``service``: the service alone.
-    ``reserved``: the service alone too, but journals of before the reservation may hold such entries of agents, which keep
-    their meaning: ordinary entries. Nothing is folded from them, because what the service decides is on ``control.``.
+    ``agents``: every token. ``vouched``: OWNER, ADMIN and tokens that were granted the type (decisions of keepers,
+    orchestrators, sidecars and systems). ``operators``: OWNER and ADMIN. ``service``: the service alone. ``reserved``:
+    also the service alone; but a journal from before the reservation may hold such entries from agents on ``journal.``,
+    which stay ordinary entries.
     """
 
     AGENTS = "agents"
@@ -32,12 +32,12 @@ class Publisher(StrEnum):
 
 
 SERVICE_ALONE: Final = frozenset({Publisher.SERVICE, Publisher.RESERVED})
-"""Publishers whose types nobody can submit."""
+"""Publishers whose types no token can submit."""
 _DECIDING: Final = frozenset({Publisher.SERVICE, Publisher.OPERATORS})
 
 
 class EntryTypeInfo(BaseModel):
-    """What is known of a type.
+    """Properties of an entry type.
 
     ``noise``: left out of recall by default. ``quiet``: left out of the realtime feed. ``conversation``: a turn of a
     conversation, to which the rules about sessions and speakers apply.
@@ -56,14 +56,14 @@ UNKNOWN: Final = EntryTypeInfo(group="other")
 
 @cache
 def catalogue() -> dict[str, EntryTypeInfo]:
-    """Every known type or ``prefix.*``."""
+    """The catalogue: type or ``prefix.*`` → its properties."""
     text = resources.files("crew_journal.schemas").joinpath("catalogue.json").read_text("utf-8")
     return {name: EntryTypeInfo.model_validate(info) for name, info in json.loads(text).items()}
 
 
 @lru_cache(maxsize=4_096)
 def info_of(entry_type: str) -> EntryTypeInfo:
-    """What is known of ``entry_type``; ``UNKNOWN`` if nothing is."""
+    """Properties of ``entry_type``; ``UNKNOWN`` if the catalogue does not hold it."""
     known = catalogue()
     if entry_type in known:
         return known[entry_type]
@@ -75,12 +75,12 @@ def info_of(entry_type: str) -> EntryTypeInfo:
 
 
 def is_control_type(entry_type: str) -> bool:
-    """Whether the type decides something, so that it is believed on ``control.`` only."""
+    """Whether the type records a decision and is therefore accepted on ``control.`` only."""
     return info_of(entry_type).publisher in _DECIDING
 
 
 def publishers_of(pattern: str) -> frozenset[Publisher]:
-    """Who may publish the types that a type or ``prefix.*`` stands for, unknown ones included."""
+    """Publishers of all types that a type or ``prefix.*`` covers, unknown types included."""
     if not pattern.endswith(".*"):
         return frozenset({info_of(pattern).publisher})
     below = (info.publisher for name, info in catalogue().items() if name.startswith(pattern.removesuffix("*")))

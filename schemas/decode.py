@@ -1,10 +1,8 @@
-"""A message of JOURNAL → an event, once, for live feed and bulk replay alike.
+"""Decodes a message of JOURNAL into an event; used by the live feed and by bulk replay.
 
-Invariant: pure and deterministic; whatever is wrong with a message is a ``FoldError`` (it is parked), never another
-exception. A message on ``journal.`` is trusted for nothing but its subject: what its body says of workspace, crew,
-agent and type must agree, and it may hold no control type and no priority but ``normal`` (the service publishes those
-on ``control.``, where agents may not). Fields it does not know are ignored, in entries and in payloads: an older node
-folds what a newer one wrote.
+Invariant: pure and deterministic; every fault of a message is a ``FoldError``. For a message on ``journal.``,
+workspace, crew, agent and type come from the subject: the body must agree with it, and must hold no control type and no
+priority but ``normal``. Unknown fields are ignored, so that an older node can fold what a newer one wrote.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from .upcasters import upcast
 
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _CONTENT_BYTES: Final = 16
-_JOURNAL: Final = Family.JOURNAL  # members of an enum are slow to look up, and every message asks
+_JOURNAL: Final = Family.JOURNAL  # attribute access on an enum is slow, and this runs for every message
 _CONTROL: Final = Family.CONTROL
 _NORMAL: Final = Priority.NORMAL
 _is_control_type: Final = lru_cache(maxsize=4_096)(is_control_type)
@@ -43,15 +41,8 @@ _is_control_type: Final = lru_cache(maxsize=4_096)(is_control_type)
 def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes, published_ms: int) -> Event:
     """The event of one message.
 
-    Args:
-        seq: Stream sequence.
-        subject: Subject it was published on.
-        headers: Its headers, None if it has none.
-        body: Its body.
-        published_ms: The broker's time of it, milliseconds since the epoch.
-
     Raises:
-        FoldError: If the message breaks the format; the message says how, without quoting its text.
+        FoldError: If the message is not in the format; names the fault without quoting text of the message.
     """
     parsed = parse_subject(subject)
     family = parsed.family
@@ -73,11 +64,11 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
     if len(body) > MAX_ENTRY_BYTES:
         raise FoldError(f"the entry at {seq} has {len(body)} bytes, more than {MAX_ENTRY_BYTES}")
     try:
-        record = from_json(body, allow_inf_nan=False, cache_strings="keys")  # values differ: keeping them costs 0.5 µs
+        record = from_json(body, allow_inf_nan=False, cache_strings="keys")  # caching values, too, costs 0.5 µs
     except ValueError:
-        raise FoldError(f"the entry at {seq} is no JSON") from None
+        raise FoldError(f"the entry at {seq} is not JSON") from None
     if not isinstance(record, dict):
-        raise FoldError(f"the entry at {seq} is no JSON object")
+        raise FoldError(f"the entry at {seq} is not a JSON object")
     content = _content_hash(headers, record)
     if "id" not in record or "ts" not in record:
         record.setdefault("id", headers.get(h.ENTRY_ID) or entry_id_at(seq))
@@ -93,9 +84,9 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
             raise FoldError(f"the entry at {seq} is not valid: {fields}") from None
     control = subject.family is _CONTROL
     if not control and (entry.priority is not _NORMAL or _is_control_type(entry.entry_type)):
-        raise FoldError(f"the entry at {seq} needs the service's authority: control type or priority")
+        raise FoldError(f"the entry at {seq} has a control type or a priority, which only the service may publish")
     if not control and is_service_id(entry.id):
-        raise FoldError(f"the entry at {seq} has an id of the form that only the service derives", field="id")
+        raise FoldError(f"the entry at {seq} has an id of the form that is reserved for derived ids", field="id")
     return EntryRecorded(
         seq,
         entry,
@@ -109,12 +100,14 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
 
 
 def _believe_subject(seq: int, subject: Subject, record: dict[str, Any]) -> None:
-    """Fill in what the body leaves out, refuse where it disagrees."""
+    """Fill in what the body leaves out; raise ``FoldError`` where body and subject differ."""
     fill = record.setdefault
     if fill("workspace_id", subject.workspace) != subject.workspace:
-        raise FoldError(f"the entry at {seq} names another workspace than its subject", field="workspace_id")
+        raise FoldError(
+            f"the workspace in the body of the entry at {seq} differs from its subject", field="workspace_id"
+        )
     if fill("entry_type", subject.kind) != subject.kind:
-        raise FoldError(f"the entry at {seq} names another type than its subject", field="entry_type")
+        raise FoldError(f"the type in the body of the entry at {seq} differs from its subject", field="entry_type")
     if subject.family is _CONTROL:
         return
     crew, agent = subject.crew, subject.agent
@@ -126,8 +119,8 @@ def _believe_subject(seq: int, subject: Subject, record: dict[str, Any]) -> None
 
 def _disagrees(seq: int, name: str, value: str | None) -> FoldError:
     if value is None:
-        return FoldError(f"the entry at {seq} names a {name} its subject does not", field=name)
-    return FoldError(f"the entry at {seq} names another {name} than its subject", field=name)
+        return FoldError(f"the entry at {seq} has a {name}, its subject has none", field=name)
+    return FoldError(f"the {name} in the body of the entry at {seq} differs from its subject", field=name)
 
 
 def _content_hash(headers: Mapping[str, str], record: dict[str, Any]) -> bytes:
@@ -137,7 +130,7 @@ def _content_hash(headers: Mapping[str, str], record: dict[str, Any]) -> bytes:
             content = bytes.fromhex(sent)
         except ValueError:
             content = b""
-        if len(content) == _CONTENT_BYTES:  # fromhex passes over blanks, and the identity index needs exactly 16 bytes
+        if len(content) == _CONTENT_BYTES:  # fromhex skips blanks, and the identity index needs exactly 16 bytes
             return content
     canonical = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.blake2b(canonical.encode(errors="surrogatepass"), digest_size=_CONTENT_BYTES).digest()

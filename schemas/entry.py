@@ -1,7 +1,7 @@
-"""The journal entry: the envelope that every act of every agent is written in.
+"""The journal entry and its validation.
 
-Invariant: the envelope can only ever gain optional fields. What is stored is what ``JournalEntry`` accepts;
-what clients send is a ``dict`` that ``build_entry`` turns into one or refuses, naming every offending field.
+Invariant: the format only gains optional fields. ``build_entry`` validates what clients send; ``JournalEntry`` is what
+is stored.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MAX_SUPERSEDED: Final = 100
 """Ids of entries that one entry may supersede."""
 
 NOT_BLANK_PATTERN: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-"""A character that ``str.isspace`` does not count, whatever ``\\s`` is to the reader of the JSON Schema."""
+"""Matches a character that is not white space for ``str.isspace``; readers of JSON Schema disagree about ``\\s``."""
 
 _LINE_BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """Severity of an entry, least severe first."""
 
     INFO = "info"
     NOTICE = "notice"
@@ -55,7 +55,7 @@ class Severity(StrEnum):
 
 
 class Priority(StrEnum):
-    """What an operator thinks of it; everybody else publishes ``normal``."""
+    """Priority of an entry; only operators set another than ``normal``."""
 
     NORMAL = "normal"
     HIGH = "high"
@@ -64,7 +64,7 @@ class Priority(StrEnum):
 
 
 class ActorType(StrEnum):
-    """Who acted."""
+    """Kind of the actor of an entry."""
 
     AGENT = "agent"
     USER = "user"
@@ -130,10 +130,10 @@ _EMPTY_IS_NULL: Final = (
 class JournalEntry(BaseModel):
     """One immutable entry, complete as stored; the stream's subject repeats workspace, crew, agent and type.
 
-    ``ts`` is when it happened, UTC in milliseconds. ``trace_id`` is the run or session. ``data_subject_id``
-    names whose personal data it holds. A correction is a new entry with ``refs.parent_entry_id``. ``supersedes`` holds
-    ids of entries that no longer count because of this one; ``valid_at`` is when what it says was or becomes true, if
-    that is not ``ts``.
+    ``ts`` is the time of the act, UTC in milliseconds. ``trace_id`` is the run or session. ``data_subject_id`` names
+    the person whose personal data it holds. A correction is a new entry with ``refs.parent_entry_id``. ``supersedes``
+    holds ids of entries that no longer count because of this one. ``valid_at`` is the time from which its statement
+    holds, if that is not ``ts``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="JournalEntry", use_enum_values=False)
@@ -169,7 +169,7 @@ class JournalEntry(BaseModel):
         return data
 
     def to_record(self) -> dict[str, Any]:
-        """The stored JSON object: absent optionals are left out, ``payload`` and ``refs`` always there."""
+        """The JSON object to store: without absent optional fields, always with ``payload`` and ``refs``."""
         record: dict[str, Any] = {name: value for name, value in self.__dict__.items() if value not in (None, ())}
         record["ts"] = format_ts(self.ts)
         if self.supersedes:
@@ -201,7 +201,7 @@ _FIXES_LIKE_CREW: Final = ("agent_id", "mission_id", "trace_id", "span_id")
 
 
 def fix_for(field: str, kind: str) -> str:
-    """What to do about a problem with ``field``; ``kind`` is pydantic's error type."""
+    """The fix for an invalid ``field``; ``kind`` is pydantic's error type."""
     if kind == "extra_forbidden":
         return "put fields of your own into payload"
     name = "crew_id" if field in _FIXES_LIKE_CREW else field
@@ -209,7 +209,7 @@ def fix_for(field: str, kind: str) -> str:
 
 
 def problems_of(error: ValidationError, prefix: str = "") -> tuple[FieldProblem, ...]:
-    """Every offending field of a validation error, never quoting the offending text itself."""
+    """Every invalid field of a validation error; never quotes the submitted text."""
     problems = []
     for item in error.errors(include_input=False, include_url=False, include_context=False):
         location = [str(part) for part in item["loc"]]
@@ -222,14 +222,14 @@ def problems_of(error: ValidationError, prefix: str = "") -> tuple[FieldProblem,
 
 
 def build_entry(record: Mapping[str, Any], prefix: str = "") -> JournalEntry:
-    """A complete record (``id``, ``workspace_id`` and ``ts`` filled in) as an entry.
+    """Validate a complete record (with ``id``, ``workspace_id`` and ``ts``) as an entry.
 
     Args:
-        record: The fields; unknown ones are refused.
-        prefix: Put before each field's name in errors (``entries[3].`` in a batch).
+        record: The fields; unknown ones are an error.
+        prefix: Prefix of each field's name in errors (``entries[3].`` in a batch).
 
     Raises:
-        InvalidEntry: Naming every offending field and its fix.
+        InvalidEntry: Names every invalid field and its fix.
     """
     try:
         return JournalEntry.model_validate(dict(record))

@@ -1,7 +1,6 @@
-"""The one tree of errors, so that every shell (HTTP, CLI, client) maps the same fault to the same answer.
+"""The tree of errors; each class has an HTTP status and an exit code of the command line (DESIGN §10).
 
-Invariant: each error says what is wrong (naming the id or field) and, in ``hint``, what to do about it.
-``status`` is the HTTP status and ``exit_code`` the command line's; both are the contract of DESIGN §10.
+Invariant: each error names what is wrong, with the id or field, and says in ``hint`` what to do.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One offending field of a submission: its dotted path, what is wrong, how to correct it."""
+    """One invalid field: dotted path, problem, fix."""
 
     field: str
     problem: str
@@ -47,7 +46,7 @@ class CrewJournalError(Exception):
 
 
 class InvalidEntry(CrewJournalError):
-    """The submission breaks the rules of an entry; ``problems`` names every offending field."""
+    """A submitted entry is not valid; ``problems`` names every invalid field."""
 
     title = "The entry is not valid"
     status = 422
@@ -61,13 +60,13 @@ class InvalidEntry(CrewJournalError):
 
 
 class InvalidRequest(InvalidEntry):
-    """A request that changes something breaks its rules; ``problems`` names every offending field."""
+    """The body of a request is not valid; ``problems`` names every invalid field."""
 
     title = "The request body is not valid"
 
 
 class InvalidQuery(CrewJournalError):
-    """A filter, cursor or parameter is out of its range."""
+    """A filter, cursor or parameter is not valid."""
 
     title = "The request is not valid"
     status = 400
@@ -83,42 +82,42 @@ class EntryTooLarge(CrewJournalError):
 
 
 class EntryConflict(CrewJournalError):
-    """An entry with this id and other content is already in the journal."""
+    """The journal holds an entry with this id and other content."""
 
-    title = "The id is taken"
+    title = "The id belongs to another entry"
     status = 409
 
 
 class ModelInUse(CrewJournalError):
-    """An embedding model cannot be dropped while recall uses it somewhere."""
+    """An embedding model cannot be dropped while recall uses it."""
 
     title = "The model is in use"
     status = 409
 
 
 class BrokerNotOurs(CrewJournalError):
-    """Only the node that runs the broker can change who may use it; ``hint`` says what to do elsewhere."""
+    """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
 
-    title = "The broker is not this node's own"
+    title = "The broker is not managed by this node"
     status = 409
 
 
 class ModelNotFilled(CrewJournalError):
-    """An embedding model lacks vectors of entries; recall would not find those by meaning."""
+    """Some entries have no vector of the embedding model; recall would not find them by meaning."""
 
-    title = "The model is not filled"
+    title = "Vectors of the model are missing"
     status = 409
 
 
 class RefusedByOneView(CrewJournalError):
-    """Only one view failed to fold the parked event: publishing it again would apply it twice to all others."""
+    """Only one view failed to fold the event; publishing it again would apply it twice to the others."""
 
-    title = "All other views have the event"
+    title = "The other views have folded the event"
     status = 409
 
 
 class NotAuthenticated(CrewJournalError):
-    """No token, or one that is unknown or revoked."""
+    """The token is missing, unknown, revoked or expired."""
 
     title = "Not authenticated"
     status = 401
@@ -126,7 +125,7 @@ class NotAuthenticated(CrewJournalError):
 
 
 class NotAllowed(CrewJournalError):
-    """The token's role, workspace, crew or agent does not allow this."""
+    """The token does not permit this request."""
 
     title = "Not allowed"
     status = 403
@@ -134,7 +133,7 @@ class NotAllowed(CrewJournalError):
 
 
 class NotFound(CrewJournalError):
-    """It does not exist, or this token may not see it: the answer is the same."""
+    """The object does not exist, or the token may not read it; both cases give the same answer."""
 
     title = "Not found"
     status = 404
@@ -142,7 +141,7 @@ class NotFound(CrewJournalError):
 
 
 class Unavailable(CrewJournalError):
-    """A part that the request needs is not available at the moment; try again later."""
+    """A component that the request needs is not available; try again later."""
 
     title = "Temporarily unavailable"
     status = 503
@@ -150,46 +149,46 @@ class Unavailable(CrewJournalError):
 
 
 class ViewsBehind(Unavailable):
-    """The views did not pass ``min_seq`` within the bound."""
+    """The views did not reach ``min_seq`` in time."""
 
     title = "The views are behind"
 
 
 class TooManyTails(Unavailable):
-    """The token has as many live tails open as it may; close one to make room."""
+    """The token has the maximum number of live tails open."""
 
     title = "Too many live tails"
     status = 429
 
 
 class TooManyBodies(Unavailable):
-    """The bodies of the token's unanswered requests take as many bytes as they may; an answer makes room."""
+    """The request bodies of the token have reached their limit of bytes in memory."""
 
     title = "Too many request bodies"
     status = 429
 
 
 class BodiesFull(Unavailable):
-    """The bodies of all unanswered requests take as many bytes as the node has room for."""
+    """The request bodies of all tokens have reached the limit of bytes in memory."""
 
-    title = "No room for the request body"
+    title = "Too many request bodies in memory"
 
 
 class Overloaded(Unavailable):
-    """More requests are waiting than the service holds."""
+    """The queue of waiting requests is full."""
 
     title = "Too many requests at once"
 
 
 class ViewsDamaged(Unavailable):
-    """The file of the views is damaged; they can be rebuilt from the journal, which is not."""
+    """The file of the views is damaged; the journal is complete and the views can be rebuilt."""
 
     title = "The views are damaged"
     HINT: ClassVar[str] = "`crew-journal rebuild` builds all views again from the journal, which is complete"
 
 
 class JournalDamaged(CrewJournalError):
-    """Sequences are missing from the journal, and nothing explains it; no view is rebuilt from the rest."""
+    """Sequences are missing from the journal, and no erasure or accepted loss explains it."""
 
     title = "The journal is damaged"
     status = 409
@@ -201,7 +200,7 @@ class JournalDamaged(CrewJournalError):
 
 
 class BrokerError(CrewJournalError):
-    """The broker refuses or is set up wrongly."""
+    """The broker refused a request or is configured wrongly."""
 
     title = "The broker failed"
     exit_code = 5
@@ -216,13 +215,13 @@ class BrokerUnavailable(BrokerError, Unavailable):
 
 
 class StorageFull(BrokerUnavailable):
-    """The broker refuses writes, or does not answer them, because its disk or its quota is used up."""
+    """The broker's disk or quota is full."""
 
     title = "The broker's storage is full"
 
 
 class StreamMismatch(BrokerError):
-    """A stream or consumer exists with a configuration that would lose data."""
+    """A stream or consumer exists with a configuration that could lose data."""
 
     title = "The stream is configured differently"
 
@@ -236,7 +235,7 @@ class EmbedderError(CrewJournalError):
 
 
 class EmbedderUnavailable(EmbedderError):
-    """Refused, timed out or 5xx: the environment's fault; retry later."""
+    """The embedder refused the connection, timed out or answered 5xx; try again later."""
 
 
 class EmbedderModelMissing(EmbedderError):
@@ -244,11 +243,11 @@ class EmbedderModelMissing(EmbedderError):
 
 
 class EmbedderBadAnswer(EmbedderError):
-    """Wrong dimension or count, an incomplete answer, or values that are not a vector."""
+    """The embedder's answer is incomplete, or has a wrong count, dimension or value."""
 
 
 class EmbedderInputRejected(EmbedderError):
-    """The model refuses this one input; others are not affected."""
+    """The model refuses this input; other inputs are not affected."""
 
 
 class DataDirBusy(CrewJournalError):
@@ -260,7 +259,7 @@ class DataDirBusy(CrewJournalError):
 
 
 class FoldError(CrewJournalError):
-    """An event cannot be folded, however often it is tried: it is parked, and the projection continues."""
+    """An event can never be folded; it is parked and the projection continues."""
 
     title = "The event cannot be folded"
 

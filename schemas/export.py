@@ -1,7 +1,4 @@
-"""The entry's JSON Schema for agents in other languages; ``schemas/*.schema.json`` are its committed output.
-
-Invariant: the files equal what these functions return (a test keeps them current).
-"""
+"""The JSON Schemas of an entry, committed as ``schemas/*.schema.json`` (a test keeps them current)."""
 
 from __future__ import annotations
 
@@ -16,19 +13,15 @@ _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")
 
 
 def stored_json_schema() -> dict[str, Any]:
-    """An entry as it is stored and returned: ``id``, ``workspace_id`` and ``ts`` are always there.
-
-    It allows further fields, which a newer version may have written.
-    """
+    """An entry as stored and returned. Further fields are allowed, since a newer version may have written them."""
     schema = JournalEntry.model_json_schema(mode="validation")
     return {"$schema": _DIALECT, **schema, "additionalProperties": True}
 
 
 def entry_json_schema() -> dict[str, Any]:
-    """An entry as it is submitted: only ``entry_type`` and ``summary`` are required.
+    """An entry as submitted: only ``entry_type`` and ``summary`` are required.
 
-    What it allows the service accepts, but for what a schema cannot say: its size, its depth, the range of numbers, and
-    what the token allows.
+    The schema cannot express limits of size, depth and numbers, nor what the token permits.
     """
     schema = stored_json_schema()
     schema["title"] = "JournalEntrySubmission"
@@ -42,14 +35,14 @@ def entry_json_schema() -> dict[str, Any]:
     fields["workspace_id"]["pattern"] = WORKSPACE_PATTERN
     fields["id"]["not"] = {"anyOf": [fields["id"]["not"], {"pattern": SERVICE_ID_PATTERN}]}
     fields["entry_type"]["not"] = {"pattern": _service_types()}
-    fields["actor_type"].pop("default")  # it follows from the token
+    fields["actor_type"].pop("default")  # the token decides it
     for name in _FILLED_BY_SERVICE:
         fields[name] = {"anyOf": [fields[name], {"type": "null"}], "default": None}
     return schema
 
 
 def _service_types() -> str:
-    """A pattern of the types that the service alone publishes."""
+    """A pattern that matches the types that only the service publishes."""
     names = sorted(name for name, info in catalogue().items() if info.publisher in SERVICE_ALONE)
     exact = [name.replace(".", "[.]") for name in names if not name.endswith(".*")]
     below = [name.removesuffix(".*").replace(".", "[.]") + "[.].+" for name in names if name.endswith(".*")]

@@ -1,7 +1,6 @@
-"""What a token may do beyond its role: publish vouched types, and speak for others than its agent.
+"""Grants of a token beyond its role: publishing vouched types, and speaking for other actors.
 
-Invariant: a grant names types of the catalogue's ``vouched`` publishers or actors; it can never widen what the service or
-operators keep to themselves, for only the check of vouched types asks for it.
+Invariant: a grant never permits types that only operators or the service may publish.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from .catalogue import SERVICE_ALONE, Publisher, publishers_of
 from .subjects import MAX_ENTRY_TYPE
 
 MAX_GRANTS: Final = 32
-"""Patterns, and actors, of one token."""
+"""Most patterns, and most actors, of one token."""
 TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,2}(\.[a-z0-9_]+|\.\*)?$"
 SPEAKER_PATTERN: Final = r"^(agent|user|system|keeper|sidecar|orchestrator)(:[A-Za-z0-9_-]{1,64})?$"
 
 TypePattern = Annotated[str, StringConstraints(pattern=TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
 """An entry type, or ``prefix.*`` for every type below it."""
 Speaker = Annotated[str, StringConstraints(pattern=SPEAKER_PATTERN)]
-"""An actor type, or one actor of it: ``keeper``, ``keeper:gate``."""
+"""An actor type or one actor: ``keeper``, ``keeper:gate``."""
 
 
 def covers(patterns: tuple[str, ...], entry_type: str) -> bool:
-    """Whether one of the patterns stands for the type."""
+    """Whether one of the patterns matches the type."""
     return any(
         entry_type.startswith(pattern[:-1]) if pattern.endswith(".*") else entry_type == pattern for pattern in patterns
     )
 
 
 def why_not_granted(pattern: str) -> str | None:
-    """Why a pattern cannot be granted: agents and their tokens can publish none of its types. None if it can."""
+    """Why a pattern cannot be granted (an agent can publish none of its types); None if it can."""
     publishers = publishers_of(pattern)
     if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
         return None
@@ -41,13 +40,13 @@ def why_not_granted(pattern: str) -> str | None:
 
 
 def actor_of(speaker: str) -> tuple[str, str | None]:
-    """Type and id of an actor; None for every id."""
+    """Type and id of an actor; the id is None for every actor of the type."""
     actor_type, _, actor_id = speaker.partition(":")
     return actor_type, actor_id or None
 
 
 def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) -> bool:
-    """Whether an actor is among those that a token may speak for."""
+    """Whether a token may speak for an actor."""
     return any(
         kind == actor_type and (name is None or name == actor_id) for kind, name in (actor_of(one) for one in speakers)
     )

@@ -1,7 +1,6 @@
-"""Ids: their alphabet, how they are minted, and how derived ones follow from their cause.
+"""Ids: their alphabet, new random ids, and derived ids.
 
-Invariant: a derived id is a function of (reactor, version, cause, n) alone, so a reactor that runs twice
-publishes once.
+Invariant: a derived id depends only on (reactor, version, cause, n), so a reactor that runs twice publishes once.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from typing import Final
 ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
 WORKSPACE_PATTERN: Final = r"^[A-Za-z0-9-][A-Za-z0-9_-]{0,63}$"
 SERVICE_ID_PATTERN: Final = r"^d_[0-9a-f]{32}$"
-"""Ids of the form of ``derived_id``, which are the service's own."""
+"""The form of ``derived_id``, reserved for the service."""
 SYSTEM_WORKSPACE: Final = "_system"
-"""Holds what concerns the whole node (tokens for all workspaces, the active model); only the service publishes here."""
+"""The workspace of events that concern the whole node; only the service publishes in it."""
 NO_ID: Final = "_"
-"""Stands for an absent crew or agent in a subject, hence reserved as an id."""
+"""Stands for an absent crew or agent in a subject, so it is not a valid id."""
 
 DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
-"""Namespace of every UUIDv5 here; part of the event format, never to change."""
+"""Namespace of every UUIDv5; part of the event format, must never change."""
 
 _NONCE_BYTES: Final = 12
-"""Random bytes of a message id that nobody can foresee."""
+"""Random bytes of an unpredictable message id."""
 
 _id = re.compile(ID_PATTERN.removesuffix("$") + r"\Z")
 _workspace = re.compile(WORKSPACE_PATTERN.removesuffix("$") + r"\Z")
@@ -35,12 +34,12 @@ _derived = re.compile(SERVICE_ID_PATTERN.removesuffix("$") + r"\Z")
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` is an id of the alphabet and not the reserved ``_``."""
+    """Whether ``text`` is a valid id; the reserved ``_`` is not."""
     return bool(_id.match(text)) and text != NO_ID
 
 
 def is_workspace(text: str) -> bool:
-    """Whether ``text`` may name a workspace of users (no leading underscore)."""
+    """Whether ``text`` is a valid name of a workspace, which has no leading underscore."""
     return bool(_workspace.match(text))
 
 
@@ -59,12 +58,12 @@ def uuid7_hex(unix_ms: int | None = None) -> str:
 
 
 def unforeseen(message_id: str) -> str:
-    """Another ``Nats-Msg-Id`` for the same message, which nobody can have used: where the foreseeable one was taken."""
+    """A random ``Nats-Msg-Id``, for a message whose usual id was already used by another message."""
     return f"{message_id}/{secrets.token_hex(_NONCE_BYTES)}"
 
 
 def mint_entry_id(unix_ms: int | None = None) -> str:
-    """``j_`` + UUIDv7 hex: time-ordered, so ids of one minute lie together."""
+    """A new entry id: ``j_`` and a UUIDv7, so ids sort by time."""
     return "j_" + uuid7_hex(unix_ms)
 
 
@@ -74,37 +73,37 @@ def derived_id(reactor: str, version: int, cause: str, n: int | str = 0) -> str:
     Args:
         reactor: Name of the reactor.
         version: Its version.
-        n: Which of the events of this cause.
-        cause: Workspace and id of the causing entry, or any text that names the cause for ever.
+        n: Number of the event among those of this cause.
+        cause: Workspace and id of the causing entry, or another stable name of the cause.
     """
     return "d_" + uuid.uuid5(DERIVED_NAMESPACE, f"{reactor}\x00{version}\x00{cause}\x00{n}").hex
 
 
 def is_service_id(text: object) -> bool:
-    """Whether ``text`` is of the form of ``derived_id``, which only the service may use: anybody can foresee those ids."""
+    """Whether ``text`` has the form of ``derived_id``, which clients may not use, because such ids are predictable."""
     return isinstance(text, str) and text.startswith("d_") and bool(_derived.match(text))
 
 
 def entry_id_at(stream_seq: int) -> str:
-    """The id of an entry that was published to NATS without one: a function of its place in the stream."""
+    """The id of an entry that was published to NATS without one; derived from its sequence."""
     return "n_" + uuid.uuid5(DERIVED_NAMESPACE, f"JOURNAL\x00{stream_seq}").hex
 
 
 def message_id(workspace: str, entry_id: str) -> str:
-    """The ``Nats-Msg-Id``: ids are unique within a workspace, not across them."""
+    """The ``Nats-Msg-Id`` of an id, which is unique within its workspace only."""
     return f"{workspace}/{entry_id}"
 
 
 def identity_key(workspace: str, entry_id: str) -> bytes:
-    """16 bytes that stand for (workspace, id) in the identity index: BLAKE2b-128."""
+    """The key of (workspace, id) in the identity index: BLAKE2b-128."""
     return hashlib.blake2b(f"{workspace}/{entry_id}".encode(), digest_size=16).digest()
 
 
 def hash64(text: str) -> int:
-    """An unsigned 64-bit BLAKE2b of ``text``, the key of a term: no dictionary remembers erased words."""
+    """BLAKE2b-64 of ``text``, the key of a term; no dictionary of words is stored, so none keeps erased words."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def name_key(parts: Iterable[str]) -> int:
-    """``hash64`` of a name in several parts, joined by NUL: the ``key`` of its row in a view."""
+    """``hash64`` of several name parts joined by NUL: the ``key`` of a row in a view."""
     return hash64("\x00".join(parts))

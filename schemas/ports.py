@@ -1,4 +1,4 @@
-"""Protocols between the parts, so that services and consumers meet only in the composition root.
+"""Protocols between services and consumers, which only the composition root imports together.
 
 Invariant: vectors cross a port as bytes (little-endian float32, L2-normalised, ``4 * dim`` long).
 """
@@ -18,24 +18,24 @@ class Embedder(Protocol):
 
     @property
     def model_id(self) -> str:
-        """Name of the model, ``[A-Za-z0-9._:/-]{1,96}``; vectors of different models never mix."""
+        """Name of the model, ``[A-Za-z0-9._:/-]{1,96}``; vectors of different models are never compared."""
         ...
 
     @property
     def dim(self) -> int | None:
-        """Dimensions; None until the model has answered once."""
+        """Dimensions; None before the model's first answer."""
         ...
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """One vector per text, in order.
 
         Raises:
-            EmbedderError: One of its subclasses, saying whose fault it is.
+            EmbedderError: A subclass that says what failed.
         """
         ...
 
     async def embed_query(self, text: str) -> bytes:
-        """The vector of a query (some models want another prefix).
+        """The vector of a query; some models use another prefix for queries.
 
         Raises:
             EmbedderError: One of its subclasses.
@@ -43,7 +43,7 @@ class Embedder(Protocol):
         ...
 
     async def probe(self) -> None:
-        """A cheap real call.
+        """Test the model with a short text.
 
         Raises:
             EmbedderError: What is wrong.
@@ -51,19 +51,19 @@ class Embedder(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give connections and threads back."""
+        """Close connections and stop threads."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBits:
-    """The tokens of a text in context, one bit a dimension.
+    """The word pieces of a text in context, one bit per dimension.
 
     Attributes:
         quantiser: Version of ``rules/token_bits`` that made them.
-        bits: ``dim / 8`` bytes a token that counts, in order of the text.
-        dim: Bits a token.
-        first_passage: How many tokens belong to the first passage; the rest is the second.
+        bits: ``dim / 8`` bytes per word piece that counts, in the order of the text.
+        dim: Bits per word piece.
+        first_passage: How many word pieces belong to the first passage; the others belong to the second.
     """
 
     quantiser: int
@@ -74,11 +74,11 @@ class TokenBits:
 
 @runtime_checkable
 class TokenEmbedder(Protocol):
-    """An embedder that also gives the bits of a text's tokens, from the same pass; None where it has none to give."""
+    """An embedder that also computes token bits in the same pass, or None for a text without them."""
 
     @property
     def token_quantiser(self) -> int | None:
-        """The quantiser of its token bits; None if it gives none at all."""
+        """The quantiser of its token bits; None if it computes none."""
         ...
 
     async def embed_documents_tokens(self, texts: Sequence[str]) -> Sequence[tuple[bytes, TokenBits | None]]:
@@ -86,26 +86,19 @@ class TokenEmbedder(Protocol):
         ...
 
     async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
-        """The same of a query."""
+        """Vector and token bits of a query."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """What one transaction of the host committed, so that caches are extended without reading it back.
+    """What one transaction committed: sequences ``first_seq`` to ``last_seq``, folded by ``projections``.
 
     Attributes:
-        first_seq: First stream sequence covered.
-        last_seq: Last stream sequence covered.
-        entries: Admitted entries among them.
-        vectors: Vector facts among them.
-        postings: Columns ``ws``, ``term``, ``doc`` (uint64), ``tf``, ``dl`` (uint16) as numpy arrays of equal length, as
-            the full-text fold wrote them; None if it was not part of this commit.
-        projections: Names of the projections that committed.
-        links: Link facts among them.
-        token_bits: Facts about tokens in context among them.
-        turns: What the fold of turns wrote, as ``consumers/folds/turn_columns`` lays it out; None if it was not part of this
-            commit or there was no turn.
+        postings: Columns ``ws``, ``term``, ``doc`` (uint64), ``tf``, ``dl`` (uint16) as numpy arrays of equal length;
+            None if the full-text projection was not part of this commit.
+        turns: Columns of ``consumers/folds/turn_columns``; None if the projection was not part of this commit or there
+            was no turn.
     """
 
     first_seq: int
@@ -121,7 +114,7 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class SimilarEntry:
-    """An entry near another one: its id, stream sequence and cosine."""
+    """An entry similar to another one: id, sequence and cosine."""
 
     entry_id: str
     seq: int
@@ -129,23 +122,23 @@ class SimilarEntry:
 
 
 class SimilarReader(Protocol):
-    """The nearest earlier entries of an entry, for the reactor that links them."""
+    """Finds the most similar earlier entries, for the link reactor."""
 
     async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
         """The best ``k`` earlier entries with a cosine of at least ``threshold``.
 
-        Same workspace, same crew (none with none), vectors of the same model and length whose facts came before this
-        one; cosine descending, then newer, then id. Waits until the views have passed the fact.
+        Compares vectors of the same workspace, crew (or both without one), model and length whose facts came earlier.
+        Order: cosine descending, then newer, then id. Waits until the views have reached the fact.
 
         Raises:
-            ViewsBehind: If they do not come so far in time.
+            ViewsBehind: If the views do not reach it in time.
         """
         ...
 
 
 @runtime_checkable
 class ViewReader(Protocol):
-    """Read access to the DuckDB views; blocking, one cursor per calling thread, safe beside the writer."""
+    """Read access to the DuckDB views. Blocking; each calling thread has its own cursor."""
 
     def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """All rows of a parametrised query; a mapping fills ``$name``, a sequence ``?`` or ``$1``."""
@@ -157,15 +150,15 @@ class ViewReader(Protocol):
 
     @property
     def generation(self) -> int:
-        """Counts swaps (rebuild, erasure): caches built under another generation are void."""
+        """Incremented when the file is replaced (rebuild, erasure); caches of another generation are invalid."""
         ...
 
     def view_seq(self, *projections: str) -> int:
-        """The lowest committed checkpoint of the named projections (of all, if none is named)."""
+        """The lowest committed checkpoint of these projections, or of all if none is given."""
         ...
 
     async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
-        """Wait until the named projections have committed ``seq``.
+        """Wait until these projections have committed ``seq``.
 
         Returns:
             The lowest checkpoint reached.
@@ -176,23 +169,23 @@ class ViewReader(Protocol):
         ...
 
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
-        """Call ``listener`` on the event loop after every commit, in order; returns the way to unsubscribe."""
+        """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where an id was first seen and with which content."""
+    """Sequence and content hash of the first entry with an id."""
 
     seq: int
     content: bytes
 
 
 class IdentityReader(Protocol):
-    """The first entry of each (workspace, id), as far as the views have come."""
+    """Looks up the first entry of each (workspace, id) that the views have folded."""
 
     def find(self, workspace_id: str, entry_id: str) -> Identity | None:
-        """The first entry with this id, if the views know one; memory only, does not block."""
+        """The first entry with this id, or None. In memory, does not block."""
         ...
 
     def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
@@ -200,7 +193,7 @@ class IdentityReader(Protocol):
         ...
 
 
-@dataclass(slots=True)  # not frozen: one is made for every append, and freezing triples its cost
+@dataclass(slots=True)  # not frozen: freezing triples the cost, which every append pays
 class Published:
     """The broker's ack of one message."""
 
@@ -215,6 +208,6 @@ class Publisher(Protocol):
         """Publish one message; retried with the same ``Nats-Msg-Id`` until acked or out of time.
 
         Raises:
-            BrokerUnavailable: If no ack came within the bound.
+            BrokerUnavailable: If no ack came in time.
         """
         ...

@@ -1,6 +1,6 @@
-"""Who asks: what a token is bound to.
+"""The caller of a request: what its token is bound to.
 
-Invariant: workspace, crew, agent and role come from here, never from a body alone (DESIGN §3).
+Invariant: workspace, crew, agent and role come from the token, never from a body alone (DESIGN §3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .ids import is_workspace
 from .settings import DEFAULT_WORKSPACE
 
 BCRYPT_HASH: Final = r"^\$2[aby]\$\d{2}\$[./A-Za-z0-9]{53}$"
-"""A hash of a password as nats-server reads it."""
+"""Pattern of a password hash for nats-server."""
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 
 
@@ -31,16 +31,16 @@ class Role(StrEnum):
 
     @property
     def administers(self) -> bool:
-        """Whether the role administers its workspace: priorities, control types, erasure, rebuild."""
+        """Whether the role may administer its workspace: priorities, control types, erasure, rebuild."""
         return self in (Role.OWNER, Role.ADMIN)
 
 
 class Principal(BaseModel):
-    """A token's binding.
+    """What a token is bound to.
 
-    ``workspace_id`` None means every workspace (OWNER only): such a token names one in each request.
-    AGENT and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are what was granted
-    beyond the role (``schemas.grants``). ``expires_ms`` is when the token ends, milliseconds since the epoch.
+    ``workspace_id`` None means all workspaces (OWNER only); such a caller names one in each request. AGENT and LEAD are
+    bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are grants beyond the role
+    (``schemas.grants``). ``expires_ms`` is when the token expires, milliseconds since the epoch.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -65,11 +65,11 @@ class Principal(BaseModel):
         return self
 
     def workspace(self, named: str | None) -> str:
-        """The workspace of a request that names ``named`` or nothing (``default`` for a token of all).
+        """The workspace of a request: ``named`` if given, else the token's (``default`` for a token of all workspaces).
 
         Raises:
-            NotAllowed: If it names another workspace than the token's.
-            InvalidQuery: If the name is empty, or the token is for all workspaces and it is not valid.
+            NotAllowed: If the request names another workspace than the token's.
+            InvalidQuery: If the name is empty or not valid.
         """
         if named == "":
             raise InvalidQuery("workspace_id is empty", hint=_WORKSPACE_FIX, field="workspace_id")
@@ -88,5 +88,5 @@ class Principal(BaseModel):
         return named
 
     def workspace_or_all(self, named: str | None) -> str | None:
-        """``workspace``, but None (all of them) for a token of all that names none."""
+        """As ``workspace``, but None (all workspaces) if a token of all workspaces names none."""
         return None if self.workspace_id is None and named is None else self.workspace(named)

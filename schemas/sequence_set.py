@@ -1,13 +1,13 @@
-"""One compact form of the stream sequences and entry ids that an event names: erased, compacted, retracted or lost.
+"""A compact form of sets of sequences and entry ids in events, for example of an erasure.
 
-Invariant: equal sets have equal texts (ranges ascending, disjoint, not adjacent), and a value stays below 132 KB of JSON,
-so that an entry that holds one stays far below ``entry.MAX_ENTRY_BYTES``; what needs more is split into parts.
+Invariant: equal sets have equal texts (ranges ascending, disjoint, not adjacent). A value has less than 132 KB of JSON,
+so that its entry is smaller than ``entry.MAX_ENTRY_BYTES``; larger sets are split into parts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from .entry import Id
 
 MAX_TEXT: Final = 65_536
-"""Characters of the ranges of one part: some 5,000 ranges of sequences of six digits."""
+"""Characters of the ranges of one part, enough for 5,000 ranges of sequences of six digits."""
 MAX_IDS: Final = 1_000
 """Ids of one part: at most 67 KB of JSON."""
 MAX_SEQUENCE: Final = 2**63 - 1
 SHOWN_CHARS: Final = 200
-"""Characters of ranges in a message for people; events and ``status`` have all."""
+"""Characters of ranges in a message for people."""
 
 _RANGE: Final = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?", re.ASCII)
 
@@ -30,7 +30,7 @@ Range = tuple[int, int]
 
 
 def normalised(ranges: Iterable[Range]) -> list[Range]:
-    """The same sequences as ascending ranges that neither overlap nor touch: the union of what is given."""
+    """The union of ranges, as ascending ranges that neither overlap nor touch."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -65,7 +65,7 @@ def without(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
 
 
 def size_of(ranges: Iterable[Range]) -> int:
-    """How many sequences they hold."""
+    """The number of sequences in the ranges."""
     return sum(last - first + 1 for first, last in ranges)
 
 
@@ -75,10 +75,10 @@ def format_ranges(ranges: Iterable[Range]) -> str:
 
 
 def parse_ranges(text: str) -> list[Range]:
-    """The ranges of a text that ``format_ranges`` has made.
+    """Parse a text written by ``format_ranges``.
 
     Raises:
-        ValueError: If it is not the one form of its sequences.
+        ValueError: If the text is not exactly what ``format_ranges`` writes.
     """
     found: list[Range] = []
     for part in text.split(",") if text else ():
@@ -89,7 +89,7 @@ def parse_ranges(text: str) -> list[Range]:
         if (read[2] is not None and last <= first) or last > MAX_SEQUENCE:
             raise ValueError(f"{part!r} is not an ascending range")
         if found and first <= found[-1][1] + 1:
-            raise ValueError(f"{part!r} does not lie beyond the range before it, with a gap between them")
+            raise ValueError(f"{part!r} overlaps or touches the range before it, or is not in ascending order")
         found.append((first, last))
     return found
 
@@ -117,7 +117,7 @@ class SequenceSet(BaseModel):
     @classmethod
     def _ascending(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
         if any(one >= other for one, other in pairwise(ids)):
-            raise ValueError("the ids must ascend, each once")
+            raise ValueError("the ids must be unique and ascending")
         return ids
 
     @property
@@ -128,13 +128,8 @@ class SequenceSet(BaseModel):
     def __contains__(self, seq: int) -> bool:
         return any(first <= seq <= last for first, last in self.ranges)
 
-    def iterate(self) -> Iterator[int]:
-        """Every sequence, ascending."""
-        for first, last in self.ranges:
-            yield from range(first, last + 1)
-
     def union(self, *others: SequenceSet) -> SequenceSet:
-        """What any of them holds.
+        """The union of sets.
 
         Raises:
             pydantic.ValidationError: If it is too large for one value.
@@ -146,7 +141,7 @@ class SequenceSet(BaseModel):
 
 
 def sequences_text(ranges: Iterable[Range]) -> str:
-    """How many sequences, and which, as far as ``SHOWN_CHARS`` reach: ``3 sequences (4-6)``."""
+    """Number of sequences and their ranges, cut to ``SHOWN_CHARS``: ``3 sequences (4-6)``."""
     found = list(ranges)
     text, count = format_ranges(found), size_of(found)
     if len(text) > SHOWN_CHARS:
@@ -157,14 +152,7 @@ def sequences_text(ranges: Iterable[Range]) -> str:
 def in_parts(
     ranges: Iterable[Range], ids: Iterable[str] = (), *, max_text: int = MAX_TEXT, max_ids: int = MAX_IDS
 ) -> tuple[SequenceSet, ...]:
-    """A set of any size as values of bounded size, at least one; their union is the set.
-
-    Args:
-        ranges: Sequences; overlaps are merged.
-        ids: Entry ids in any order.
-        max_text: Characters of the ranges of one part.
-        max_ids: Ids of one part.
-    """
+    """Split a set into values of bounded size, at least one."""
     texts: list[str] = []
     for piece in (format_ranges([one]) for one in normalised(ranges)):
         if texts and len(texts[-1]) + 1 + len(piece) <= max_text:
@@ -183,12 +171,7 @@ def in_parts(
 
 
 class InParts(BaseModel):
-    """One of several events that together name a set.
-
-    Attributes:
-        part: Which of them this is, from 1.
-        parts: How many there are.
-    """
+    """Base of an event that holds one part of a set."""
 
     part: int = Field(default=1, ge=1)
     parts: int = Field(default=1, ge=1)

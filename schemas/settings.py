@@ -1,7 +1,7 @@
-"""Every setting and threshold, typed, with its unit in its name and its evidence beside it.
+"""Settings and thresholds, with units and evidence.
 
-Invariant: nothing here is read at import; ``Settings()`` reads the environment (``CREW_JOURNAL_*``) when it is made.
-What folds depend on is not here but in ``schemas/rules`` (versioned) or arrives as events.
+Invariant: ``Settings()`` reads the environment (``CREW_JOURNAL_*``) when it is created, nothing is read at import.
+Constants of folds are in ``schemas/rules``, versioned.
 """
 
 from __future__ import annotations
@@ -27,53 +27,54 @@ MAX_BATCH: Final = 1_000
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Bytes of one HTTP request body."""
 REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of entries after which a client begins another request: a quarter of what the service takes."""
+"""Bytes of entries in one request of a client: a quarter of what the service accepts."""
 
 # the writer (facts/nats.md, "Publishing")
 PUBLISH_WINDOW: Final = 1_024
-"""Unacked publishes at once: 38-43k messages/s with 512 to 1,024."""
+"""Unacked publishes at the same time: 38,000 to 43,000 messages/s with 512 to 1,024."""
 ACK_TIMEOUT_S: Final = 5.0
 """Seconds until an unacked publish is sent again with the same message id."""
 PUBLISH_DEADLINE_S: Final = 30.0
 """Seconds until an append gives up with 503."""
 DEDUPE_WINDOW_S: Final = 120.0
-"""Seconds the broker remembers a Nats-Msg-Id; the view knows the rest."""
+"""Seconds for which the broker remembers a Nats-Msg-Id; later repeats are found in the views."""
 ATOMIC_BATCH: Final = 500
-"""Messages of one atomic batch; 23k/s at 1,000 with fsync always, errors cost less at 500."""
+"""Messages of one atomic batch; 1,000 reach 23,000 messages/s with fsync, 500 lose less on an error."""
 
 # the host (DESIGN §5)
 BATCH_MESSAGES: Final = 1_000
 BATCH_WAIT_S: Final = 0.05
 REPLAY_BATCH_MESSAGES: Final = 5_000
-"""Messages of one batch of a bulk replay, where nobody waits for freshness."""
+"""Messages of one batch of a bulk replay, where latency does not matter."""
 REPLAY_LOOKAHEAD: Final = 2
-"""Batches read ahead of the commit in a bulk replay: the stream, decoding and DuckDB work side by side."""
+"""Batches read ahead of the commit in a bulk replay, so that reading, decoding and DuckDB work in parallel."""
 FOLD_BACKOFF_S: Final = 0.2
 FOLD_BACKOFF_MAX_S: Final = 10.0
-"""Seconds before a batch that failed for the environment's fault is tried again: doubled each time up to the bound."""
+"""Seconds before a batch that failed because of the environment is retried; doubled each time up to the second value.
+"""
 PARKINGS_LIMIT: Final = 100
-"""Events that a projection may have parked for faults it did not foresee (``KeyError`` …) before it is suspended instead.
-A view of our own parked none in all generated journals; a new one with a bug parks every event it looks at. 100 parkings
-are 0.2 MB in streams kept for ever and as many lines in ``dlq list``: enough to see what they have in common."""
+"""Events that a projection may park because of unexpected errors (``KeyError`` …) before it is suspended. A projection
+with a bug fails on every event; 100 dead letters (0.2 MB) are enough to find the cause.
+"""
 PARKING_RECOVERY_EVENTS: Final = 100
-"""Folded events that make good one such parking: beyond one in a hundred it is the fold that is odd, not the events. That
-others in between were folded must not excuse it, for a fold passes over every type that it does not look at."""
+"""Folded events that offset one such parking: if more than one event in a hundred fails, the projection is at fault."""
 IDLE_TIDY_S: Final = 2.0
-"""Seconds without a commit until checkpoint and merging of postings are done."""
+"""Seconds without a commit before DuckDB's checkpoint and the merging of postings run."""
 WAL_IDLE_BYTES: Final = 4 * 1024 * 1024
-"""Write-ahead log above which an idle host checkpoints."""
+"""Size of the write-ahead log above which an idle host checkpoints."""
 WAL_BOUND_BYTES: Final = 512 * 1024 * 1024
-"""Write-ahead log above which the host checkpoints at once; bounds disk use and the replay at the next start."""
+"""Size of the write-ahead log above which the host checkpoints at once; bounds disk use and the time of the next start.
+"""
 REST_LOOK_S: Final = 0.5
-"""Seconds between looks at whether the node is at rest, when memory that was freed is given back."""
+"""Seconds between checks whether the node is idle; then freed memory is returned to the system."""
 REST_CPU_SHARE: Final = 0.1
-"""Share of one core, between two looks, below which it is; a node without requests takes .01."""
+"""CPU use between two checks below which the node is idle, as a share of one core; without requests it is .01."""
 GIVE_BACK_GROWTH_BYTES: Final = 32 * 1024 * 1024
-"""Growth of the process that is worth it: what is given back must be asked for again by the next who need it."""
+"""Growth of the process that makes returning memory worth its cost."""
 MIN_SEQ_WAIT_S: Final = 5.0
 """Seconds a query waits for ``min_seq``."""
 FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024
-"""Below this much free disk the node is not ready."""
+"""Free disk space below which the node is not ready."""
 
 # queries (contract §1, §4, §5)
 LIST_LIMIT_DEFAULT: Final = 100
@@ -85,14 +86,16 @@ RECALL_QUERY_MAX_CHARS: Final = 4_000
 TAIL_SEED: Final = 50
 TAIL_REPLAY_MAX: Final = 500
 TAILS_PER_TOKEN: Final = 25
-"""Live tails at once of one token: a twentieth of the node's 500 places, so that no agent takes those of the others, and
-more than a person, a dashboard or an agent watches; a tail that broke holds its place for up to 30 s."""
+"""Live tails of one token: a twentieth of the node's 500, so that no agent can use them up. A broken one counts for up
+to 30 s.
+"""
 
 HTTP_CONNECTIONS: Final = 768
-"""Connections to HTTP at once: the 500 live tails of a node and 268 more, below the 1,024 open files that most systems
-allow a process."""
+"""HTTP connections: the 500 live tails of a node and 268 others, below the usual limit of 1,024 open files."""
 BODIES_MB: Final = 128
-"""Request bodies in memory at once, MiB; a token may take half. 16 unfinished bodies of one token took 566 MB."""
+"""Request bodies in memory, MiB; one token may use half. Without a limit, 16 unfinished bodies of one token took 566
+MB.
+"""
 
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
@@ -104,18 +107,19 @@ EMBED_INPUT_BYTES: Final = 4_096
 
 # relations (contract §7)
 SIMILAR_THRESHOLD: Final = 0.8
-"""Least cosine of ``similar``; a setting outside (0, 1] counts as this."""
+"""Default smallest cosine of a ``similar`` relation."""
 SIMILAR_EDGES: Final = 3
 """Most ``similar`` edges of a new entry."""
 CONTRADICTION_CANDIDATES: Final = 10
-"""Nearest entries whose text is held against a new one: where many are alike, the one it contradicts need not be among
-the best three. The rule costs about 0.2 ms a pair."""
+"""Nearest entries that are checked for contradictions. More than the three that are linked, since many may be alike; a
+check costs about 0.2 ms.
+"""
 JUDGE_TIMEOUT_S: Final = 20.0
-"""Seconds a language model has for one verdict about a borderline contradiction."""
+"""Seconds within which a language model must judge a borderline contradiction."""
 
 
 def _cache_home() -> Path:
-    """The checkout's own cache where we run from a checkout's ``.venv``, so that what ``make setup`` fetched is found."""
+    """``.cache`` of the checkout (where ``make setup`` downloads to) if it runs from its ``.venv``, else the user's."""
     checkout = Path(sys.prefix).parent
     if (checkout / "deploy" / "install-nats").is_file() and (checkout / "schemas" / "settings.py").is_file():
         return checkout / ".cache"
@@ -124,26 +128,27 @@ def _cache_home() -> Path:
 
 
 class Settings(BaseSettings):
-    """Settings of one node; each field is also ``CREW_JOURNAL_<NAME>`` in the environment."""
+    """Settings of a node; each field is read from the variable ``CREW_JOURNAL_<NAME>``."""
 
     model_config = SettingsConfigDict(
         env_prefix="CREW_JOURNAL_", frozen=True, extra="ignore", hide_input_in_errors=True
     )
 
-    data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of everything kept.")
+    data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of all data.")
     http: str = Field(default=DEFAULT_HTTP, description="HOST:PORT of HTTP; port 0 picks one.")
     http_hosts: str = Field(
-        default="", description="Names, separated by commas, that requests may use in the Host header beside addresses."
+        default="",
+        description="Host names, separated by commas, that the Host header may have; IP addresses are always accepted.",
     )
     nats: str | None = Field(
         default=None,
-        description="URL of a broker of your own, without user and password once read; a managed one if absent.",
+        description="URL of a broker of your own; if absent, the node starts one.",
     )
     nats_user: str | None = Field(
-        default=None, description="User at that broker; a token if there is no password.", repr=False
+        default=None, description="User at that broker; without a password, it is sent as a token.", repr=False
     )
     nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
-    nats_server: Path | None = Field(default=None, description="The nats-server binary to manage.")
+    nats_server: Path | None = Field(default=None, description="Path of the nats-server binary to start.")
     durability: Durability = Field(
         default="durable", description="durable: fsync before the ack; interval: fsync every 250 ms."
     )
@@ -158,27 +163,29 @@ class Settings(BaseSettings):
         description="Directory of downloaded weights and binaries.",
     )
     similar_threshold: float = Field(
-        default=SIMILAR_THRESHOLD, description="Least cosine of a similar edge; outside (0, 1] it counts as 0.8."
+        default=SIMILAR_THRESHOLD,
+        description="Smallest cosine of a similar relation; a value outside (0, 1] counts as 0.8.",
     )
     judge_model: str | None = Field(
         default=None,
-        description="Chat model of Ollama that is asked about borderline contradictions; none is asked if absent.",
+        description="Chat model of Ollama that judges borderline contradictions; none if absent.",
     )
     query_log: bool = Field(
-        default=True, description="Log at most one recall a second and workspace as memory.searched, query included."
+        default=True,
+        description="Record recalls, with their query, as memory.searched: at most one per second and workspace.",
     )
     tails_per_token: int = Field(
         default=TAILS_PER_TOKEN,
         ge=1,
-        description="Live tails at once of one token that is for one workspace; a node has 500 places.",
+        description="Live tails that one token of one workspace may have open at once; a node allows 500 in all.",
     )
     http_connections: int = Field(
         default=HTTP_CONNECTIONS,
         ge=8,
-        description="HTTP connections at once; a new one takes the place of one without a request.",
+        description="HTTP connections at once; a new one replaces one without a request.",
     )
     bodies_mb: int = Field(
-        default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; half of it for one token."
+        default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; one token may use half."
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")
@@ -190,13 +197,13 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _part_broker(cls, data: Any) -> Any:
-        """Take user and password out of the URL, and what is set to nothing for not set."""
+        """Move user and password from the URL to their fields; empty values count as absent."""
         if not isinstance(data, dict):
             return data
         names = ("nats", "nats_user", "nats_password")
         given = {name: value for name, value in data.items() if name not in names or value not in (None, "")}
         if isinstance(named := given.get("nats"), str) and not {"nats_user", "nats_password"} & given.keys():
-            with suppress(ValueError):  # told of the field, where it is validated
+            with suppress(ValueError):  # the field's own validation reports it
                 address = broker_address(named)
                 given |= {"nats": address.url, "nats_user": address.user, "nats_password": address.password}
         return given
@@ -208,15 +215,15 @@ class Settings(BaseSettings):
             return None
         address = broker_address(named)
         if address.user is not None:
-            raise ValueError("names a user, and so does nats_user or nats_password: give one of the two")
+            raise ValueError("contains a user, but nats_user or nats_password is set, too: give the user once")
         return address.url
 
     @property
     def models_dir(self) -> Path:
-        """Where embedded models are installed, below the cache."""
+        """Directory of embedded models, below the cache."""
         return self.cache_dir / "models"
 
     @property
     def nats_dir(self) -> Path:
-        """Where ``deploy/install-nats`` puts a nats-server, below the cache."""
+        """Directory of nats-server binaries, below the cache."""
         return self.cache_dir / "nats"

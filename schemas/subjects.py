@@ -1,8 +1,7 @@
-"""The subject grammar of DESIGN §4: four families in JOURNAL, the two streams beside it, and requests to append.
+"""The grammar of subjects (DESIGN §4): JOURNAL, DEADLETTER, CANARY, and requests to append.
 
-Invariant: every token is of ``[A-Za-z0-9_-]`` (nats-py itself would let a literal ``*`` through), so no id can
-widen a subscription; what a subject says about workspace, crew, agent and type is what the fold believes. The longest
-subject has less than 256 characters (facts/nats.md).
+Invariant: each part of a subject matches ``[A-Za-z0-9_-]+``, so an id never acts as a wildcard. Every subject is
+shorter than 256 characters (facts/nats.md).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ DEADLETTER_STREAM: Final = "DEADLETTER"
 CANARY_STREAM: Final = "CANARY"
 CANARY_SUBJECT: Final = "canary.write"
 INGEST_SUBJECTS: Final = "ingest.>"
-"""Where agents on NATS send requests to append; no stream listens there."""
+"""First part of the subject of requests to append; no stream stores them."""
 
 MAX_ENTRY_TYPE: Final = 48
-"""Characters; keeps the longest subject (4 ids of 64 and the type) under 256 (facts/nats.md)."""
+"""Most characters of an entry type, so that the longest subject stays below 256."""
 ENTRY_TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,3}$"
 _entry_type = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+){0,3}\Z")
 _owner = re.compile(r"(w|[ac]-(?!_\Z)[A-Za-z0-9_-]{1,64}|u-[0-9a-f]{16,64})\Z")
@@ -38,7 +37,7 @@ _KEY_HASH_BYTES: Final = 16
 
 
 class Family(StrEnum):
-    """The first token of a subject in JOURNAL; all but ``journal`` may be published by the service only."""
+    """The first part of a subject in JOURNAL; only the service may publish on all but ``journal``."""
 
     JOURNAL = "journal"
     CONTROL = "control"
@@ -51,7 +50,7 @@ SERVICE_ONLY: Final = frozenset({Family.CONTROL, Family.DOCUMENT, Family.DERIVED
 
 
 class DerivedKind(StrEnum):
-    """What a ``derived`` message holds."""
+    """Kind of a fact."""
 
     VECTOR = "vector"
     LINK = "link"
@@ -63,13 +62,11 @@ class Subject:
     """A parsed subject of JOURNAL.
 
     Attributes:
-        family: Which of the four families.
-        workspace: The workspace; believed over any body.
-        crew: Of ``journal`` only; None where the token is ``_``.
-        agent: Of ``journal`` only; None where the token is ``_``.
+        workspace: The workspace; it takes precedence over the body.
+        crew: Of ``journal`` only; None for ``_``. agent: Of ``journal`` only; None for ``_``.
         kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
-        owner: Of ``document`` only: who owns it, with its kind.
-        key: Of ``document`` only: the token of its key within its tier (``key_token``).
+        owner: Of ``document`` only: the owner.
+        key: Of ``document`` only: the part for its key (``key_token``).
     """
 
     family: Family
@@ -82,7 +79,7 @@ class Subject:
 
 
 def is_entry_type(text: str) -> bool:
-    """Whether ``text`` is one to four lower-case tokens, at most 48 characters together."""
+    """Whether ``text`` is one to four lower-case words joined by dots, at most 48 characters."""
     return len(text) <= MAX_ENTRY_TYPE and bool(_entry_type.match(text))
 
 
@@ -97,32 +94,24 @@ def control_subject(workspace: str, entry_type: str) -> str:
 
 
 def ingest_subject(workspace: str, crew: str | None, agent: str) -> str:
-    """``ingest.<workspace>.<crew or _>.<agent>``: where an agent's requests go; arguments are validated ids."""
+    """``ingest.<workspace>.<crew or _>.<agent>``, for an agent's requests; arguments are validated ids."""
     return f"ingest.{workspace}.{crew or NO_ID}.{agent}"
 
 
 def document_subject(workspace: str, owner: str, tier: str, key: str | None) -> str:
-    """``document.<workspace>.<owner>.<tier>.<key>``: one subject a document, for optimistic concurrency.
-
-    Args:
-        workspace: The workspace.
-        owner: ``a-<agent>``, ``c-<crew>``, ``w`` or ``u-<keyed hash>``.
-        tier: At most 32 characters.
-        key: A document key, None where the tier has one document.
-    """
+    """``document.<workspace>.<owner>.<tier>.<key>``: one subject per document, for optimistic concurrency."""
     return f"document.{workspace}.{owner}.{tier}.{key_token(key)}"
 
 
 def is_document_key(key: str) -> bool:
-    """Whether ``key`` is a path of parts, none of them empty, ``.`` or ``..``, without backslash and control characters."""
+    """Whether ``key`` is a path without empty parts, ``.``, ``..``, backslashes and control characters."""
     return len(key) <= MAX_DOCUMENT_KEY and all(map(_key_part.match, key.split("/")))
 
 
 def key_token(key: str | None) -> str:
-    """The token of a document's key: ``_`` for none, the key itself if it is an id, else ``h-`` and 32 hex digits.
+    """The part of a subject for a document's key: ``_`` for none, the key if it is an id, else ``h-`` and its hash.
 
-    The digits are BLAKE2b-128 of the key in UTF-8. A key that looks like such a token is hashed too, so that no two keys
-    share a token.
+    The hash is BLAKE2b-128 of the key in UTF-8, 32 hex digits. A key that looks like such a part is hashed, too.
     """
     if key is None:
         return NO_ID
@@ -137,25 +126,25 @@ def derived_subject(workspace: str, kind: str) -> str:
 
 
 def deadletter_subject(consumer: str, workspace: str) -> str:
-    """``deadletter.<consumer>.<workspace>``; a workspace that is no id counts as the system's."""
+    """``deadletter.<consumer>.<workspace>``; an invalid workspace is replaced by that of the system."""
     known = workspace if is_workspace(workspace) else SYSTEM_WORKSPACE
     return f"deadletter.{consumer}.{known}"
 
 
-@lru_cache(maxsize=65_536)  # a journal has few subjects and every message needs its own parsed
+@lru_cache(maxsize=65_536)  # a journal has few distinct subjects, and every message needs its subject parsed
 def parse_subject(subject: str) -> Subject:
     """The parts of a subject in JOURNAL.
 
     Raises:
-        FoldError: If it is of no family or a token breaks the grammar.
+        FoldError: If the subject is not in the grammar.
     """
     tokens = subject.split(".")
     try:
         family = Family(tokens[0])
     except ValueError:
-        raise FoldError(f"subject {subject!r} is of no known family") from None
+        raise FoldError(f"subject {subject!r} has no known family") from None
     if len(tokens) < 3:
-        raise FoldError(f"subject {subject!r} has too few tokens")
+        raise FoldError(f"subject {subject!r} has too few parts")
     workspace = tokens[1]
     if not (is_workspace(workspace) or (workspace == SYSTEM_WORKSPACE and family in SERVICE_ONLY)):
         raise FoldError(f"subject {subject!r} names no valid workspace")
@@ -194,7 +183,7 @@ def _document(workspace: str, rest: list[str]) -> Subject | None:
 
 
 def _derived(workspace: str, rest: list[str]) -> Subject | None:
-    if len(rest) != 1 or not is_id(rest[0]):  # a kind we do not know yet is for a newer node's folds
+    if len(rest) != 1 or not is_id(rest[0]):  # a newer node may know further kinds
         return None
     return Subject(Family.DERIVED, workspace, rest[0])
 

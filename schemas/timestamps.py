@@ -1,6 +1,6 @@
-"""RFC 3339 in, UTC milliseconds inside, one spelling out.
+"""Conversion between RFC 3339 and milliseconds since the epoch.
 
-Invariant: instants are compared as integers, never as text (two spellings of one instant must not differ).
+Invariant: times are compared as integers, never as text; there is one output format.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RFC3339_PATTERN: Final = (
     "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
     "([.][0-9]{1,9})?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-"""For JSON Schema: RFC 3339 with an offset; that a month has no 31st, and no year is 0, is for ``parse_ts`` to say."""
+"""For JSON Schema: RFC 3339 with an offset. ``parse_ts`` also checks that the date exists."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 DAY_MS: Final = 86_400_000
@@ -25,7 +25,7 @@ def parse_ts(value: object) -> datetime:
     """An RFC 3339 time with an offset, as UTC cut to milliseconds.
 
     Raises:
-        ValueError: If it is no RFC 3339 time, has no offset (naive), or cannot exist.
+        ValueError: If it is not an RFC 3339 time, has no offset, or does not exist.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -36,9 +36,9 @@ def parse_ts(value: object) -> datetime:
     if not _RFC3339.match(value):
         raise ValueError("not an RFC 3339 time with an offset; write it like 2026-11-21T09:30:00.000Z")
     try:
-        moment = datetime.fromisoformat(value.upper())  # cuts digits below a microsecond
+        moment = datetime.fromisoformat(value.upper())  # drops digits below a microsecond
     except ValueError as error:
-        if "offset" in str(error):  # its own words show a timedelta
+        if "offset" in str(error):  # Python's own message quotes a timedelta
             raise ValueError("the offset lies outside -23:59 to +23:59") from None
         raise
     return _cut(moment)
@@ -59,24 +59,21 @@ def to_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // _MS
 
 
-def to_ms_up(moment: datetime) -> int:
-    """Milliseconds since the epoch, rounded up: the lower bound of a filter (contract §1)."""
-    return -((_EPOCH - moment) // _MS)
-
-
 def from_ms(ms: int) -> datetime:
     """The UTC instant ``ms`` milliseconds after the epoch."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def format_ts(moment: datetime) -> str:
-    """``2026-11-21T09:30:00.000Z``: UTC, three decimals; the only spelling that is stored or shown."""
+    """``2026-11-21T09:30:00.000Z``: UTC, three decimals; the only output format."""
     utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return utc.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"  # without an offset it costs a third
+    return (
+        utc.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    )  # formatting without an offset costs a third
 
 
 def format_ms(ms: int) -> str:
-    """``format_ts`` of ``from_ms``, at a fifth of the cost: every hit and every committed entry shows its time."""
+    """``format_ts(from_ms(ms))`` at a fifth of the cost."""
     day, rest = divmod(ms, DAY_MS)
     seconds, thousandths = divmod(rest, 1_000)
     minutes, second = divmod(seconds, 60)

@@ -1,7 +1,7 @@
-"""Upcasters: (entry type, version) → the raw record of the next version, applied before validation.
+"""Upcasters convert stored records to the newest version of their payload, before validation.
 
-Invariant: what was once published can be read for ever. An upcaster is a pure function of the record; chains run
-from the stored version to the newest known one. A stored version newer than any known is left as it is.
+Invariant: every event that was ever published can be read. An upcaster is a pure function from one version to the next.
+A version newer than any known is not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UPCASTERS: Final[dict[tuple[str, int], Upcaster]] = {}
 
 
 def upcaster(entry_type: str, version: int) -> Callable[[Upcaster], Upcaster]:
-    """Register a function that lifts ``entry_type`` from ``version`` to ``version + 1``."""
+    """Register a function that converts ``entry_type`` from ``version`` to ``version + 1``."""
 
     def register(function: Upcaster) -> Upcaster:
         if (entry_type, version) in UPCASTERS:
@@ -32,10 +32,10 @@ def upcaster(entry_type: str, version: int) -> Callable[[Upcaster], Upcaster]:
 
 
 def upcast(record: Record, chain: Mapping[tuple[str, int], Upcaster] = UPCASTERS) -> Record:
-    """The record at the newest version that ``chain`` knows for its type.
+    """The record, converted to the newest version that ``chain`` has for its type.
 
-    The envelope's ``entry_type`` stays; each step sets ``schema_version`` one higher. A version is read as the envelope
-    reads it (``1.0`` is 1); a record whose version is no number is left as it is, for validation to refuse.
+    ``entry_type`` does not change; each step increments ``schema_version``. A record whose version is not a number is
+    returned unchanged; validation refuses it.
     """
     if not chain:
         return record

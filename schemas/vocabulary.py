@@ -1,6 +1,6 @@
-"""BERT's uncased vocabulary of word pieces (Apache-2.0, google-research/bert), one a line; its place is its id.
+"""BERT's uncased vocabulary of word pieces (Apache-2.0, google-research/bert); a piece's line number is its id.
 
-Invariant: exactly the vocabulary that MiniLM's weights were trained with; a test compares it with its tokenizer.
+Invariant: exactly the vocabulary of MiniLM; a test compares it with the model's tokenizer.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from importlib import resources
 from typing import Final
 
 SIZE: Final = 30_522
-"""Pieces; ids fit into 16 bits."""
+"""Number of pieces; ids fit into 16 bits."""
 
 
 @cache
 def vocabulary() -> Mapping[str, int]:
-    """Piece → id."""
+    """The id of each piece."""
     text = resources.files("crew_journal.schemas").joinpath("word_pieces.txt").read_text("utf-8")
     return {piece: number for number, piece in enumerate(text.splitlines())}

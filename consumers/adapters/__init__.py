@@ -1,1 +1,1 @@
-"""Models behind the Embedder port."""
+"""Implementations of ``schemas.ports.Embedder``."""

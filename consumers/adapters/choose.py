@@ -1,7 +1,7 @@
-"""Which embedder this node uses, and why.
+"""Chooses the embedder of this node.
 
-Invariant: a model that has been activated is not exchanged for another because its server happens to be down or
-because a better one has appeared. Vectors of two models cannot be compared, so switching is a command, not luck.
+Invariant: an activated model is not replaced because its server is down or because another one is available. Vectors of
+two models cannot be compared, so switching needs a command.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from .minilm_weights import fault_of
 from .ollama import OllamaEmbedder
 
 BOOT_PROBE_TIMEOUT_S: Final = 3.0
-"""For the first embedding at a start, connection and loading of the model included: `up` is to be ready
-within 4 s, and nomic-embed-text loads from a disk in one to two."""
+"""Seconds for the first embedding at a start, including loading the model: `up` should be ready within 4 s, and
+nomic-embed-text loads in 1 to 2 s.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedderChoice:
-    """The embedder in use and the reason, in words for ``/v1/status``.
+    """The chosen embedder, and the reason for ``/v1/status``.
 
     Attributes:
-        embedder: None for lexical recall only. It may be one that does not work at present.
-        kind: Which of the adapters it is.
-        reason: Why this one.
+        embedder: None for lexical recall only. It may be unavailable at present.
+        kind: Kind of adapter.
+        reason: Why it was chosen.
     """
 
     embedder: Embedder | None
@@ -48,25 +49,24 @@ async def choose_embedder(
     pinned_model: str | None = None,
     switched: bool = False,
 ) -> EmbedderChoice:
-    """Choose by setting, by a former activation, or, with ``auto`` and neither, by what works.
+    """Choose by the setting, by the last activation, or, with ``auto`` and no activation, by what works.
 
-    An explicit kind, and a pinned model, are taken without being tried: they are what the operator wants, and
-    status says whether they work. A setting that names another kind than the pinned model's wins over it, unless the
-    model was switched to by command: a restart must not undo what an operator decided and the journal recorded.
+    An explicit setting and a pinned model are used without a test. A setting of another kind overrides the pinned
+    model, unless an operator switched to that model by command, which a restart must not undo.
 
     Args:
         kind: The setting.
         ollama_host: URL or HOST:PORT of Ollama.
-        ollama_model: The model to use there, unless one of Ollama's is pinned.
-        cache_dir: Where MiniLM is installed.
+        ollama_model: The model to use, unless one of Ollama's is pinned.
+        cache_dir: Directory of MiniLM.
         pinned_model: Model id of the last activation, or None.
-        switched: Whether that model was added beside another and switched to by command.
+        switched: Whether an operator switched to that model by command.
 
     Returns:
-        The choice; an embedder that does not work at present is no error.
+        The choice. An embedder that is unavailable is not an error.
 
     Raises:
-        EmbedderUnavailable: Ollama was asked for by name and `ollama_host` cannot be read as an address.
+        EmbedderUnavailable: The setting is `ollama`, and `ollama_host` is not a valid address.
     """
     if kind == "none":
         return EmbedderChoice(None, "none", "switched off by the setting `none`")
@@ -77,11 +77,11 @@ async def choose_embedder(
         return await _first_that_works(ollama_host, ollama_model, cache_dir)
     chosen = pinned_kind if pinned_kind is not None and (kind == "auto" or switched) else kind
     if pinned_kind == chosen:
-        reason = f"{pinned_model} was activated before and stays until it is switched explicitly"
+        reason = f"{pinned_model} was activated before and is used until another is activated"
     elif pinned_kind is not None:
-        reason = f"named by the setting, although {pinned_model} was activated before"
+        reason = f"required by the setting, although {pinned_model} was activated before"
     else:
-        reason = "named by the setting"
+        reason = "required by the setting"
     if chosen == "minilm":
         return EmbedderChoice(MiniLmEmbedder(cache_dir), "minilm", reason)
     model = pinned_model if pinned_kind == "ollama" and pinned_model is not None else ollama_model
@@ -89,15 +89,15 @@ async def choose_embedder(
 
 
 def kind_of(model: str) -> Literal["minilm", "ollama"]:
-    """Which adapter runs a model: MiniLM is embedded, every other name is Ollama's."""
+    """The adapter of a model: MiniLM runs in this process, every other model in Ollama."""
     return "minilm" if model == MINILM_MODEL_ID else "ollama"
 
 
 def make_embedder(model: str, *, ollama_host: str, cache_dir: Path) -> Embedder:
-    """What runs a model; opens no connection and loads nothing yet.
+    """Create the embedder of a model, without connecting or loading.
 
     Raises:
-        EmbedderUnavailable: The model is Ollama's and ``ollama_host`` cannot be read as an address.
+        EmbedderUnavailable: The model needs Ollama, and ``ollama_host`` is not a valid address.
     """
     return MiniLmEmbedder(cache_dir) if kind_of(model) == "minilm" else OllamaEmbedder(ollama_host, model)
 

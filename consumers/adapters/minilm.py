@@ -1,8 +1,8 @@
-"""The embedded embedder: MiniLM in one thread of its own, so that recall works on a machine with nothing else.
+"""MiniLM in a thread of this process, so that recall by meaning needs no server.
 
-Invariants: nothing blocks the event loop; a query never waits behind documents for longer than one layer of one
-micro-batch; a cancelled call costs at most the micro-batch that has begun; the model is loaded on first use, and
-a failure to load is an `EmbedderModelMissing` that goes away by itself once the weights are installed.
+Invariants: the event loop is never blocked; a query waits for documents at most one layer of one micro-batch; a
+cancelled call completes at most its current micro-batch. The model is loaded on first use; after an
+`EmbedderModelMissing`, each call tries again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from .minilm_tokens import NO_TOKENS, QUANTISER, token_bits
 from .minilm_weights import MODEL_ID, find_minilm
 
 MICRO_BATCH_WORD_PIECES: Final = 512
-"""Documents computed at once by the worker. One layer of it, the longest a query waits, takes 30 ms: a query amid a long
-batch took 33 ms in the median. Costs little: 64 texts/s instead of 70 with 2,048 (turns of 40 word pieces)."""
+"""Word pieces of one micro-batch. One layer, the longest that a query waits, takes 30 ms. Throughput is 64 texts/s
+instead of 70 with 2,048 (turns of 40 word pieces).
+"""
 PROBE_TEXT: Final = "Is the embedder there?"
 Embedding = tuple[bytes, TokenBits]
-"""A vector, and the bits of the text's tokens."""
+"""A vector and the token bits of a text."""
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class MiniLmEmbedder:
     in 0.1 s; 58 MB resident once loaded, 73 MB with full batches.
 
     Args:
-        cache_dir: Where `minilm_weights.install_minilm` put the model.
+        cache_dir: The directory given to `minilm_weights.install_minilm`.
     """
 
     def __init__(self, cache_dir: Path) -> None:
@@ -83,20 +84,20 @@ class MiniLmEmbedder:
 
     @property
     def token_quantiser(self) -> int:
-        """As ``minilm_tokens`` has it."""
+        """The quantiser of ``minilm_tokens``."""
         return QUANTISER
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """One vector per text, in order: 1,536 bytes, little-endian float32, L2-normalised.
 
         Raises:
-            EmbedderModelMissing: The weights are not installed or not the right ones.
-            EmbedderUnavailable: The embedder is closed, or the machine is out of memory.
+            EmbedderModelMissing: The weights are missing or have the wrong hash.
+            EmbedderUnavailable: The embedder is closed, or memory is insufficient.
         """
         return [vector for vector, _ in await self.embed_documents_tokens(texts)]
 
     async def embed_documents_tokens(self, texts: Sequence[str]) -> list[Embedding]:
-        """The same, and the bits of each text's tokens from the same pass."""
+        """Vector and token bits of each text, from one pass."""
         if not texts:
             return []
         job = _Documents([cap_bytes(text, EMBED_INPUT_BYTES) for text in texts])
@@ -104,22 +105,22 @@ class MiniLmEmbedder:
         return await asyncio.wrap_future(job.done)
 
     async def embed_query(self, text: str) -> bytes:
-        """The vector of a query; overtakes waiting documents. Errors as in `embed_documents`."""
+        """The vector of a query; it is computed before waiting documents. Errors as in `embed_documents`."""
         vector, _ = await self.embed_query_tokens(text)
         return vector
 
     async def embed_query_tokens(self, text: str) -> Embedding:
-        """The same, and the bits of the query's tokens."""
+        """Vector and token bits of a query."""
         job = _Query(cap_bytes(text, EMBED_INPUT_BYTES))
         self._submit(job)
         return await asyncio.wrap_future(job.done)
 
     async def probe(self) -> None:
-        """Load the model if it is not loaded, and embed a sentence. Errors as in `embed_documents`."""
+        """Load the model if necessary and embed a sentence. Errors as in `embed_documents`."""
         await self.embed_query(PROBE_TEXT)
 
     async def close(self) -> None:
-        """Stop the worker after what it is computing; waiting calls get `EmbedderUnavailable`."""
+        """Stop the worker after its current step; waiting calls raise `EmbedderUnavailable`."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -130,7 +131,7 @@ class MiniLmEmbedder:
             self._encoder = None
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Embed in the calling thread, with no cap but 256 word pieces.
+        """Embed in the calling thread; texts are cut to 256 word pieces.
 
         Returns:
             `(len(texts), 384)` float32, rows L2-normalised.
@@ -159,14 +160,14 @@ class MiniLmEmbedder:
                 directory = find_minilm(self._cache_dir)
                 if directory is None:
                     raise EmbedderModelMissing(
-                        f"the weights of {MODEL_ID} are not installed, or not the published ones",
+                        f"the weights of {MODEL_ID} are not installed, or differ from the published ones",
                         hint="run `crew-journal embedder install minilm`",
                     )
                 try:
                     self._encoder = MiniLmEncoder(directory)
                 except MemoryError:
                     raise
-                except Exception as error:  # the tokenizer's faults have no narrower class
+                except Exception as error:  # the tokenizer raises plain Exception
                     raise EmbedderModelMissing(
                         f"{MODEL_ID} cannot be loaded: {error}",
                         hint="run `crew-journal embedder install minilm`",
@@ -196,14 +197,14 @@ class MiniLmEmbedder:
             try:
                 encoder = self._loaded()
                 [embedding] = _embeddings(encoder, [encoder.word_pieces(query.text)])
-            except Exception as error:  # whatever it is, it belongs to the caller, and the worker lives on
+            except Exception as error:  # passed to the caller; the worker continues
                 _fail(query.done, error)
             else:
                 with suppress(InvalidStateError):  # cancelled meanwhile
                     query.done.set_result(embedding)
 
     def _advance(self, job: _Documents) -> None:
-        """Compute the next micro-batch of a job, letting queries in before every layer."""
+        """Compute the next micro-batch of a job; queries run before every layer."""
         try:
             if job.done.cancelled() or self._step(job):
                 self._documents.popleft()
@@ -231,7 +232,7 @@ class MiniLmEmbedder:
 def _embeddings(
     encoder: MiniLmEncoder, pieces: Sequence[Sequence[int]], interlude: Callable[[], None] | None = None
 ) -> list[Embedding]:
-    """Vector and token bits of each text, out of one pass."""
+    """Vector and token bits of each text, from one pass."""
     hidden = encoder.hidden(pieces, interlude)
     vectors = _checked(pooled(hidden, [len(ids) for ids in pieces]))
     return list(zip(vectors, token_bits(hidden, pieces), strict=True))
@@ -239,7 +240,7 @@ def _embeddings(
 
 def _checked(vectors: Floats) -> list[bytes]:
     if not np.isfinite(vectors).all():
-        raise EmbedderBadAnswer(f"{MODEL_ID} computed values that are no numbers")
+        raise EmbedderBadAnswer(f"{MODEL_ID} computed NaN or infinite values")
     return [row.tobytes() for row in vectors.astype(FLOAT32_LE, copy=False)]
 
 

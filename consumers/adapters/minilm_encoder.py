@@ -1,11 +1,10 @@
 """The forward pass of all-MiniLM-L6-v2 in numpy: vectors without torch and without a server.
 
-Invariant: a text's vector depends on the text alone. Texts are packed one after the other with no padding,
-attention never crosses from one text into the next, and a batch is only a grouping for speed; so the grouping
-changes at most the last bits of a float.
+Invariant: a text's vector does not depend on its batch, except for the last bits of a float: texts are packed without
+padding and attention stays within a text.
 
-Memory is bounded: weights are mapped from the file and shared with every other process that embeds, the
-47 MB word-embedding table is never mapped but read row by row, and scratch grows with the batch, which has a cap.
+Memory is bounded: weights are mapped and shared between processes, the 47 MB word-embedding table is read row by row,
+and working memory is limited by the size of a batch.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ LAYERS = 6
 MAX_WORD_PIECES = 256
 """Longest input in word pieces, [CLS] and [SEP] included (the model's sentence_bert_config.json)."""
 BATCH_WORD_PIECES = 2048
-"""Most word pieces in one pass; scratch is about 10 KB a word piece, so some 20 MB."""
+"""Most word pieces in one pass; at 10 KB of memory each, about 20 MB."""
 FEED_FORWARD_ROWS = 256
 """Rows of the feed-forward block computed at once: 1.5 MB of activations instead of 12 MB."""
 ATTENTION_CELLS = 1 << 17
-"""Most (query, key) pairs of one head in one attention call: 12 heads make it 6 MB of scores."""
+"""Most (query, key) pairs of one head in one attention call; 12 heads need 6 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,9 @@ def _layer(weights: WeightFile, number: int) -> _Layer:
 
 
 def batches(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
-    """Group the indices of texts, shortest first, so that no group exceeds `limit` word pieces.
+    """Group texts by length, shortest first, into groups of at most `limit` word pieces.
 
-    A text longer than the limit is a group of its own.
+    A longer text is a group of its own.
     """
     group: list[int] = []
     size = 0
@@ -82,18 +81,20 @@ def batches(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
 
 
 def pooled(hidden: Floats, lengths: Sequence[int]) -> Floats:
-    """Mean pooling of each text's states, then L2: `(texts, 384)` float32."""
+    """Mean-pool each text's states and normalise: `(texts, 384)` float32."""
     starts = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.intp)]).astype(np.intp)
     sums: Floats = np.add.reduceat(hidden, starts, axis=0)
-    sums /= np.linalg.norm(sums, axis=1, keepdims=True)  # the division by the length cancels out in the norm
+    sums /= np.linalg.norm(
+        sums, axis=1, keepdims=True
+    )  # the normalisation makes the division by the length unnecessary
     return sums
 
 
 class MiniLmEncoder:
     """all-MiniLM-L6-v2: BERT with 6 layers, 12 heads, post-layer-norm; mean pooling; L2 norm.
 
-    Loading pins the BLAS of this process to one thread: on few cores a second BLAS thread takes the time of the
-    event loop and of the DuckDB writer, and spinning threads cost more than they bring at these sizes.
+    Limits the BLAS of this process to one thread, since further threads would compete with the event loop and DuckDB
+    for cores.
 
     Args:
         directory: A folder with `model.safetensors` and `tokenizer.json`, already verified
@@ -125,10 +126,9 @@ class MiniLmEncoder:
         self._weights.close()
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Embed texts as they are: no prefix, no cap but 256 word pieces.
+        """Embed texts without a prefix, cut to 256 word pieces.
 
-        Blocks for about 35 ms a hundred word pieces, so call it off the event loop. Thread-safe: a pass shares
-        nothing but read-only weights.
+        Blocks for about 35 ms per hundred word pieces, so call it in a thread. Thread-safe.
 
         Returns:
             `(len(texts), 384)` float32, rows L2-normalised, in the order given.
@@ -146,11 +146,11 @@ class MiniLmEncoder:
         return ids
 
     def encode_pieces(self, pieces: Sequence[Sequence[int]], interlude: Callable[[], None] | None = None) -> Floats:
-        """One pass over texts given as word pieces; it is fastest if they are sorted by length.
+        """Embed texts given as word pieces, best sorted by length.
 
         Args:
             pieces: Ids of the word pieces of each text; at least one text.
-            interlude: Called before each of the six layers, so that the caller can do something more urgent.
+            interlude: Called before each of the six layers, so that the caller can run more urgent work.
 
         Returns:
             `(len(pieces), 384)` float32, rows L2-normalised.
@@ -158,10 +158,10 @@ class MiniLmEncoder:
         return pooled(self.hidden(pieces, interlude), [len(ids) for ids in pieces])
 
     def hidden(self, pieces: Sequence[Sequence[int]], interlude: Callable[[], None] | None = None) -> Floats:
-        """The last hidden states of all word pieces, one text after the other; arguments as in `encode_pieces`.
+        """The last hidden states of all word pieces, text after text; arguments as in `encode_pieces`.
 
         Returns:
-            `(word pieces, 384)` float32, as the last layer gives them.
+            `(word pieces, 384)` float32.
         """
         lengths = [len(ids) for ids in pieces]
         hidden = self._embed(np.concatenate([np.asarray(ids, dtype=np.int64) for ids in pieces]), lengths)
@@ -198,7 +198,7 @@ class MiniLmEncoder:
         return attended
 
     def _attend(self, qkv: Floats, lengths: Sequence[int]) -> Floats:
-        """Softmax attention inside each text; runs of equally long texts share the calls."""
+        """Softmax attention within each text; texts of equal length share the calls."""
         context: Floats = np.empty((len(qkv), DIM), dtype=np.float32)
         start = 0
         for length, run in groupby(lengths):

@@ -1,6 +1,6 @@
-"""The numpy blocks MiniLM is made of, and its weight file: kept apart so that each can be tested against its definition.
+"""The numpy building blocks of MiniLM, and its weight file.
 
-Invariant: every block works on float32 and in place where it can; none keeps a copy of a weight.
+Invariant: all blocks use float32, and none copies a weight.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ GELU_STEPS_PER_UNIT = 2048
 """Grid of the GELU table, a power of two so that scaling by it is exact. Linear interpolation errs by at most
 h²/8 · max|gelu''| = 2048⁻²/8 · 0.8 = 2.4e-8."""
 GELU_RANGE = 6
-"""Beyond ±6, gelu(x) is 0 or x to within 6e-9; the outermost segments of the table extrapolate to just that."""
+"""Beyond ±6, gelu(x) is 0 or x within 6e-9; the outermost segments of the table extrapolate to these."""
 
 FEW_ROWS = 64
-"""Up to this many rows (a query has 10-20 word pieces) `W xᵀ` in small blocks beats `x Wᵀ`, where OpenBLAS spends most
-of its time on packing: a query of 14 word pieces takes 10.8 ms instead of 19. All dense blocks of one pass, weights in
-cache: 14 rows 6 ms against 20, 64 rows 20 against 26; from 256 rows on there is no difference."""
+"""Up to this many rows, `W xᵀ` in small blocks is faster than `x Wᵀ`, for which OpenBLAS repacks W: a query of 14 word
+pieces takes 10.8 ms instead of 19. From 256 rows on, there is no difference.
+"""
 FEW_ROWS_BLOCK = 32
-"""Output rows a call: best of 16, 32, 64, 128 between 8 and 32 rows."""
+"""Output rows per call; the fastest of 16, 32, 64, 128 for 8 to 32 rows."""
 FEW_ROWS_MULTIPLE = 16
 """Rows are padded to the SIMD width: 14 rows took 8.3 ms, 16 rows 6.1 ms."""
 
@@ -39,10 +39,8 @@ FEW_ROWS_MULTIPLE = 16
 class Gelu:
     """Exact (erf) GELU, x · Φ(x) = x/2 · (1 + erf(x/√2)), interpolated linearly between values of `math.erf`.
 
-    numpy has no erf. A table of the finished function needs ten passes over the data and no exponential, and its
-    error has the textbook bound of linear interpolation, 2.4e-8 (see `GELU_STEPS_PER_UNIT`). With rounding it is
-    below 1e-7 where the result is below 1 and within one unit in the last place above: no worse than the float32
-    formula with a perfectly rounded erf (1.46e-7 against 1.20e-7 between 1 and 2, measured on 4 million points).
+    numpy has no erf. Linear interpolation errs by at most 2.4e-8 (see `GELU_STEPS_PER_UNIT`); with rounding, the error
+    is below 1e-7 for results below 1 and within one unit in the last place above.
     """
 
     def __init__(self) -> None:
@@ -60,7 +58,7 @@ class Gelu:
         x *= np.float32(GELU_STEPS_PER_UNIT)
         cell = np.clip(x, np.float32(-self._bound), np.float32(self._bound - 1))
         np.floor(cell, out=cell)
-        x -= cell  # the place inside the cell; outside the table, how far to go on along the outermost segment
+        x -= cell  # the position inside the cell, or beyond the outermost one
         index = cell.astype(np.intp)
         index += self._bound
         np.take(self._slopes, index, out=cell, mode="clip")
@@ -114,8 +112,8 @@ class Linear:
 class WeightFile:
     """The float32 tensors of a safetensors file, mapped (shared, read-only) or read row by row.
 
-    Format: 8 bytes little-endian header length, a JSON header with dtype, shape and byte span of each tensor,
-    then the data. Written here because the library's numpy reader copies every tensor, 90 MB in all.
+    Format: 8 bytes little-endian header length, a JSON header with dtype, shape and byte span of each tensor, then the
+    data. The library's own numpy reader is not used, because it copies every tensor, 90 MB in all.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,10 +128,10 @@ class WeightFile:
         os.close(self._descriptor)
 
     def span(self, name: str) -> tuple[int, tuple[int, ...]]:
-        """Where a tensor starts in the file, in bytes, and its shape.
+        """Offset of a tensor in the file, in bytes, and its shape.
 
         Raises:
-            KeyError: No such tensor.
+            KeyError: There is no such tensor.
             ValueError: The tensor is not float32.
         """
         entry = self._header[name]
@@ -150,7 +148,7 @@ class WeightFile:
     def rows(self, offset: int, width: int, numbers: npt.NDArray[np.integer]) -> Floats:
         """Read single rows of the (n, width) tensor at `offset` into a new array, one `pread` each.
 
-        A mapped table would become resident 64 KB around every row touched.
+        In a mapped table, each row read would make 64 KB around it resident.
         """
         row_bytes = width * FLOAT32_LE.itemsize
         data = b"".join(os.pread(self._descriptor, row_bytes, offset + int(number) * row_bytes) for number in numbers)

@@ -1,11 +1,11 @@
-"""The static table of late interaction: every word piece of the vocabulary by itself, one bit a dimension.
+"""The static table of late interaction: each word piece of the vocabulary without context, one bit per dimension.
 
-Row w is the sign of MiniLM's last hidden state at w's own position for the input ``[CLS] w [SEP]``, minus the mean over
-real pieces. So an entry needs no vector of its own to take part: it is the list of its word pieces.
+Row w is the sign of MiniLM's last hidden state at the position of w for the input ``[CLS] w [SEP]``, minus the mean
+over real pieces. With it, late interaction works for entries without a vector.
 
-Invariant: computed from the verified weights alone, once, and kept beside them; a file that is not what its stamp says
-(another size, hash, version or other weights) is computed anew, never used. Other machines may differ in a few bits,
-where a float lies next to the mean: the table is a cache of this machine and no fact.
+Invariant: computed once from the verified weights and stored beside them; a file that does not match its stamp (size,
+hash, version, weights) is computed again. Tables of two machines may differ in a few bits, so the table is a cache and
+not published.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ TABLE_STAMP: Final = "static_bits.json"
 TABLE_VERSION: Final = 1
 WIDTH: Final = DIM // 8
 FIRST_WORD: Final = 1_000
-"""Ids below are unused slots, control pieces and single characters; the mean is over the rest."""
+"""First id of the pieces that the mean covers; lower ids are unused slots, control pieces and single characters."""
 WORDS_AT_ONCE: Final = 320
-"""Word pieces in one pass: 960 positions, so that activations stay in the cache."""
+"""Word pieces in one pass: 960 positions, whose activations fit into the cache."""
 THREADS: Final = 2
 _CLS: Final = "[CLS]"
 _SEP: Final = "[SEP]"
 
 
 def build_table(encoder: MiniLmEncoder) -> Bits:
-    """(30,522, 48) uint8: the table. 28 s of one core at 2.5 GHz, half of that on two."""
+    """Compute the table: (30,522, 48) uint8. Takes 28 s of CPU at 2.5 GHz."""
     known = vocabulary()
     cls, sep = known[_CLS], known[_SEP]
     states = np.empty((SIZE, DIM), np.float32)
@@ -56,11 +56,11 @@ def build_table(encoder: MiniLmEncoder) -> Bits:
 
 
 def load_table(directory: Path, weights_sha256: str) -> Bits | None:
-    """The table beside the weights, (30,522, 48) uint8, read-only; None if it is missing or not what its stamp says.
+    """The stored table, (30,522, 48) uint8, read-only; None if it is missing or does not match its stamp.
 
     Args:
         directory: The model's folder.
-        weights_sha256: Hash of the weights that the table must come from.
+        weights_sha256: Hash of the weights from which the table must have been computed.
     """
     try:
         stamp = json.loads((directory / TABLE_STAMP).read_bytes())
@@ -73,18 +73,18 @@ def load_table(directory: Path, weights_sha256: str) -> Bits | None:
 
 
 def ensure_table(directory: Path, weights_sha256: str, progress: Callable[[str], None] | None = None) -> Bits:
-    """The table, computed and kept if it is not there; blocks, so run it in a thread.
+    """The table, computed and stored if missing. Blocking, for a thread.
 
     Args:
-        directory: The model's folder, its weights verified.
+        directory: The model's folder, with verified weights.
         weights_sha256: Hash of those weights.
-        progress: Called with a line before the computation.
+        progress: Called with a message before the computation.
     """
     table = load_table(directory, weights_sha256)
     if table is not None:
         return table
     if progress is not None:
-        progress(f"computing the table of {SIZE:,} word pieces for late interaction (half a minute)")
+        progress(f"computing the table of {SIZE:,} word pieces for late interaction (takes half a minute)")
     encoder = MiniLmEncoder(directory)
     try:
         table = build_table(encoder)
@@ -95,7 +95,7 @@ def ensure_table(directory: Path, weights_sha256: str, progress: Callable[[str],
         _replace(directory / TABLE_FILE, data)
         _replace(directory / TABLE_STAMP, json.dumps(_stamp(data, weights_sha256)).encode())
     except OSError:
-        pass  # a read-only cache: it is computed at every start
+        pass  # the cache is read-only: computed at every start
     return table
 
 

@@ -1,10 +1,8 @@
-"""MiniLM's tokens as bits: what late interaction compares, 48 bytes a token instead of 1,536.
+"""Converts MiniLM's hidden states to bits for late interaction: 48 bytes per token instead of 1,536.
 
-A token's bits say of each dimension whether its last hidden state lies above the mean of raw token vectors over chat
-text. Stop words and punctuation are left out, continuation pieces kept.
-
-Invariant: bits of two texts are comparable exactly if their ``quantiser`` is the same; a changed mean, stop list or
-passage is a new ``QUANTISER``.
+A bit is set if the last hidden state is above the mean of token vectors over chat text. Stop words and punctuation are
+left out. Invariant: bits are comparable only if their ``quantiser`` is the same; a changed mean, stop list or passage
+is a new ``QUANTISER``.
 """
 
 from __future__ import annotations
@@ -26,12 +24,14 @@ from .minilm_math import Floats
 
 QUANTISER: Final = 1
 PASSAGE_PIECES: Final = 126
-"""Word pieces of the first passage; the rest of the 256 that the model reads is the second. Long entries (eight turns
-joined, recall@10): cut here .867, at the last sentence end before .868, passages read in passes of their own .865."""
+"""Word pieces of the first passage; the others of the 256 that the model reads are the second. Recall@10 on entries of
+eight joined turns is .867; with a cut at the end of a sentence .868, with separate passes .865.
+"""
 NO_TOKENS: Final = TokenBits(QUANTISER, b"", DIM, 0)
 _MEAN_FILE: Final = "minilm_mean.json"
-"""Mean of the 1,401 token vectors of bench/data/everyday_chat.txt. Development conversations, recall@10 (@5): this .856
-(.791), their own mean .858 (.783), the mean of the sample journal's technical chat .857 (.792)."""
+"""Mean of the 1,401 token vectors of bench/data/everyday_chat.txt. The means of other chats give the same recall@10
+(.856 to .858).
+"""
 _CONTINUED: Final = "##"
 
 
@@ -44,7 +44,7 @@ def mean() -> Floats:
 
 @cache
 def counting() -> npt.NDArray[np.bool_]:
-    """(pieces,) bool: which word pieces count, i.e. are neither stop words nor punctuation."""
+    """(pieces,) bool: which word pieces are neither stop words nor punctuation."""
     return np.array(
         [
             piece.startswith(_CONTINUED)
@@ -55,10 +55,10 @@ def counting() -> npt.NDArray[np.bool_]:
 
 
 def token_bits(hidden: Floats, pieces: Sequence[Sequence[int]]) -> list[TokenBits]:
-    """The bits of each text's tokens.
+    """The token bits of each text.
 
     Args:
-        hidden: (word pieces, 384) last hidden states, one text after the other.
+        hidden: (word pieces, 384) last hidden states, text after text.
         pieces: Ids of each text's word pieces, [CLS] and [SEP] included.
     """
     counts = counting()
@@ -69,7 +69,7 @@ def token_bits(hidden: Floats, pieces: Sequence[Sequence[int]]) -> list[TokenBit
         start, end = end, end + len(ids)
         kept = counts[np.asarray(ids)]
         bits = np.packbits(hidden[start:end][kept] > middle, axis=1)
-        early = int(np.count_nonzero(kept[: PASSAGE_PIECES + 1]))  # [CLS] stands before the passage
-        first = early or len(bits)  # a first passage that says nothing is none
+        early = int(np.count_nonzero(kept[: PASSAGE_PIECES + 1]))  # [CLS] precedes the passage
+        first = early or len(bits)  # a first passage of stop words only is left out
         found.append(TokenBits(QUANTISER, bits.tobytes(), DIM, first))
     return found

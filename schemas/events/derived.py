@@ -1,4 +1,4 @@
-"""Facts that reactors publish on ``derived.<workspace>.<kind>``: how they are written and read back.
+"""Encodes and decodes the facts that reactors publish on ``derived.<workspace>.<kind>``.
 
 Invariant: ``encode`` and ``decode`` are inverse; a vector's body is exactly ``4 * dim`` bytes.
 """
@@ -21,12 +21,12 @@ from .envelope import LinkDerived, TokenBitsDerived, VectorDerived
 FLOAT_BYTES: Final = 4
 RELATIONS: Final = frozenset({"similar", "supports", "contradicts"})
 _MAX_DIM: Final = 16_384
-"""Dimensions; above any embedding model known."""
+"""Dimensions; no known embedding model has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message ready to be published: subject, body and headers (``Nats-Msg-Id`` among them)."""
+    """A message to publish: subject, body and headers, including ``Nats-Msg-Id``."""
 
     subject: str
     body: bytes
@@ -34,33 +34,24 @@ class OutgoingMessage:
 
 
 def embedded_fact_id(event: VectorDerived | TokenBitsDerived, what: str, version: int, generation: int) -> str:
-    """The id of what a model made of an entry.
+    """The id of a fact that a model derived from an entry.
 
-    It follows from workspace, entry id and entry sequence. The sequence belongs to it because an id may stand in the
-    stream twice (a late repeat, with other content perhaps): within the dedupe window the fact of the repeat would else
-    suppress the fact of the first, which is the one that counts.
+    It depends on the entry's sequence, too: an id can be in the stream twice, and the broker must not discard the fact
+    of the first entry as a duplicate of the fact of the second.
 
     Args:
         event: The fact.
-        what: The model, and which of its facts.
+        what: The model and the kind of fact.
         version: Version of the reactor.
-        generation: Sequence of the model's last drop, 0 if it was never dropped: what is filled anew are other facts, or
-            the broker would take those that follow soon for repeats of the former ones.
+        generation: Sequence of the model's last drop, 0 if it was never dropped. Without it, the broker would discard
+            the facts of a model that is dropped and soon added again as duplicates.
     """
     cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
     return derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
 
 
 def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
-    """The message of a vector fact; ``seq`` and ``published_ms`` are the broker's to give.
-
-    A tombstone is another fact than a vector.
-
-    Args:
-        event: The fact.
-        version: Version of the reactor, part of the deterministic id.
-        generation: As in ``embedded_fact_id``.
-    """
+    """The message of a vector fact. The broker assigns ``seq`` and ``published_ms``."""
     what = event.model if event.dim else f"{event.model}/tombstone"
     fact_id = embedded_fact_id(event, what, version, generation)
     headers = {
@@ -88,7 +79,7 @@ def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> Ou
 def decode_vector(
     seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int
 ) -> VectorDerived:
-    """A vector fact from its message.
+    """Decode a vector fact.
 
     Raises:
         FoldError: If a header is missing or malformed or the body is not ``4 * dim`` bytes.
@@ -120,9 +111,9 @@ def decode_vector(
     except ValueError as bad:
         raise FoldError(f"the vector fact at {seq} has a malformed header: {bad}") from None
     if not is_id(event.entry_id) or not 0 <= dim <= _MAX_DIM or not 0 < entry_seq < seq:
-        raise FoldError(f"the vector fact at {seq} names no possible entry or dimension")
+        raise FoldError(f"the vector fact at {seq} has an invalid entry id, entry sequence or dimension")
     if len(body) != FLOAT_BYTES * dim:
-        raise FoldError(f"the vector fact at {seq} has {len(body)} bytes where {FLOAT_BYTES} * {dim} belong")
+        raise FoldError(f"the vector fact at {seq} has {len(body)} bytes instead of {FLOAT_BYTES} * {dim}")
     return event
 
 
@@ -157,10 +148,10 @@ def encode_link(event: LinkDerived, version: int) -> OutgoingMessage:
 
 
 def decode_link(seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int) -> LinkDerived:
-    """A link fact from its message.
+    """Decode a link fact.
 
     Raises:
-        FoldError: If the body is no link.
+        FoldError: If the body is not a link.
     """
     try:
         raw = json.loads(body)
@@ -183,5 +174,5 @@ def decode_link(seq: int, workspace_id: str, headers: Mapping[str, str], body: b
     ids_fit = is_id(event.src_entry_id) and is_id(event.dst_entry_id) and event.src_entry_id != event.dst_entry_id
     ids_fit = ids_fit and 0 < event.src_seq < seq and 0 < event.dst_seq < seq
     if not ids_fit or event.relation not in RELATIONS or not math.isfinite(event.weight):
-        raise FoldError(f"the link fact at {seq} names no possible relation")
+        raise FoldError(f"the link fact at {seq} has an invalid relation, entry id or sequence")
     return event

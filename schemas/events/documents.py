@@ -1,8 +1,6 @@
 """Writes of memory documents on ``document.<workspace>.<owner>.<tier>.<key>``.
 
-Why four actions: a log that only grows (a daily log) would otherwise repeat its whole text with every line, and each line
-could not be erased alone. Invariant: ``encode`` and ``decode`` are inverse; a document is the fold of its writes in order,
-and each write carries what that needs (``replace`` and ``restore`` the whole text, ``append`` its new lines alone).
+``append`` carries only the new lines, so that a growing log does not repeat its text and each line can be erased alone.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ MAX_DOCUMENT_CHARS: Final = 100_000
 MAX_CAUSES: Final = 1_000
 """Ids in ``derived_from`` of one write."""
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]{0,31}$"
-"""Where a write came from: an open set; api, mcp, cli, mirror, import, consolidation and restore are in use."""
+"""Where a write came from. An open set; in use: api, mcp, cli, mirror, import, consolidation, restore."""
 
 
 class DocumentAction(StrEnum):
-    """What a write does to its document; the set is closed."""
+    """What a write does to its document. A closed set."""
 
     REPLACE = "replace"
     APPEND = "append"
@@ -43,14 +41,9 @@ class DocumentBody(BaseModel):
 
     Attributes:
         write_id: The write's own id, unique in its workspace: a write that is sent twice counts once.
-        key: The key within the tier, a path perhaps; None where the tier has one document.
+        key: The key within the tier, an id or a path; None where the tier has one document.
         action: ``replace``: ``content`` is the whole text. ``append``: it is only what is added. ``retract``: the document
             no longer counts, there is no content. ``restore``: it counts again, with ``content`` as its whole text.
-        content: The text.
-        source: Where the write came from.
-        actor_type: Who wrote.
-        actor_id: Who exactly.
-        data_subject_id: Whose personal data the content is.
         derived_from: Ids of the entries and document writes that the content was made of.
         reason: Why, for people; above all of ``retract`` and ``restore``.
     """
@@ -71,14 +64,14 @@ class DocumentBody(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> DocumentBody:
         if self.key is not None and not is_document_key(self.key):
-            raise ValueError("key is no document key")
+            raise ValueError("key is not a document key")
         if self.action is DocumentAction.RETRACT and self.content:
             raise ValueError("a retraction has no content")
         return self
 
 
 def encode_document(event: DocumentWritten) -> OutgoingMessage:
-    """The message of a write; ``seq`` and ``published_ms`` are the broker's to give, what is absent is left out.
+    """The message of a write, without absent fields. The broker assigns ``seq`` and ``published_ms``.
 
     Raises:
         pydantic.ValidationError: If the event breaks the format.
@@ -104,17 +97,17 @@ def encode_document(event: DocumentWritten) -> OutgoingMessage:
 
 
 def decode_document(seq: int, subject: Subject, body: bytes, published_ms: int) -> DocumentWritten:
-    """A document write from its message.
+    """Decode a document write.
 
     Raises:
-        FoldError: If the body is no document write, or its key is not that of the subject.
+        FoldError: If the body is not a document write, or its key does not match the subject.
     """
     try:
         read = DocumentBody.model_validate_json(body)
     except ValidationError:
         raise FoldError(f"the document write at {seq} is malformed") from None
     if key_token(read.key) != subject.key:
-        raise FoldError(f"the document write at {seq} has another key than its subject", field="key")
+        raise FoldError(f"the key in the body of the document write at {seq} does not match its subject", field="key")
     return DocumentWritten(
         seq=seq,
         workspace_id=subject.workspace,

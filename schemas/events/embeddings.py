@@ -1,4 +1,4 @@
-"""Payloads of the decisions about embedding models and what they embed."""
+"""Payloads of the decisions about embedding models and the embed policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .payload import ControlPayload
 
 
 class EmbeddingsActivated(ControlPayload):
-    """Recall uses this model from here on; in the system workspace it is the default of all."""
+    """Recall uses this model from now on; in the system workspace, as the default of all workspaces."""
 
     ENTRY_TYPE = "embeddings.activated"
     model: str = Field(min_length=1, max_length=96)
@@ -20,7 +20,7 @@ class EmbeddingsActivated(ControlPayload):
 
 
 class EmbeddingsAdded(ControlPayload):
-    """A further model is filled in the background, beside the active one; recorded in the system workspace."""
+    """A model is added and its vectors are computed in the background. Recorded in the system workspace."""
 
     ENTRY_TYPE = "embeddings.added"
     model: str = Field(min_length=1, max_length=96)
@@ -28,7 +28,7 @@ class EmbeddingsAdded(ControlPayload):
 
 
 class EmbeddingsDropped(ControlPayload):
-    """A model's vectors are not wanted any more: nothing fills them and the fold forgets them."""
+    """A model is removed: its vectors are deleted from the views and no longer computed."""
 
     ENTRY_TYPE = "embeddings.dropped"
     model: str = Field(min_length=1, max_length=96)
@@ -36,7 +36,7 @@ class EmbeddingsDropped(ControlPayload):
 
 
 class ReindexRequested(ControlPayload):
-    """Entries are judged anew by a version of the embed policy; tombstones of a model are tried again."""
+    """A version of the embed policy is applied to all entries; tombstones of a model are removed."""
 
     ENTRY_TYPE = "embeddings.reindex_requested"
     policy: int = Field(ge=1)
@@ -45,4 +45,4 @@ class ReindexRequested(ControlPayload):
 
 
 MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
-"""Entry types that decide which models are filled, and which one recall uses."""
+"""Entry types that change which models exist or which one is active."""

@@ -1,7 +1,11 @@
-"""What a message of JOURNAL decodes to: one slotted class per family.
+"""The events that messages of JOURNAL decode to: one slotted class per family.
 
-Invariant: each event carries all its folds need, ``seq`` included; a fold asks nobody else. Events are made by the
-hundred thousand, so entries and vectors are not frozen (that costs 2 to 5 µs each); nobody changes one all the same.
+Common fields: ``seq`` is the stream sequence of the message, ``published_ms`` the broker's time in milliseconds since
+the epoch, ``reactor`` the ``name@version`` that derived a fact, ``entry_id`` and ``entry_seq`` the entry from which it
+was derived. Fields of a vector that are not described are those of that entry.
+
+Invariant: each event carries all that its folds need. Entries and vectors are immutable by convention only: freezing
+these classes costs 2 to 5 µs for each event.
 """
 
 from __future__ import annotations
@@ -17,13 +21,11 @@ class EntryRecorded:
 
     Attributes:
         seq: Stream sequence in JOURNAL; the document number of every index.
-        entry: The entry, upcast and validated.
         ts_ms: ``entry.ts`` in milliseconds since the epoch, computed once.
-        control: Whether it came on a control subject, i.e. is vouched for by the service.
+        control: Whether it came on a control subject, so that the service has published it.
         identity: 16 bytes, ``ids.identity_key(workspace, id)``.
-        content: 16 bytes of the hash of the content as submitted.
+        content: 16 bytes: hash of the submitted content.
         published_ms: The broker's time of the message, milliseconds since the epoch.
-        size: Bytes of the message body.
     """
 
     seq: int
@@ -46,22 +48,9 @@ class VectorDerived:
     """The vector of an entry under one model.
 
     Attributes:
-        seq: Stream sequence of this fact.
-        workspace_id: Workspace of the entry.
-        entry_id: The embedded entry; ``derived_from``.
-        entry_seq: Its stream sequence.
-        model: Model id, e.g. ``all-MiniLM-L6-v2``.
-        dim: Number of dimensions; 0 is a tombstone: the model refused this text for good.
+        dim: Number of dimensions; 0 marks a tombstone: the model refuses this text.
         vector: ``4 * dim`` bytes, little-endian float32, L2-normalised.
-        text_hash: Hex hash of the embedded text.
-        entry_type: The entry's type.
-        severity: The entry's severity.
-        priority: The entry's priority when emitted.
-        crew_id: The entry's crew.
-        agent_id: The entry's agent.
-        ts_ms: The entry's time.
         published_ms: The broker's time of this fact: ``indexed_at`` if it is the entry's first.
-        reactor: ``name@version`` of the reactor that derived it.
     """
 
     seq: int
@@ -84,20 +73,13 @@ class VectorDerived:
 
 @dataclass(slots=True)
 class TokenBitsDerived:
-    """The tokens of an entry in context, one bit a dimension, for late interaction.
+    """The word pieces of an entry in context, one bit per dimension, for late interaction.
 
     Attributes:
-        seq: Stream sequence of this fact.
-        workspace_id: Workspace of the entry.
-        entry_id: The entry; ``derived_from``.
-        entry_seq: Its stream sequence.
-        model: Model id; tokens of different models never meet.
-        quantiser: Version of the rule that kept tokens and made bits of them (``rules/token_bits``).
-        dim: Bits a token, a multiple of 64.
-        bits: ``dim / 8`` bytes a token, in order of the text.
-        first_passage: How many of them belong to the first passage; the rest is the second.
-        published_ms: The broker's time of this fact.
-        reactor: ``name@version`` of the reactor that derived it.
+        quantiser: Version of the rule that selected the word pieces and computed their bits.
+        dim: Bits per word piece, a multiple of 64.
+        bits: ``dim / 8`` bytes per word piece, in the order of the text.
+        first_passage: How many of them belong to the first passage; the others belong to the second.
     """
 
     seq: int
@@ -118,18 +100,11 @@ class LinkDerived:
     """A relation between two entries, found by a reactor.
 
     Attributes:
-        seq: Stream sequence of this fact.
-        workspace_id: Workspace of both entries.
         src_entry_id: The newer entry, or the rule.
-        src_seq: Its stream sequence.
         dst_entry_id: The older entry, or the evidence.
-        dst_seq: Its stream sequence.
-        relation: similar, supports or contradicts.
         weight: Cosine for similar, confidence for a proposed contradicts.
         crew_id: The crew of both entries, None if they have none.
-        reason: Why, for people: which rule found a contradiction.
-        published_ms: The broker's time.
-        reactor: ``name@version``.
+        reason: Explanation for people: which rule found a contradiction.
     """
 
     seq: int
@@ -152,21 +127,10 @@ class DocumentWritten:
 
     Attributes:
         seq: Stream sequence; the document's version for optimistic concurrency.
-        workspace_id: Workspace.
-        owner: Who owns the document, with its kind: ``a-<agent>``, ``c-<crew>``, ``w`` (the workspace) or
-            ``u-<keyed hash of a user>``.
-        tier: The tier (AGENT, CREW, pins, daily …).
-        key: Key within the tier, a path perhaps; None where the tier has one document.
-        action: replace, append, retract or restore.
+        owner: ``a-<agent>``, ``c-<crew>``, ``w`` (the workspace) or ``u-<keyed hash of a user>``.
+        key: Key within the tier, an id or a path; None where the tier has one document.
         content: The whole text of replace and restore, the new lines of append, empty for retract.
-        source: Where the write came from (api, mcp, mirror, import, consolidation …).
-        write_id: The write's own id.
-        actor_type: Who wrote: agent, user, system …
-        published_ms: The broker's time.
-        actor_id: Who exactly.
-        data_subject_id: Whose personal data the content is.
         derived_from: Ids of the entries and document writes that the content was made of.
-        reason: Why, for people.
     """
 
     seq: int
@@ -188,7 +152,7 @@ class DocumentWritten:
 
 @dataclass(frozen=True, slots=True)
 class UnknownDerived:
-    """A derived kind of a newer version: kept in the stream, no fold of ours knows it."""
+    """A fact of a kind that this version does not know; no projection folds it."""
 
     seq: int
     workspace_id: str

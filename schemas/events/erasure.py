@@ -1,7 +1,7 @@
-"""Payloads of erasures and of accepted losses: why a sequence may be missing from JOURNAL.
+"""Payloads of erasures and accepted losses, which explain why sequences are missing from JOURNAL.
 
-Invariant: they hold ids, sequences, counts and an operator's reason, never a text of what is gone. A sequence is explained
-only by an entry that lies behind it: where the stream has lost its end, sequences are given a second time.
+Invariant: they never hold text that was erased. An entry explains only sequences below its own: a stream that lost its
+end assigns sequences a second time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SubjectHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32,128}$")]
 
 
 class ErasureRequested(ControlPayload):
-    """Raises the fence: ids, or a keyed hash of the data subject; no text."""
+    """Starts an erasure and raises the fence: names ids or a keyed hash of the data subject, no text."""
 
     ENTRY_TYPE = "erasure.requested"
     erasure_id: Id
@@ -33,12 +33,12 @@ class ErasureRequested(ControlPayload):
     @model_validator(mode="after")
     def _names_something(self) -> ErasureRequested:
         if not self.entry_ids and self.subject_hash is None:
-            raise ValueError("an erasure names entries or a data subject")
+            raise ValueError("an erasure must name entries or a data subject")
         return self
 
 
 class ErasureScoped(ControlPayload, InParts):
-    """The closed set that is erased, every id and sequence; the folds act on it and the messages are deleted."""
+    """Everything that is erased, all ids and sequences; folds remove them and the messages are deleted."""
 
     ENTRY_TYPE = "erasure.scoped"
     erasure_id: Id
@@ -47,7 +47,7 @@ class ErasureScoped(ControlPayload, InParts):
 
 
 class ErasureCompleted(ControlPayload):
-    """The receipt: how much was erased, of what kind."""
+    """Receipt of an erasure: counts by kind."""
 
     ENTRY_TYPE = "erasure.completed"
     erasure_id: Id
@@ -55,13 +55,12 @@ class ErasureCompleted(ControlPayload):
 
 
 class LossAccepted(ControlPayload, InParts):
-    """An operator accepts that sequences of JOURNAL are lost; who it was says the entry's actor.
+    """An operator (the entry's actor) accepts that sequences of JOURNAL are lost.
 
     Attributes:
         loss_id: Shared by its parts.
-        lost: The sequences; ids of lost entries that the views knew, as far as there is room for them.
-        kept_as: Name of the views file that was kept, which may know more than the stream.
-        reason: Why.
+        lost: The sequences, and as many ids of lost entries known to the views as fit.
+        kept_as: Name of the views file that was kept; it may hold lost entries.
     """
 
     ENTRY_TYPE = "journal.loss_accepted"

@@ -1,4 +1,4 @@
-"""Payload of a memory's health on a day."""
+"""Payload of a health snapshot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Band = Literal["red", "yellow", "green"]
 
 
 class HealthMetrics(BaseModel):
-    """Five metrics in [0, 100], None where there is nothing to measure."""
+    """Five metrics in [0, 100]; None if it could not be measured."""
 
     model_config = STORED
     freshness: float | None = Field(ge=0.0, le=100.0)
@@ -24,21 +24,14 @@ class HealthMetrics(BaseModel):
 
 
 class HealthRecorded(ControlPayload):
-    """The health of a workspace's or a crew's memory on a day; the last one of a day counts.
+    """Health of the memory of a workspace or a crew on one day; the last snapshot of a day counts.
 
     Attributes:
         crew_id: The crew, None for the workspace as a whole.
-        date: Day in UTC, YYYY-MM-DD.
-        rules: Version of ``rules/health``.
-        metrics: The metrics as we define them.
-        score: Their weighted mean, None for "no data".
-        band: Its band, None for "no data".
-        legacy: The same by the formulas of the project seed 1 describes, for comparison.
-        legacy_score: Their weighted sum.
-        reasons: Why the band is what it is, a sentence each.
+        legacy: The metrics by the formulas of the project that seed 1 describes, for comparison.
+        reasons: Reasons for the band, one sentence each.
         next_step: What the operator should do, empty if nothing.
         counts: Numbers behind the metrics (embeddable, indexed, linked, searches …).
-        model: The active model, None if there is none.
     """
 
     ENTRY_TYPE = "memory.health_recorded"

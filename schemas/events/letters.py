@@ -8,7 +8,7 @@ from .payload import ControlPayload
 
 
 class EventParked(ControlPayload):
-    """A projection could not fold an event; the event lies in DEADLETTER."""
+    """A projection could not fold an event, which was moved to DEADLETTER."""
 
     ENTRY_TYPE = "projection.event_parked"
     projection: str
@@ -28,7 +28,7 @@ class DeadLetterRetried(ControlPayload):
 
 
 class DeadLetterDiscarded(ControlPayload):
-    """An operator decided that a parked event needs nothing more."""
+    """An operator discarded a dead letter."""
 
     ENTRY_TYPE = "projection.dead_letter_discarded"
     projection: str

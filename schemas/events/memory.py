@@ -1,4 +1,4 @@
-"""Payloads about the use of memories: priorities, references, searches and nudges."""
+"""Payloads about priorities, references, searches and nudges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PriorityChanged(ControlPayload):
 
 
 class ReferencedEntry(BaseModel):
-    """One entry that reached prompts, and how often since the last batch."""
+    """An entry that reached prompts, and how often since the last batch."""
 
     model_config = STORED
     entry_id: Id
@@ -29,24 +29,19 @@ class ReferencedEntry(BaseModel):
 
 
 class MemoryReferenced(ControlPayload):
-    """Entries reached a prompt: batched, so that recall itself writes nothing."""
+    """Entries that reached prompts; recorded in batches, so that a recall does not wait for a write."""
 
     ENTRY_TYPE = "memory.referenced"
     entries: tuple[ReferencedEntry, ...] = Field(min_length=1, max_length=1_000)
 
 
 class MemorySearched(ControlPayload):
-    """A recall was answered; at most a few a second are recorded, to compare models on and to judge efficiency.
+    """A recall was answered. A sample is recorded, for the comparison of models and for health.
 
     Attributes:
-        query: What was asked.
-        scope: own, crew_shared or workspace.
-        crew_id: The asker's crew.
-        agent_id: The asker.
-        recipe: The recipe that ranked.
-        model: Model of the vectors that took part, None if none did.
+        model: Model of the vectors that were used, or None.
         hit_ids: Entries returned, best first.
-        mean_cosine: Mean cosine of the hits that have a vector, None if none has.
+        mean_cosine: Mean cosine of the hits that have a vector, or None.
     """
 
     ENTRY_TYPE = "memory.searched"
@@ -61,7 +56,7 @@ class MemorySearched(ControlPayload):
 
 
 class NudgeOffered(ControlPayload):
-    """A nudge was handed to an orchestrator; each kind once per session."""
+    """A nudge was returned to an orchestrator; each kind once per session."""
 
     ENTRY_TYPE = "memory.nudge_offered"
     agent_id: Id

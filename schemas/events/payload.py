@@ -1,8 +1,7 @@
-"""Bases of the payloads of control entries: what the service publishes, recorded like everything else.
+"""Base classes of the payloads of control entries.
 
-Invariant: each model is frozen and versioned; ``schema_version`` of the entry is the model's ``VERSION``, and
-``tests/golden`` holds one file per type and version. A stored payload may hold fields of a newer version, which are
-ignored; a field that the service means to write and the model does not have is an error of mypy.
+Invariant: each model is frozen and versioned; an entry's ``schema_version`` is the model's ``VERSION``. Unknown fields
+are ignored when read, and mypy rejects them when written.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import ClassVar, Final
 from pydantic import BaseModel, ConfigDict
 
 STORED: Final = ConfigDict(frozen=True, extra="ignore")
-"""Of every model that is read from the stream, and of those inside it."""
+"""Configuration of every model that is read from the stream."""
 
 
 class ControlPayload(BaseModel):

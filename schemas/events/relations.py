@@ -13,7 +13,7 @@ Relation = Literal["similar", "supports", "contradicts"]
 
 
 class RelationAsserted(ControlPayload):
-    """Somebody says how two entries relate; it outweighs what a reactor proposed."""
+    """A caller asserted a relation between two entries; it overrides what a reactor found."""
 
     ENTRY_TYPE = "memory.relation_asserted"
     src_entry_id: Id
@@ -26,7 +26,7 @@ class RelationAsserted(ControlPayload):
 
 
 class RelationRetracted(ControlPayload):
-    """A relation, asserted or proposed, is not believed any more; a reactor does not bring it back."""
+    """A relation was retracted; no reactor restores it."""
 
     ENTRY_TYPE = "memory.relation_retracted"
     src_entry_id: Id

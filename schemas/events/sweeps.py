@@ -1,4 +1,4 @@
-"""Payloads of sweeps: that one is due, and what it did."""
+"""Payloads of sweeps: due, and finished."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .payload import ControlPayload
 
 
 class SweepFinished(ControlPayload):
-    """What a sweep did, so that a dead one does not look like a quiet day."""
+    """A sweep finished, with its counts."""
 
     ENTRY_TYPE = "sweep.finished"
     sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators"]
@@ -20,9 +20,9 @@ class SweepFinished(ControlPayload):
 
 
 class SweepTicked(ControlPayload):
-    """A sweep is due; its folds and reactors take the time from ``due`` (RFC 3339, UTC).
+    """A sweep is due. Its folds and reactors take the time from ``due`` (RFC 3339, UTC).
 
-    One tick for each workspace, sweep and due time, with a deterministic id, however many nodes keep time.
+    The id is deterministic, so several nodes publish one tick for each workspace, sweep and due time.
     """
 
     ENTRY_TYPE = "sweep.ticked"

@@ -1,7 +1,6 @@
-"""The fact ``derived.<workspace>.token_bits``: the tokens of an entry in context, one bit a dimension.
+"""Encodes and decodes the fact ``derived.<workspace>.token_bits``: an entry's word pieces in context, as bits.
 
-Why a fact: the bits come out of a model, and a rebuild calls none. Readers older than this kind see an unknown derived
-fact and pass it over. Invariant: ``encode`` and ``decode`` are inverse; the body is whole tokens of ``dim / 8`` bytes.
+Invariant: ``encode`` and ``decode`` are inverse. A version that does not know this kind ignores it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,14 @@ from .derived import OutgoingMessage, embedded_fact_id
 from .envelope import TokenBitsDerived
 
 WORD_BITS: Final = 64
-"""Bits are compared by 64-bit words, so a token is a whole number of them."""
+"""Bits are compared as 64-bit words, so the dimension is a multiple of 64."""
 MAX_DIM: Final = 4_096
 MAX_TOKENS: Final = 1_024
-"""Tokens of one fact; two passages of 126 word pieces make 252 at most."""
+"""Word pieces of one fact; two passages of 126 make 252 at most."""
 
 
 def encode_token_bits(event: TokenBitsDerived, version: int, generation: int = 0) -> OutgoingMessage:
-    """The message of the fact; ``seq`` and ``published_ms`` are the broker's to give.
-
-    Args:
-        event: The fact.
-        version: Version of the reactor, part of the deterministic id.
-        generation: As in ``embedded_fact_id``.
-    """
+    """The message of the fact; ``seq`` and ``published_ms`` are the broker's to give."""
     fact_id = embedded_fact_id(event, f"{event.model}/token_bits/{event.quantiser}", version, generation)
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
@@ -50,10 +43,10 @@ def encode_token_bits(event: TokenBitsDerived, version: int, generation: int = 0
 def decode_token_bits(
     seq: int, workspace_id: str, headers: Mapping[str, str], body: bytes, published_ms: int
 ) -> TokenBitsDerived:
-    """The fact from its message.
+    """Decode the fact.
 
     Raises:
-        FoldError: If a header is missing or malformed or the body is not whole tokens.
+        FoldError: If a header is missing or malformed, or the length of the body does not fit.
     """
     try:
         event = TokenBitsDerived(
@@ -75,8 +68,8 @@ def decode_token_bits(
         raise FoldError(f"the token bits at {seq} have a malformed header: {bad}") from None
     fits = is_id(event.entry_id) and 0 < event.entry_seq < seq and 0 < event.quantiser < 2**31
     if not fits or not 0 < event.dim <= MAX_DIM or event.dim % WORD_BITS:
-        raise FoldError(f"the token bits at {seq} name no possible entry, quantiser or dimension")
+        raise FoldError(f"the token bits at {seq} have an invalid entry, quantiser or dimension")
     tokens, rest = divmod(len(body), event.dim // 8)
     if rest or not 0 < tokens <= MAX_TOKENS or not 0 < event.first_passage <= tokens:
-        raise FoldError(f"the token bits at {seq} have {len(body)} bytes, which are no tokens of {event.dim} bits")
+        raise FoldError(f"the token bits at {seq} have {len(body)} bytes, which is not a multiple of {event.dim} bits")
     return event

@@ -1,4 +1,4 @@
-"""Payloads of the decisions about tokens."""
+"""Payloads of created, changed and revoked tokens."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .payload import ControlPayload
 
 
 class TokenCreated(ControlPayload):
-    """A token was minted. Only the SHA-256 of its 256 random bits is recorded.
+    """A token was created. Only the SHA-256 of its 256 random bits is recorded.
 
-    ``may_publish`` and ``speaks_for`` are granted beyond the role (``schemas.grants``); from ``expires_at`` it is refused.
+    ``may_publish`` and ``speaks_for`` are grants beyond the role (``schemas.grants``). The token is refused from
+    ``expires_at`` on.
     """
 
     ENTRY_TYPE = "token.created"
@@ -30,20 +31,17 @@ class TokenCreated(ControlPayload):
     expires_at: Timestamp | None = None
 
     def bearer(self) -> Principal:
-        """Who bears the token.
+        """The principal of the token.
 
         Raises:
-            pydantic.ValidationError: If its role needs more than it is bound to.
+            pydantic.ValidationError: If the role needs an agent or crew that is missing.
         """
         bound = self.model_dump(include=set(Principal.model_fields))
         return Principal(**bound, expires_ms=None if self.expires_at is None else to_ms(self.expires_at))
 
 
 class TokenNatsAllowed(ControlPayload):
-    """An agent's token is the password of a NATS user of its own, too. Only its bcrypt hash is recorded.
-
-    The user is called as the token's id, and may publish on the subject of the token's workspace, crew and agent.
-    """
+    """A token is also the password of a NATS user, whose name is the token's id. Only a bcrypt hash is recorded."""
 
     ENTRY_TYPE = "token.nats_allowed"
     token_id: Id
@@ -51,7 +49,7 @@ class TokenNatsAllowed(ControlPayload):
 
 
 class TokenRevoked(ControlPayload):
-    """A token no longer counts."""
+    """A token was revoked."""
 
     ENTRY_TYPE = "token.revoked"
     token_id: Id

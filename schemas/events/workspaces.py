@@ -11,7 +11,7 @@ from .payload import ControlPayload
 
 
 class WorkspaceConfigured(ControlPayload):
-    """A workspace's settings, whole: the last one counts."""
+    """All settings of a workspace; the last event counts."""
 
     ENTRY_TYPE = "workspace.configured"
     cost_nudge_usd: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
@@ -19,7 +19,7 @@ class WorkspaceConfigured(ControlPayload):
 
 
 class AgentRegistered(ControlPayload):
-    """An agent's settings, whole: the last one counts."""
+    """All settings of an agent; the last event counts."""
 
     ENTRY_TYPE = "agent.registered"
     agent_id: Id
@@ -29,7 +29,7 @@ class AgentRegistered(ControlPayload):
 
 
 class CrewRegistered(ControlPayload):
-    """A crew's settings, whole: the last one counts."""
+    """All settings of a crew; the last event counts."""
 
     ENTRY_TYPE = "crew.registered"
     crew_id: Id
@@ -37,7 +37,7 @@ class CrewRegistered(ControlPayload):
 
 
 class ConsentChanged(ControlPayload):
-    """A data subject opted in or out (contract §1: first-class here)."""
+    """A data subject opted in or out."""
 
     ENTRY_TYPE = "consent.changed"
     subject_hash: str

@@ -1,4 +1,4 @@
-"""Everything that can be asked of the service: one tuple of operations per family, all of them in ``ALL``."""
+"""All operations of the service: one tuple per family, joined in ``ALL``."""
 
 from typing import Any, Final
 
@@ -26,4 +26,4 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *tokens.OPERATIONS,
     *letters.OPERATIONS,
 )
-"""In the order of the docs."""
+"""All operations, in the order of docs/operations.md."""

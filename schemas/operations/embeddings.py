@@ -1,4 +1,4 @@
-"""Embedding models: filled, switched and dropped."""
+"""Operations on embedding models: list, add, activate, drop."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from pydantic import Field, StrictBool
 from ..entry import WorkspaceId
 from .operation import Access, Answer, Effect, Operation, Request
 
-_MODEL: Final = "minilm, or a model's name as `ollama list` shows it."
+_MODEL: Final = "minilm, or the name of a model as `ollama list` prints it."
 _WHY: Final = "Why; it is recorded."
 
 
 class ModelsRequest(Request):
-    """List the models: where recall uses them, how far they are filled, and how the last call ended.
+    """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-    Figures of the token's workspace; of all for a token of all workspaces that names none.
+    Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
     """
 
     workspace_id: WorkspaceId | None = Field(
-        default=None, description="Figures of this workspace; of all if absent, for a token of all workspaces."
+        default=None, description="The workspace to count; a token of all workspaces may leave it out to count all."
     )
 
 
 class AddModelRequest(Request):
-    """Fill a further model in the background.
+    """Add a model and compute its vectors in the background.
 
-    It is tried out first; recall goes on with the active one.
+    The model is tested first. Recall continues to use the active model.
     """
 
     model: str = Field(min_length=1, max_length=96, description=_MODEL)
 
 
 class ActivateModelRequest(Request):
-    """Let recall use another model, at once.
+    """Make recall use another model at once.
 
-    The former one stays filled: activate it again to switch back. It is refused (409) while entries have no vector of the
-    model, which recall would not find by meaning, unless it is forced.
+    The vectors of the former model are kept, so activating it again switches back at once. While entries have no vector
+    of the new model, recall could not find them by meaning; then the request is refused (409) unless ``force`` is set.
     """
 
     model: str = Field(min_length=1, max_length=96, description=_MODEL)
     reason: str = Field(default="", max_length=500, description=_WHY)
-    force: StrictBool = Field(default=False, description="Also if entries have no vector of it yet.")
+    force: StrictBool = Field(default=False, description="Switch even if entries have no vector of the model yet.")
     workspace_id: WorkspaceId | None = Field(
-        default=None, description="Only in this workspace; wherever none was activated by name if absent."
+        default=None, description="Only in this workspace; if absent, in every workspace without a model of its own."
     )
 
 
 class DropModelRequest(Request):
-    """Forget a model's vectors and fill it no longer.
+    """Delete a model's vectors and stop computing them.
 
-    The active model cannot be dropped. One that is added again is filled from the beginning.
+    The active model cannot be dropped. If the model is added again, all its vectors are computed again.
     """
 
     model: str = Field(min_length=1, max_length=96, description=_MODEL)
@@ -61,8 +61,8 @@ class DropModelRequest(Request):
 class ModelShown(Answer):
     """One model.
 
-    ``missing`` is null if nothing fills the model. ``active_in`` and ``filling`` are there only with figures of all
-    workspaces.
+    ``missing`` counts entries without a vector; null if the model's vectors are not being computed. ``active_in`` and
+    ``filling`` are only in answers for all workspaces.
     """
 
     model: str
@@ -82,14 +82,14 @@ class ModelShown(Answer):
 
 
 class ModelsAnswer(Answer):
-    """The models by name; ``workspace_id`` is null with figures of all workspaces."""
+    """The models by name; ``workspace_id`` is null if the counts cover all workspaces."""
 
     workspace_id: str | None
     models: tuple[ModelShown, ...]
 
 
 class ModelChange(Answer):
-    """What became of a model; ``seq`` of the change if there was one."""
+    """The new state of a model, and the ``seq`` of the change if there was one."""
 
     model: str
     changed: bool
@@ -98,7 +98,7 @@ class ModelChange(Answer):
 
 
 class ModelActivated(Answer):
-    """The active model, the one before it, and how far it is filled."""
+    """The active model, the former one, and how many vectors are missing."""
 
     workspace_id: str | None = None
     model: str
@@ -152,4 +152,3 @@ DROP_MODEL: Final = Operation(
     repeatable=False,
 )
 OPERATIONS: Final = (EMBEDDING_MODELS, ADD_MODEL, ACTIVATE_MODEL, DROP_MODEL)
-"""In the order of the docs."""

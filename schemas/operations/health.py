@@ -1,4 +1,4 @@
-"""Health of a memory: the snapshot that was measured last, and measuring it now."""
+"""Operations on the health of a memory: read the latest snapshot, measure now."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..entry import Id
 from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 HISTORY_MAX_DAYS: Final = 366
-"""Days of snapshots in one answer: a year."""
+"""Most days of snapshots in one answer: a year."""
 Profile = Literal["seed", "legacy"]
 
 
 class HealthRequest(Request):
-    """Show the health of the memory: five metrics, the score, why, and what to do.
+    """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
-    Reads the latest snapshot and computes nothing; ``embedder`` is the state of this moment. AGENT and LEAD name no crew
-    but their own.
+    Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request. AGENT and LEAD
+    may name no crew but their own.
     """
 
-    crew_id: Id | None = Field(default=None, description="Of one crew; the workspace as a whole if absent.")
-    profile: Profile = Field(default="seed", description="Which formulas: seed, or legacy for comparison.")
+    crew_id: Id | None = Field(default=None, description="The crew; the whole workspace if absent.")
+    profile: Profile = Field(default="seed", description="The formulas: seed, or legacy for comparison.")
     history: Annotated[StrictInt, Field(ge=0, le=HISTORY_MAX_DAYS)] = Field(
-        default=0, description="Also the snapshots of so many days, newest first."
+        default=0, description="Also the snapshots of this number of days, newest first."
     )
     workspace_id: Workspace = None
 
@@ -32,12 +32,12 @@ class HealthRequest(Request):
 class MeasureHealthRequest(HealthRequest):
     """Measure the health of the memory now.
 
-    Publishes a tick of the health sweep and answers with its snapshot.
+    Runs the health sweep and answers with its snapshot.
     """
 
 
 class HealthSnapshot(Answer):
-    """A memory's health on a day; everything but ``status`` is None where nothing was measured."""
+    """Health of a memory on one day; without a measurement, every field but ``status`` is null."""
 
     status: str
     date: str | None = None
@@ -53,7 +53,7 @@ class HealthSnapshot(Answer):
 
 
 class ProposedContradiction(Answer):
-    """Two entries of which a rule says that they contradict each other, until somebody judges."""
+    """Two entries that seem to contradict each other, not yet confirmed or rejected by an operator."""
 
     src: str
     dst: str
@@ -64,8 +64,8 @@ class ProposedContradiction(Answer):
 class HealthAnswer(HealthSnapshot):
     """The latest snapshot; ``status`` is ok, "no data" (nothing to measure) or "no snapshot yet".
 
-    ``embedder`` is how it is now. For OWNER and ADMIN: ``crews`` names those that have snapshots, ``review`` holds the
-    contradictions that wait to be judged now, the likeliest first.
+    ``embedder`` is its present state. Only for OWNER and ADMIN: ``crews`` names the crews that have snapshots, and
+    ``review`` lists the proposed contradictions, the likeliest first.
     """
 
     workspace_id: str
@@ -95,4 +95,3 @@ MEASURE_HEALTH: Final = Operation(
     access=Access.ADMINISTRATOR,
 )
 OPERATIONS: Final = (HEALTH, MEASURE_HEALTH)
-"""In the order of the docs."""

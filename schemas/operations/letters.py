@@ -1,4 +1,4 @@
-"""Dead letters: events that could not be folded."""
+"""Operations on dead letters: events that a projection could not fold."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .operation import MAX_SEQ, Access, Answer, Effect, Operation, Request, Work
 
 
 class DeadLettersRequest(Request):
-    """List events that could not be folded, newest first, with the reason of each.
+    """List events that could not be folded, newest first, each with its reason.
 
-    Of the token's workspace; of all for a token of all workspaces that names none.
+    Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
     """
 
     state: Literal["parked", "folded", "retried", "discarded"] | None = Field(
@@ -24,21 +24,22 @@ class DeadLettersRequest(Request):
 class RetryRequest(Request):
     """Publish a dead letter again, as a new event at the end of the journal.
 
-    Nothing is applied out of order. If only one view failed to fold the event, retrying would apply it twice to the
-    others: that is refused (409) unless it is forced. A new version of that view folds the event in its place.
+    If only one view failed to fold the event, retrying would apply it twice to the others; then the request is refused
+    (409) unless ``force`` is set. Repair that view and raise its version instead: it then folds the event in its
+    original place.
     """
 
     seq: StrictInt = Field(ge=1, le=MAX_SEQ, description="Sequence of the dead letter.")
     force: StrictBool = Field(
-        default=False, description="Also if only one view failed to fold it: the others then apply it twice."
+        default=False, description="Retry even if only one view failed to fold it; the other views then apply it twice."
     )
     workspace_id: Workspace = None
 
 
 class DiscardRequest(Request):
-    """Give a dead letter up.
+    """Discard a dead letter.
 
-    It stays in the stream and is no longer counted as open.
+    It stays in the stream DEADLETTER and no longer counts as open.
     """
 
     seq: StrictInt = Field(ge=1, le=MAX_SEQ, description="Sequence of the dead letter.")
@@ -66,7 +67,7 @@ class DeadLettersAnswer(Answer):
 
 
 class DeadLetterAnswer(Answer):
-    """What became of a dead letter; ``new_seq`` if it was published again."""
+    """The new state of a dead letter; ``new_seq`` if it was published again."""
 
     seq: int
     state: str
@@ -103,4 +104,3 @@ DISCARD_DEAD_LETTER: Final = Operation(
     repeatable=False,
 )
 OPERATIONS: Final = (DEAD_LETTERS, RETRY_DEAD_LETTER, DISCARD_DEAD_LETTER)
-"""In the order of the docs."""

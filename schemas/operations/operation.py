@@ -1,8 +1,6 @@
-"""What one operation is: a plain value that every shell reads.
+"""The declaration of an operation, from which routes, OpenAPI, commands and client methods are made.
 
-Why: HTTP routes, OpenAPI, commands, tools and client methods all need the name, the fields and the help text of the same
-request. They are declared here once, and each shell is a loop over the declarations.
-Invariant: an operation holds no code. The handler is bound to it in the composition root (``services.desk``).
+Invariant: an operation holds no code; ``services.desk`` binds it to its handler.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ MAX_SEQ = 2**63 - 1
 
 
 class Answer(BaseModel):
-    """Base of every answer: it may gain fields, and readers ignore those that they do not know."""
+    """Base class of every answer. Answers may gain fields; readers ignore fields that they do not know."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Access(StrEnum):
-    """Which tokens may ask: all, those of OWNER and ADMIN, or those of an OWNER of all workspaces."""
+    """Which tokens may call the operation."""
 
     EVERY_TOKEN = "every token"
     ADMINISTRATOR = "OWNER or ADMIN"
@@ -38,7 +36,7 @@ class Access(StrEnum):
 class Effect(StrEnum):
     """What the operation does to the journal.
 
-    ``reads`` sends its fields in the query string unless the route is a POST. ``creates`` answers 201.
+    ``reads``: fields are sent in the query string unless the route is a POST. ``creates``: the status is 201.
     """
 
     READS = "reads"
@@ -54,7 +52,7 @@ def _null_is_absent(schema: dict[str, Any]) -> None:
 
 
 class Request(BaseModel):
-    """Base of every request. ``null`` in an optional field means that it is left out."""
+    """Base class of every request. ``null`` in an optional field means that the field is absent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
 
@@ -75,8 +73,8 @@ Workspace = Annotated[
 MinSeq = Annotated[
     Annotated[StrictInt, Field(ge=0, le=MAX_SEQ)] | None,
     Field(
-        description="Wait until the views have passed this sequence, to read your own writes.",
-        json_schema_extra={"x-fix": "send the seq that an append returned, a whole number from 0"},
+        description="Wait until the views have reached this sequence, so that the answer includes your own writes.",
+        json_schema_extra={"x-fix": "send the seq that an append returned, an integer from 0"},
     ),
 ]
 """Field ``min_seq`` of a request."""
@@ -87,19 +85,17 @@ A = TypeVar("A", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[Q, A]):
-    """One thing that can be asked of the service.
+    """A request that the service answers.
 
     Attributes:
-        name: Unique; the client's method and the name in the docs.
-        request: Its fields. The docstring is the help text everywhere; the first line is the summary.
-        answer: What it answers.
-        route: Method and path below the service, ``POST /v1/journal/{entry_id}/priority``; names in braces are fields.
-        effect: What it does.
-        access: Which tokens may ask.
-        views: Projections that must have passed ``min_seq`` before the handler runs; empty if the handler waits itself.
-        errors: HTTP status codes beside those that every operation may answer.
-        command: Words of the command, ``dlq list``; None if it has none or a hand-written one.
-        repeatable: Whether a client may send it again after a lost answer.
+        name: Unique name; also the name of the client's method.
+        request: Model of the request. Its docstring is the help text everywhere; the first line is the summary.
+        route: Method and path, ``POST /v1/journal/{entry_id}/priority``; names in braces are fields.
+        views: Projections that must have reached ``min_seq`` before the handler runs; empty if the handler waits
+            itself.
+        errors: HTTP status codes in addition to those of every operation.
+        command: Name of the command, ``dlq list``; None if there is none or it is written by hand.
+        repeatable: Whether a client may repeat the request if the answer was lost.
     """
 
     name: str
@@ -120,17 +116,17 @@ class Operation(Generic[Q, A]):
 
     @property
     def path(self) -> str:
-        """The path, its fields in braces."""
+        """The path, with fields in braces."""
         return self.route.partition(" ")[2]
 
     @property
     def path_fields(self) -> tuple[str, ...]:
-        """The fields that stand in the path."""
+        """The fields in the path."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
     @property
     def has_body(self) -> bool:
-        """Whether the fields beside those of the path are sent as a JSON body."""
+        """Whether fields outside the path are sent as a JSON body."""
         return self.method in ("POST", "PUT")
 
     @property
@@ -140,7 +136,7 @@ class Operation(Generic[Q, A]):
 
 
 def plain_types(annotation: Any) -> list[Any]:
-    """The types of a union, without what ``Annotated`` adds."""
+    """The member types of a union, without ``Annotated``."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return plain_types(get_args(annotation)[0])

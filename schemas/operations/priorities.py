@@ -1,4 +1,4 @@
-"""The live priority of an entry, which operators set."""
+"""The operation that sets the live priority of an entry."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Works
 class PriorityRequest(Request):
     """Set the live priority of an entry.
 
-    Recorded as ``memory.priority_changed``; the entry itself never changes. The priority counts in the entry's importance
-    from the next decay on (`crew-journal sweep decay` runs one now).
+    Recorded as ``memory.priority_changed``; the entry itself does not change. The new priority affects the entry's
+    importance from the next decay on (`crew-journal sweep decay` runs one now).
     """
 
     entry_id: str = Field(description="The entry.")
@@ -24,7 +24,7 @@ class PriorityRequest(Request):
         min_length=1,
         max_length=1_000,
         description="Why; it is recorded.",
-        examples=["the rule that prod deploys follow"],
+        examples=["production deploys follow this rule"],
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
@@ -38,7 +38,7 @@ class PriorityRequest(Request):
 
 
 class PriorityAnswer(Answer):
-    """An entry's live priority; ``seq`` of the change, null if it had that priority already."""
+    """An entry's live priority, and the ``seq`` of the change; null if the entry already had that priority."""
 
     entry_id: str
     priority: Priority
@@ -59,4 +59,3 @@ SET_PRIORITY: Final = Operation(
     command="priority",
 )
 OPERATIONS: Final = (SET_PRIORITY,)
-"""In the order of the docs."""

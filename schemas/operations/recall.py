@@ -1,7 +1,7 @@
-"""Recall: what it asks and answers, as every shell sees it.
+"""Operations recall, render and used.
 
-Invariant: a request never decides what may be seen; the token does. An answer of ``render`` holds nothing of an entry that
-the scanners have not passed: payload and refs are left out, and what was redacted in the text is redacted in the hits.
+Invariant: the token decides which entries may be found, never the request. An answer of ``render`` holds only text that
+the scanners have checked: no payload, no refs, and redactions also in the hits.
 """
 
 from __future__ import annotations
@@ -20,37 +20,35 @@ from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"
 ASKED_UNKNOWN: Final = "unknown"
-"""``asked_at`` of a query whose time nobody knows: today's date would be a wrong one."""
+"""Value of ``asked_at`` if the time of the query is not known; relative dates then have no effect."""
 Degraded = Literal["lexical-only", "no-vectors"]
 
 
 class RecallRequest(Request):
-    """Recall what bears on a question, best first.
+    """Recall entries that bear on a question, best first.
 
-    Searches words (lexical arm) and meaning (dense arm); if the embedder is down, the lexical arm answers alone and
-    ``degraded`` says so. The scope follows from the token's role if it is left out. ``min_seq`` waits for entries and full
-    text; vectors follow a little later.
+    Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm answers alone
+    and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a little later.
     """
 
     query: str = Field(
         min_length=1,
         max_length=RECALL_QUERY_MAX_CHARS,
-        description="What to recall.",
+        description="The question, or any text.",
         examples=["why was the checkout deploy denied?"],
-        json_schema_extra={
-            "x-fix": f"say what to recall in 1 to {RECALL_QUERY_MAX_CHARS} characters that are not all blank"
-        },
+        json_schema_extra={"x-fix": f"send 1 to {RECALL_QUERY_MAX_CHARS} characters that are not all blank"},
     )
     k: StrictInt = Field(
         default=RECALL_K_DEFAULT,
         description=f"Number of hits, 1 to {RECALL_K_MAX}; anything else counts as {RECALL_K_DEFAULT}.",
-        json_schema_extra={"x-fix": f"send a whole number, 1 to {RECALL_K_MAX}"},
+        json_schema_extra={"x-fix": f"send an integer, 1 to {RECALL_K_MAX}"},
     )
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(
-        default=None, description="Whose memories: own, crew_shared or workspace; by the token's role if absent."
+        default=None,
+        description="Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.",
     )
-    agent_id: Id | None = Field(default=None, description="Whose entries, for OWNER and ADMIN.")
-    crew_id: Id | None = Field(default=None, description="Which crew's entries, for OWNER and ADMIN.")
+    agent_id: Id | None = Field(default=None, description="The agent whose entries are searched; for OWNER and ADMIN.")
+    crew_id: Id | None = Field(default=None, description="The crew whose entries are searched; for OWNER and ADMIN.")
     recipe: str | None = Field(
         default=None,
         description="conversational (default where turns of conversation are in scope), conversational-static, "
@@ -58,14 +56,14 @@ class RecallRequest(Request):
     )
     walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] | None = Field(
         default=None,
-        description="Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default if absent.",
+        description="1 appends up to k entries that are similar to the hits, 0 none; the agent's default if absent.",
         json_schema_extra={"x-fix": "send 0 or 1"},
     )
-    explain: StrictBool = Field(default=False, description="Show each arm's rank and score and each rule's share.")
+    explain: StrictBool = Field(default=False, description="Return each arm's rank and score and each rule's share.")
     asked_at: str | None = Field(
         default=None,
-        description='The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in UTC; now '
-        'if absent. "unknown" if it is not known.',
+        description='RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days); now if '
+        'absent, "unknown" if not known.',
         json_schema_extra={"x-fix": f'send a time like 2026-11-21T09:30:00Z, or "{ASKED_UNKNOWN}"'},
     )
     min_seq: MinSeq = None
@@ -92,25 +90,25 @@ class RecallRequest(Request):
 
     @property
     def hits_wanted(self) -> int:
-        """``k``, or 5 if it is outside 1 to 50."""
+        """``k``, or the default if it is out of range."""
         return self.k if 1 <= self.k <= RECALL_K_MAX else RECALL_K_DEFAULT
 
     def asked_day(self, now: datetime) -> int | None:
-        """The day it is asked on, days since 1970-01-01 (UTC); None if that is not known."""
+        """The day of the question, days since 1970-01-01 (UTC); None if it is not known."""
         if self.asked_at == ASKED_UNKNOWN:
             return None
         return to_ms(now if self.asked_at is None else parse_ts(self.asked_at)) // DAY_MS
 
 
 class ArmShare(Answer):
-    """What one arm says of a hit: its rank in the arm's list (null if it is not in it) and its score there."""
+    """Rank and score of a hit in the list of one arm; null if it is not in that list."""
 
     rank: int | None
     score: float | None
 
 
 class HitExplanation(Answer):
-    """Why a hit stands where it stands; the shares add up to what the recipe ranks by."""
+    """Explanation of a hit's rank; the recipe ranks by the sum of the shares."""
 
     lexical: ArmShare
     dense: ArmShare
@@ -119,7 +117,7 @@ class HitExplanation(Answer):
 
 
 class Via(Answer):
-    """How a neighbour was reached: from this hit, along an edge of this relation and weight."""
+    """How a neighbour was found: from which hit, by which relation, of which weight."""
 
     entry_id: str
     relation: str
@@ -127,11 +125,11 @@ class Via(Answer):
 
 
 class Hit(Answer):
-    """What every answer shows of an entry that was found.
+    """Fields of a hit that every answer has.
 
-    ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
-    fused score otherwise, which says how a hit stands among the candidates (0 for a single one); of a neighbour (``via``
-    is not null) the edge's weight. ``priority`` is the one it was emitted with, for entries never change.
+    ``score`` is comparable within one answer only. It is the cosine for ``dense``, BM25 mapped into (0, 1) for
+    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for a
+    neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry.
     """
 
     entry_id: str
@@ -154,7 +152,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """One entry that was recalled; ``live_priority`` is the one that operators gave it since, the same if none."""
+    """A recalled entry; ``live_priority`` is the priority that operators have set since, else that of the entry."""
 
     live_priority: str
     payload: dict[str, Any]
@@ -166,9 +164,9 @@ class RecallHit(Hit):
 class RecallAnswer(Answer):
     """The answer.
 
-    ``model`` is the model of the query's vector, null if it has none that could be compared. ``degraded`` is
-    ``lexical-only`` if the dense arm of a hybrid recipe is missing, ``no-vectors`` if the recipe is nothing but the dense
-    arm. ``view_seq`` is the sequence the answer is the truth of.
+    ``model`` is the model of the query's vector, null if no vector was used. ``degraded`` is ``lexical-only`` if a
+    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none. ``view_seq`` is the sequence
+    that the views had reached.
     """
 
     receipt: str
@@ -183,20 +181,20 @@ class RecallAnswer(Answer):
 class RenderRequest(RecallRequest):
     """Recall as a block of text for a prompt.
 
-    The block is wrapped as untrusted hints, escaped, scanned for injections, and holds whole lines within ``max_chars``.
-    The recipe is ``dense`` if it is left out, or the hybrid default where there are no vectors.
+    The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars`` characters
+    in whole lines. The default recipe is ``dense``, or the hybrid default where there are no vectors.
     """
 
     max_chars: StrictInt | None = Field(
         default=None,
         description=f"Characters of the block, wrapper included; {RENDER_CHARS_DEFAULT} if absent or not positive, "
         f"at most {RENDER_CHARS_MAX}.",
-        json_schema_extra={"x-fix": "send a whole number of characters"},
+        json_schema_extra={"x-fix": "send an integer"},
     )
 
 
 class Redaction(Answer):
-    """Why something was replaced by a notice: the scanner, the category and the name of its rule."""
+    """Why text was replaced by a notice: scanner, category and name of the rule."""
 
     scanner: str
     category: str
@@ -204,7 +202,7 @@ class Redaction(Answer):
 
 
 class RenderedHit(Hit):
-    """One line of the text, with the metadata of its entry; ``summary`` is what the line shows, before escaping."""
+    """One line of the text with its entry's metadata; ``summary`` is that of the line, before escaping."""
 
     redaction: Redaction | None
 
@@ -212,9 +210,9 @@ class RenderedHit(Hit):
 class RenderAnswer(Answer):
     """The answer.
 
-    ``text`` is empty if nothing was found or nothing fits. ``hits`` are the lines of the text in their order, ``omitted``
-    counts the hits that did not fit, ``redacted`` the lines of which something was replaced. ``recipe`` and ``degraded``
-    say whether the dense arm answered.
+    ``text`` is empty if nothing was found or nothing fits. ``hits`` are the lines of the text in their order.
+    ``omitted`` counts hits that did not fit, ``redacted`` lines in which text was replaced. ``recipe`` and ``degraded``
+    show whether vectors were used.
     """
 
     text: str
@@ -230,9 +228,9 @@ class RenderAnswer(Answer):
 
 
 class UsedRequest(Request):
-    """Say which hits of a recall reached a prompt.
+    """Report which hits of a recall reached a prompt.
 
-    All hits, or those named. A receipt counts once. An entry that is used keeps its importance longer.
+    A receipt counts once. An entry that is used keeps its importance longer.
     """
 
     receipt: str = Field(description="The receipt of the recall.")
@@ -242,7 +240,7 @@ class UsedRequest(Request):
 
 
 class UsedAnswer(Answer):
-    """What a receipt counted for: ``counted`` entries now, none if it had been used ``already``."""
+    """``counted`` entries were recorded as used; none if the receipt had been used ``already``."""
 
     receipt: str
     counted: int
@@ -274,4 +272,3 @@ USED: Final = Operation(
     errors=(404,),
 )
 OPERATIONS: Final = (RECALL, RENDER, USED)
-"""In the order of the docs."""

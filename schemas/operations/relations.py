@@ -1,4 +1,4 @@
-"""Relations between entries, their neighbourhood, and what is registered of agents.
+"""Operations on relations between entries, and on registered agents.
 
 Invariant: ``refutes`` means ``contradicts``.
 """
@@ -25,9 +25,9 @@ from .operation import (
 GRAPH_DEPTH_MAX: Final = 3
 GRAPH_LIMIT_DEFAULT: Final = 50
 GRAPH_LIMIT_MAX: Final = 200
-"""Nodes of one neighbourhood; a person cannot read more."""
+"""Most nodes of one answer; more cannot be read by a person."""
 REFUTES = "refutes"
-"""What another project calls ``contradicts`` (contract §0 row 2)."""
+"""Another name of ``contradicts`` (contract §0, row 2)."""
 
 
 def _named(relation: Any) -> Any:
@@ -38,9 +38,9 @@ RelationName = Annotated[Relation, BeforeValidator(_named, json_schema_input_typ
 
 
 class RelateRequest(Request):
-    """Say how two entries relate; it outweighs what reactors found.
+    """Assert a relation between two entries; it overrides what reactors found.
 
-    AGENT may assert contradicts and supports, among entries it may read.
+    An AGENT may assert contradicts and supports, between entries that it may read.
     """
 
     entry_id: Id = Field(description="Id of the entry.")
@@ -55,9 +55,9 @@ class RelateRequest(Request):
 
 
 class UnrelateRequest(Request):
-    """Say that a relation does not hold any more; no reactor brings it back.
+    """Retract a relation; no reactor restores it.
 
-    For OWNER, ADMIN and the agent that alone asserted it.
+    For OWNER and ADMIN, and for the agent that alone asserted it.
     """
 
     entry_id: Id = Field(description="Id of the entry.")
@@ -69,14 +69,14 @@ class UnrelateRequest(Request):
 
 
 class GraphRequest(Request):
-    """Show the entries around one, and how they relate.
+    """Show the entries related to an entry, and the relations between them.
 
-    Entries within some hops that the token may read, and the edges between them.
+    Only entries that the token may read.
     """
 
     entry_id: str = Field(description="Id of the entry.")
     depth: Annotated[StrictInt, Field(ge=1, le=GRAPH_DEPTH_MAX)] = Field(default=1, description="Hops.")
-    relation: RelationName | None = Field(default=None, description="Only edges of this relation.")
+    relation: RelationName | None = Field(default=None, description="Only this relation.")
     limit: Annotated[StrictInt, Field(ge=1, le=GRAPH_LIMIT_MAX)] = Field(
         default=GRAPH_LIMIT_DEFAULT, description="Most entries."
     )
@@ -85,7 +85,7 @@ class GraphRequest(Request):
 
 
 class RelationAnswer(Answer):
-    """A relation that was asserted or retracted; ``src`` is the newer entry where the relation is symmetric."""
+    """A relation that was asserted or retracted; of a symmetric relation, ``src`` is the newer entry."""
 
     src_entry_id: str
     dst_entry_id: str
@@ -97,7 +97,7 @@ class RelationAnswer(Answer):
 
 
 class GraphNode(Answer):
-    """An entry of a neighbourhood, ``depth`` hops from the one it is the neighbourhood of."""
+    """An entry, ``depth`` hops away from the requested one."""
 
     id: str
     seq: int
@@ -112,7 +112,7 @@ class GraphNode(Answer):
 
 
 class GraphEdge(Answer):
-    """An edge between two entries of a neighbourhood: ids, relation, weight, state, why and since when."""
+    """A relation between two entries: ids, relation, weight, state, reason and time."""
 
     src: str
     dst: str
@@ -124,7 +124,7 @@ class GraphEdge(Answer):
 
 
 class GraphAnswer(Answer):
-    """The neighbourhood of an entry; ``truncated`` if there is more than was asked for."""
+    """Entries around an entry; ``truncated`` if there are more than ``limit``."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
@@ -133,21 +133,21 @@ class GraphAnswer(Answer):
 
 
 class RegisterAgentRequest(Request):
-    """Register the settings of an agent, whole: what is left out has its default."""
+    """Register an agent with its settings; a setting that is left out gets its default."""
 
     agent_id: Id = Field(description="Id of the agent.")
     crew_id: Id | None = Field(default=None, description="Its crew.")
     memory_walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] = Field(
-        default=0, description="Hops along similar edges that its recalls add by default."
+        default=0, description="Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations."
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="Further settings, a JSON object.")
     workspace_id: Workspace = None
 
 
 class AgentRequest(Request):
-    """Show what is registered of an agent.
+    """Show the settings of an agent.
 
-    OWNER and ADMIN see any agent's settings, others their own.
+    OWNER and ADMIN may read those of any agent, others their own.
     """
 
     agent_id: str = Field(description="Id of the agent.")
@@ -156,7 +156,7 @@ class AgentRequest(Request):
 
 
 class AgentAnswer(Answer):
-    """An agent as it is registered; ``seq`` is that of the registration."""
+    """A registered agent; ``seq`` is that of its registration."""
 
     agent_id: str
     crew_id: str | None
@@ -216,4 +216,3 @@ AGENT: Final = Operation(
     command="agent get",
 )
 OPERATIONS: Final = (RELATE, UNRELATE, GRAPH, REGISTER_AGENT, AGENT)
-"""In the order of the docs."""

@@ -1,4 +1,4 @@
-"""Sweeps and reindexing: what is done again over the whole memory of a workspace."""
+"""Operations that run a sweep or a reindex over all entries of a workspace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 class SweepRequest(Request):
     """Run a sweep now, after those that were missed.
 
-    Returns when its tick is folded.
+    Returns when the sweep's event is folded.
     """
 
     sweep: Literal["decay", "health", "index"] = Field(description="decay, health or index.")
@@ -20,29 +20,32 @@ class SweepRequest(Request):
 
 
 class SweepEmbeddingsRequest(Request):
-    """Embed what was missed, and say how many entries that were.
+    """Embed entries that have no vector yet.
 
-    Publishes a tick of the index sweep and answers with the counts of what it did.
+    Runs the index sweep and answers with its counts.
     """
 
     workspace_id: Workspace = None
 
 
 class ReindexRequest(Request):
-    """Judge entries by the current embed policy and have texts that the model refused tried again.
+    """Apply the current embed policy to all entries and embed refused texts again.
 
     Recorded as an event; the index sweep follows at once.
     """
 
     model: str | None = Field(
-        default=None, min_length=1, max_length=96, description="Only texts this model refused; every model's if absent."
+        default=None,
+        min_length=1,
+        max_length=96,
+        description="Only texts that this model refused; of all models if absent.",
     )
     reason: str = Field(default="", max_length=500, description="Why; it is recorded.")
     workspace_id: Workspace = None
 
 
 class SweepAnswer(Answer):
-    """How a sweep on request ended."""
+    """Result of a sweep."""
 
     workspace_id: str
     sweep: str
@@ -53,9 +56,10 @@ class SweepAnswer(Answer):
 
 
 class ReindexAnswer(Answer):
-    """A reindex was recorded at ``seq`` and the index sweep is due.
+    """The reindex was recorded at ``seq`` and the index sweep is due.
 
-    ``refused`` texts, given up by the model before, are tried again; ``missing`` entries had no vector when it was asked.
+    ``refused`` counts texts that the model had refused and that are tried again, ``missing`` the entries without a
+    vector at the time of the request.
     """
 
     workspace_id: str
@@ -98,4 +102,3 @@ REINDEX: Final = Operation(
     repeatable=False,
 )
 OPERATIONS: Final = (SWEEP, SWEEP_EMBEDDINGS, REINDEX)
-"""In the order of the docs."""

@@ -1,4 +1,4 @@
-"""Tokens: who may ask, bound to workspace, role, crew and agent; and how a reactor elsewhere reaches the broker."""
+"""Operations on tokens, and the address of the broker for reactors in other processes."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 
 class TokenRequest(Request):
-    """Make a token; the answer holds its secret, this once.
+    """Create a token; only this answer holds its secret.
 
-    With ``nats`` the secret is a NATS password, too, and ``nats_access`` says where, as whom and on which subject.
+    With ``nats``, the secret is also a NATS password, and ``nats_access`` holds address, user and subject.
     """
 
     role: Role = Field(description="OWNER, ADMIN, LEAD or AGENT.", examples=["AGENT"])
     workspace_id: WorkspaceId | None = Field(default=None, description="Its workspace; `default` if absent.")
     all_workspaces: StrictBool = Field(
-        default=False, description="For an OWNER: every workspace, named in each request."
+        default=False, description="For OWNER: valid for all workspaces; each request names one."
     )
     crew_id: Id | None = Field(default=None, description="Its crew; LEAD needs one.")
     agent_id: Id | None = Field(default=None, description="Its agent; LEAD and AGENT need one.", examples=["ada"])
-    label: str = Field(default="", max_length=128, description="What it is for.")
-    nats: StrictBool = Field(default=False, description="For LEAD and AGENT: whether it is a NATS password, too.")
+    label: str = Field(default="", max_length=128, description="Purpose of the token.")
+    nats: StrictBool = Field(default=False, description="For LEAD and AGENT: also make it a NATS password.")
     may_publish: tuple[TypePattern, ...] = Field(
         default=(),
         max_length=MAX_GRANTS,
-        description="For LEAD and AGENT: further entry types, or prefix.*, to publish.",
+        description="For LEAD and AGENT: further entry types, or prefix.*, that it may publish.",
     )
     speaks_for: tuple[Speaker, ...] = Field(
-        default=(), max_length=MAX_GRANTS, description="For LEAD and AGENT: further actors, like keeper or keeper:gate."
+        default=(),
+        max_length=MAX_GRANTS,
+        description="For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.",
     )
-    expires_at: Timestamp | None = Field(default=None, description="From when on it is refused; never if absent.")
+    expires_at: Timestamp | None = Field(default=None, description="When it expires; never if absent.")
 
 
 class TokensRequest(Request):
-    """List tokens: ids, bindings, grants, when they expire or were revoked; never their secrets.
+    """List tokens: ids, bindings, grants and times, without secrets.
 
-    Of the token's workspace; of all for a token of all workspaces that names none.
+    Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
     """
 
     workspace_id: Workspace = None
@@ -50,20 +52,21 @@ class TokensRequest(Request):
 class RevokeTokenRequest(Request):
     """Revoke a token; it is refused from now on.
 
-    Its live tails and its connections to the broker are cut.
+    Its live tails and its NATS connections are closed.
     """
 
-    token_id: str = Field(description="Its id, as `token list` shows it.")
+    token_id: str = Field(description="Its id, as `token list` prints it.")
 
 
 class BrokerRequest(Request):
-    """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
+    """Show the broker's address for reactors in other processes; the answer holds the service's password."""
 
 
 class TokenRecord(Answer):
-    """A token without its secret; ``nats``: whether it counts on NATS, too. Times are milliseconds since the epoch.
+    """A token without its secret. Times are milliseconds since the epoch.
 
-    ``may_publish`` and ``speaks_for`` are granted beyond its role; ``expires_ms`` is when it ends, null for never.
+    ``nats``: whether it is also a NATS password. ``may_publish`` and ``speaks_for`` are grants beyond its role.
+    ``expires_ms`` is null if it does not expire.
     """
 
     token_id: str
@@ -97,21 +100,21 @@ class NatsAccess(Answer):
 
 
 class TokenCreatedAnswer(TokenRecord):
-    """A new token; ``token`` is the secret and is shown this once. ``nats_access`` if it counts on NATS, too."""
+    """A new token; ``token`` is the secret and cannot be read again. ``nats_access`` if it is also a NATS password."""
 
     token: str
     nats_access: NatsAccess | None = None
 
 
 class TokenRevokedAnswer(Answer):
-    """The token that is refused from now on."""
+    """The revoked token."""
 
     token_id: str
     revoked: bool = True
 
 
 class BrokerAnswer(Answer):
-    """How a reactor in another process reaches the broker."""
+    """Address, user and password of the broker, for reactors in other processes."""
 
     url: str
     user: str | None
@@ -157,4 +160,3 @@ BROKER: Final = Operation(
     access=Access.NODE_OWNER,
 )
 OPERATIONS: Final = (CREATE_TOKEN, TOKENS, REVOKE_TOKEN, BROKER)
-"""In the order of the docs."""

@@ -1,4 +1,4 @@
-"""Settings of a workspace, and the nudges that they govern."""
+"""Operations on settings of a workspace, and on nudges."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Works
 
 
 class NudgesRequest(Request):
-    """Print the nudges that are due for a session, a line each, marked for the user turn.
+    """Print the nudges that are due for a session, one per line, for use in the user turn.
 
-    Each kind at most once per session: it is recorded before it is answered. Usually there are none.
+    Each kind is offered at most once per session. Most answers are empty.
     """
 
-    session_id: Id = Field(description="The session; each kind of nudge is offered to it once.")
+    session_id: Id = Field(description="The session.")
     agent_id: Id | None = Field(default=None, description="The agent, for OWNER and ADMIN.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class WorkspaceSettingsRequest(Request):
-    """Show the settings of a workspace; the defaults if it was not configured."""
+    """Show the settings of a workspace, or the defaults if it has none."""
 
     min_seq: MinSeq = None
     workspace_id: Workspace = None
@@ -33,24 +33,27 @@ class WorkspaceSettingsRequest(Request):
 class ConfigureWorkspaceRequest(Request):
     """Change the settings of a workspace.
 
-    Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
+    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change.
     """
 
     cost_nudge_usd: float = Field(
-        ge=0.0, allow_inf_nan=False, description="US dollars in 24 h above which an agent is nudged.", examples=[2.5]
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Cost in US dollars within 24 hours above which an agent is nudged.",
+        examples=[2.5],
     )
     workspace_id: Workspace = None
 
 
 class NudgeShown(Answer):
-    """Text for the user turn, marked so that ``strip_nudges`` takes it out of what a model answers."""
+    """Text for the user turn, in a tag that ``strip_nudges`` removes from a model's answer."""
 
     kind: str
     text: str
 
 
 class NudgesAnswer(Answer):
-    """What is due and was not offered to this session before."""
+    """Nudges that are due and were not offered to this session before."""
 
     nudges: tuple[NudgeShown, ...]
     view_seq: int
@@ -91,4 +94,3 @@ CONFIGURE_WORKSPACE: Final = Operation(
     access=Access.ADMINISTRATOR,
 )
 OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE)
-"""In the order of the docs."""

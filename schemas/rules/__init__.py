@@ -1,1 +1,1 @@
-"""Pure formulas, versioned: no clock, no chance, no I/O."""
+"""Pure, versioned formulas: no clock, no randomness, no I/O."""

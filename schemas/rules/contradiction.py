@@ -1,9 +1,9 @@
-"""Whether one text contradicts another that is nearly the same: a rule without a model, made for precision.
+"""Decides without a model whether a text contradicts a similar one; made for precision.
 
-It fires only where two sentences are equal but for one thing: a number of the same measure, a negation, an opposite, or the
-value of something that has one value at a time. Paraphrases, added detail, other entities (build 12, node 3), measurements
-and events of another moment do not fire, nor does a text that says of itself that something changed (``now``, ``no
-longer``, ``increased to``): it supersedes. What the rule cannot tell from its words alone it leaves alone.
+It fires only where two sentences are equal but for one thing: a number of the same measure, a negation, an opposite, or
+the value of something that has one value at a time. Paraphrases, added detail, other entities (build 12, node 3),
+measurements and events of another moment do not fire, nor does a text that says of itself that something changed
+(``now``, ``no longer``, ``increased to``): it supersedes.
 
 Invariant: pure and symmetric but for time: ``newer`` may supersede ``older``. A changed rule or list is a new ``VERSION``.
 """
@@ -41,9 +41,9 @@ from .contradiction_words import (
 VERSION: Final = 1
 
 BORDERLINE: Final = 0.8
-"""Below this confidence a language model, if there is one, is asked."""
+"""Below this confidence, a language model is asked if one is configured."""
 CONFIRMED: Final = 0.9
-"""Confidence of a borderline case that the model confirmed."""
+"""Confidence of a borderline case that the language model confirmed."""
 SHARED: Final = 0.6
 """Least share of tokens that two sentences have in common, 2 m / (a + b)."""
 TOLERANCE: Final = 0.1
@@ -71,7 +71,7 @@ class Contradiction:
 
     @property
     def is_borderline(self) -> bool:
-        """Whether a second opinion is worth its cost."""
+        """Whether to ask a language model."""
         return self.confidence < BORDERLINE
 
     def confirmed(self) -> Contradiction:
@@ -92,8 +92,8 @@ def contradiction(newer: str, older: str) -> Contradiction | None:
     """What two texts contradict each other in, None if the rule sees nothing.
 
     Args:
-        newer: The text that was told later.
-        older: The text that was told before.
+        newer: The later text.
+        older: The earlier text.
     """
     if any(phrase in newer.casefold() for phrase in UPDATE_PHRASES):
         return None
@@ -138,7 +138,7 @@ def _compare(newer: Sentence, older: Sentence) -> Contradiction | None:
 
 
 def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | None:
-    """One says no where the other says yes, and both say the same otherwise."""
+    """One sentence is the negation of the other."""
     nots = [sum(token.kind is Kind.NEGATION for token in tokens) for tokens in (mine, theirs)]
     if nots[0] % 2 == nots[1] % 2:
         return None
@@ -170,11 +170,11 @@ def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | 
         sure = 0.8
     if not sure:
         return None
-    return Contradiction(sure, f"another value of the same: {_shown(new)} here, {_shown(old)} there")
+    return Contradiction(sure, f"another value of the same: {_spelling(new)} here, {_spelling(old)} there")
 
 
 def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
-    """How sure two numbers contradict each other, 0 if they do not."""
+    """Confidence that two numbers contradict each other, or 0."""
     if roughly and abs(one.value - other.value) <= TOLERANCE * max(abs(one.value), abs(other.value)):
         return 0.0
     if not before or (not one.measure and before[-1] in ENTITIES):
@@ -199,7 +199,7 @@ def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
     prefixed = len(one) > _MIN_PREFIXED and other in [f"{prefix}{one}" for prefix in _PREFIXES]
     if {one, other} & MOMENTARY or not (known or prefixed):
         return None
-    return Contradiction(0.85, f"opposites: {_shown(new)} here, {_shown(old)} there")
+    return Contradiction(0.85, f"opposites: {_spelling(new)} here, {_spelling(old)} there")
 
 
 def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
@@ -214,11 +214,11 @@ def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
     sure = _value(before, after) if before else _subject(after)
     if not sure:
         return None
-    return Contradiction(sure, f"another value of the same: {_shown(new)} here, {_shown(old)} there")
+    return Contradiction(sure, f"another value of the same: {_spelling(new)} here, {_spelling(old)} there")
 
 
 def _value(before: Sequence[str], after: Sequence[str]) -> float:
-    """How sure what stands behind ``before`` is the one value of something."""
+    """Confidence that the words after ``before`` are a unique value."""
     if before[-1] in (":", "="):
         key = set(before[:-1])
         named = bool(key & _STEMMED_ATTRIBUTES) and len(before) <= _MAX_KEY + 1 and not {":", "="} & key
@@ -232,13 +232,13 @@ def _value(before: Sequence[str], after: Sequence[str]) -> float:
 
 
 def _subject(after: Sequence[str]) -> float:
-    """How sure what ``after`` says holds for one subject only."""
-    said = " ".join(after)
-    return 0.65 if any(said.startswith(f"{phrase} ") for phrase in FUNCTIONS) else 0.0
+    """Confidence that ``after`` can hold for one subject only."""
+    words = " ".join(after)
+    return 0.65 if any(words.startswith(f"{phrase} ") for phrase in FUNCTIONS) else 0.0
 
 
 def _alike(new: Sequence[Token], old: Sequence[Token]) -> bool:
-    """Whether two values are one in two spellings."""
+    """Whether two values are spellings of the same."""
     one, other = (" ".join(token.key for token in tokens) for tokens in (new, old))
     short, long = sorted((one, other), key=len)
     if len(short) >= _MAX_VALUE and long.startswith(short):
@@ -246,7 +246,7 @@ def _alike(new: Sequence[Token], old: Sequence[Token]) -> bool:
     return not any(char.isdigit() for char in one + other) and SequenceMatcher(None, one, other).ratio() >= ALIKE
 
 
-def _shown(tokens: Sequence[Token]) -> str:
+def _spelling(tokens: Sequence[Token]) -> str:
     text = " ".join(token.shown for token in tokens)
     return f'"{text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"}"'
 

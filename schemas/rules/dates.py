@@ -1,7 +1,7 @@
-"""Which days a text names: "yesterday", "last Friday", "two weeks ago", "May 2023", resolved against the text's own day.
+"""Finds the days that a text names: "yesterday", "last Friday", "two weeks ago", "May 2023".
 
-Why our own and no library: docs/adr/0008-turns.md. Invariant: pure; days are counted from 1970-01-01 (UTC), intervals
-are closed, and the same text and day give the same intervals for ever (a change is a new ``turns.VERSION``).
+Why no library: docs/adr/0008-turns.md. Invariant: pure; days are counted from 1970-01-01 (UTC), intervals are closed. A
+change of the rules is a new ``turns.VERSION``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from .languages import DatePattern, Language
 
 MAX_TEXT: Final = 2_000
-"""Characters of a text that are searched for dates: a summary."""
+"""Only so many characters of a text are searched: the length of a summary."""
 _ERA_DAYS: Final = 146_097
 _EPOCH_SHIFT: Final = 719_468
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -32,18 +32,18 @@ class Days(NamedTuple):
 
 
 def days_named(folded: str, own_day: int, language: Language) -> list[Days]:
-    """The intervals a text names, each stretch of text read once, the more specific reading first.
+    """The intervals that a text names. Each part of the text is used once, by the most specific pattern.
 
     Args:
         folded: The text, folded (``text.fold``).
-        own_day: The day it was said on, days since 1970-01-01.
+        own_day: The day of the text, days since 1970-01-01, from which relative dates count.
         language: Its language.
     """
     return list(_read(folded[:MAX_TEXT], own_day, language.dates, language))
 
 
 def explicit_days(folded: str, language: Language) -> list[Days]:
-    """The intervals a text names by themselves, whatever day it is said on: those with a year."""
+    """The intervals that a text names with a year, which do not depend on the day of the text."""
     dates = [kind for kind in language.dates if kind.rule == "date" and "year" in kind.pattern.groupindex]
     return list(_read(folded[:MAX_TEXT], None, dates, language))
 
@@ -83,7 +83,7 @@ def _days(kind: DatePattern, parts: Mapping[str, str | None], own_day: int | Non
 
 
 def _weekday(rule: str, weekday: int, own_day: int) -> Days:
-    """The nearest such day before the text's own ("on Friday", "last Friday"), or after it ("next Friday")."""
+    """The nearest such weekday before the day of the text ("on Friday", "last Friday"), or after it ("next Friday")."""
     today = (own_day + 3) % 7  # 1970-01-01 was a Thursday
     back, ahead = (today - weekday - 1) % 7 + 1, (weekday - today - 1) % 7 + 1
     day = own_day - back if rule == "previous" else own_day + ahead
@@ -91,7 +91,7 @@ def _weekday(rule: str, weekday: int, own_day: int) -> Days:
 
 
 def _calendar(unit: str, step: int, own_day: int) -> Days:
-    """The calendar's week, month … before, around or after the text's own day."""
+    """The calendar week, month or year before, around or after the day of the text."""
     if unit == "day":
         return Days(own_day + step, own_day + step)
     monday = own_day - (own_day + 3) % 7 + 7 * step
@@ -106,7 +106,7 @@ def _calendar(unit: str, step: int, own_day: int) -> Days:
 
 
 def _distant(unit: str, count: int, own_day: int) -> Days:
-    """So many units away; the longer the unit, the vaguer what is meant."""
+    """An interval at a distance of several units; longer units give wider intervals."""
     if unit == "day":
         return Days(own_day + count, own_day + count)
     if unit in ("week", "weekend"):
@@ -115,10 +115,10 @@ def _distant(unit: str, count: int, own_day: int) -> Days:
 
 
 def _date(parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
-    named, numbered, said = parts.get("month"), parts.get("month_number"), parts.get("year")
+    named, numbered, stated_year = parts.get("month"), parts.get("month_number"), parts.get("year")
     month = language.months[named] if named else int(numbered) if numbered else 0
-    if said:
-        year = int(said)
+    if stated_year:
+        year = int(stated_year)
     elif own_day is None:
         return None
     else:
@@ -136,7 +136,7 @@ def _date(parts: Mapping[str, str | None], own_day: int | None, language: Langua
 
 
 def _nearest_year(month: int, own_day: int) -> int:
-    """The year in which a month without a year lies nearest to the day it was named on."""
+    """For a month without a year: the year in which it is nearest to the day of the text."""
     year, own_month, _ = civil(own_day)
     return year - (month - own_month > 6) + (month - own_month < -6)
 
@@ -151,13 +151,13 @@ def _month(year: int, month_from_0: int) -> Days:
 
 
 def month_length(year: int, month: int) -> int:
-    """Days of a month, 1..12."""
+    """Number of days of a month (1..12)."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     return _MONTH_DAYS[month - 1] + (month == 2 and leap)
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar, by integers only, so any year will do.
+    """Days since 1970-01-01 of a date of the proleptic Gregorian calendar, for any year.
 
     Source: Hinnant, "chrono-compatible low-level date algorithms".
     """
@@ -168,7 +168,7 @@ def days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def civil(day: int) -> tuple[int, int, int]:
-    """Year, month and day of days since 1970-01-01; inverse of ``days_from_civil``."""
+    """Year, month and day; inverse of ``days_from_civil``."""
     era, of_era = divmod(day + _EPOCH_SHIFT, _ERA_DAYS)
     year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -1,7 +1,7 @@
-"""Which entries are embedded: contract §2, bounded so that no flag can force noise into the vector space.
+"""Decides which entries are embedded (contract §2).
 
-Invariant: a pure function of version, type, severity, payload and refs. A changed policy is a new ``VERSION`` beside the old
-ones, in force in a workspace from an explicit reindex on, never a silent change.
+Invariant: a pure function of version, type, severity, payload and refs. A changed policy is a new ``VERSION``, which
+applies to a workspace only from an explicit reindex on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 VERSION: Final = 2
 
 REMEMBERED: Final = "memory.remembered"
-"""What an agent notes on purpose. Version 2 adds it to the eight types of contract §2 and changes nothing else."""
+"""Notes that an agent makes on purpose. Version 2 adds this type to the eight types of contract §2."""
 ALWAYS: Final = frozenset(
     {
         "peer.escalation",
@@ -28,7 +28,7 @@ WHEN_SEVERE: Final = frozenset({"keeper.decision", "mission.status_change"})
 SEVERE: Final = frozenset({"warn", "error"})
 WHEN_FLAGGED: Final = "peer.conversation"
 EMBEDDABLE: Final = ALWAYS | WHEN_SEVERE | {WHEN_FLAGGED}
-"""The types of the allow-list; ``refs.episodic`` upgrades only these."""
+"""The types that can be embedded; ``refs.episodic`` has an effect on these only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Policy:
     """One version of the policy.
 
     Attributes:
-        types: The types it may embed; ``refs.episodic`` upgrades only these.
-        judge: (type, severity, payload, refs) → whether an entry of these types is embedded; pure.
+        types: The types that can be embedded; ``refs.episodic`` has an effect on these only.
+        judge: Pure function of (type, severity, payload, refs): whether an entry of these types is embedded.
     """
 
     types: frozenset[str]
@@ -54,9 +54,9 @@ def _judge(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Map
 
 
 POLICIES: Final[dict[int, Policy]] = {1: Policy(EMBEDDABLE - {REMEMBERED}, _judge), 2: Policy(EMBEDDABLE, _judge)}
-"""Every version there was: an entry is judged by the one in force, which only a reindex changes."""
+"""Every version of the policy. A workspace uses one of them; only a reindex changes which."""
 FIRST: Final = 2
-"""In force in a workspace until its first reindex; of a type that version 1 knows, both say the same."""
+"""Used in a workspace until its first reindex. It treats the types of version 1 as version 1 does."""
 
 
 def is_embedded(
@@ -67,9 +67,9 @@ def is_embedded(
     Args:
         entry_type: Its type.
         severity: info, notice, warn or error.
-        payload: Its payload; ``state == "escalated"`` qualifies a conversation.
-        refs: Its refs; ``episodic`` counts only as the boolean true, and only for the types of the allow-list.
-        version: Which version of the policy judges.
+        payload: Its payload; a conversation is embedded if ``state`` is ``"escalated"``.
+        refs: Its refs; ``episodic`` counts only if it is the boolean true, and only for types that can be embedded.
+        version: Version of the policy.
     """
     policy = POLICIES[version]
     return entry_type in policy.types and policy.judge(entry_type, severity, payload, refs)

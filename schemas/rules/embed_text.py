@@ -1,6 +1,6 @@
-"""Which text of an entry becomes its vector, and how long it may be (contract §3).
+"""The text of an entry that is embedded, and its maximum length (contract §3).
 
-Invariant: pure; the same entry gives the same text everywhere, so its hash names the vector.
+Invariant: pure; the same entry always gives the same text, so that the text's hash identifies the vector.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Final
 
 SEPARATOR: Final = " :: "
 PAYLOAD_FIELDS: Final = ("question", "reason")
-"""Fields of the payload that carry what an escalation or a decision was about, in the order they are appended."""
+"""Fields of the payload that are appended, in this order."""
 
 
 def embedded_text(summary: str, payload: Mapping[str, object]) -> str:
-    """The summary, then the payload's question and reason, each if it is a non-empty string.
+    """The summary, then ``question`` and ``reason`` of the payload if they are non-empty strings.
 
     Args:
         summary: The entry's summary.
@@ -32,10 +32,10 @@ def embedded_text(summary: str, payload: Mapping[str, object]) -> str:
 
 
 def cap_bytes(text: str, limit: int) -> str:
-    """The longest start of `text` that is at most `limit` bytes of UTF-8, cut between characters.
+    """The longest prefix of `text` with at most `limit` bytes of UTF-8, cut between characters.
 
     Args:
-        text: Any text; a lone surrogate, which UTF-8 cannot carry, becomes a question mark.
+        text: Any text; a lone surrogate becomes a question mark.
         limit: Bytes, at least 0.
     """
     # A character has at least one byte, so nothing beyond `limit` characters can be kept.

@@ -1,8 +1,8 @@
-"""How healthy a memory is: five metrics, one score, a band, and what the operator should do (seed 1, "Health scoring").
+"""Computes the health of a memory: five metrics, a score, a band and the next step (seed 1, "Health scoring").
 
-The seed names the metrics and their weights and gives no formulas; these are ours (docs/health.md). Invariant: pure; a
-metric is a number in [0, 100] or None where there is nothing to measure, and the score weighs only what was measured, so
-a memory that is empty is "no data" and never red.
+The seed gives metrics and weights; the formulas are ours (docs/health.md). Invariant: pure; a metric is in [0, 100] or
+None if there is nothing to measure. The score is the mean of the measured metrics only, so an empty memory is "no
+data", not red.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ WEIGHTS: Final = {"freshness": 0.25, "coverage": 0.25, "coherence": 0.20, "effic
 RED_BELOW: Final = 50.0
 GREEN_FROM: Final = 75.0
 HORIZON_DAYS: Final = 180.0
-"""Median age at which freshness is 0: the horizon of importance's recency (contract §6)."""
+"""Median age in days at which freshness is 0, as for the recency of importance (contract §6)."""
 SEARCH_DAYS: Final = 7
-"""Days of logged recalls that efficiency looks at: a week holds every day of a crew's rhythm once."""
+"""Days of logged recalls that efficiency covers: one week, so each weekday counts once."""
 SAMPLE: Final = 1_000
-"""Embeddings of a crew whose nearest neighbour is looked up: the standard error of a mean of cosines, whose spread is 0.1,
-is then 0.003."""
+"""Embeddings of a crew that are sampled for coherence. With a standard deviation of 0.1, the standard error is 0.003.
+"""
 LEGACY_TYPES: Final = 8
 """Types of entries in 30 days that count as full coverage in the legacy profile (contract §9)."""
 LEGACY_ARCHIVED: Final = 0.5
@@ -33,7 +33,7 @@ _DECIMALS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What ails the embedder: in words, and since when (RFC 3339; empty if it always was so)."""
+    """A failure of the embedder: description, and since when (RFC 3339; empty if from the start)."""
 
     reason: str
     since: str = ""
@@ -41,20 +41,17 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures:
-    """What the metrics are made of, for one workspace or crew at one instant.
+    """Figures from which the metrics of one workspace or crew are computed.
 
     Attributes:
         embeddable: Entries that the embed policy selects.
         indexed: Those of them with a vector of the active model.
-        refused: Those of them whose text the model refused for good (tombstones): judged, not indexed.
-        embeddings: Vectors of the active model.
+        refused: Those of them whose text the model refuses (tombstones); they are not indexed.
         linked: Those of them with at least one relation that was not retracted, in either direction.
         median_age_days: Median age of the entries behind the vectors, days, from 0; None without any.
-        nearest_cosine: Mean cosine of an embedding to its nearest other one in its crew; None if none has another.
-        searches: Logged recalls of the last ``SEARCH_DAYS`` days that the active model took part in.
-        search_cosine: Mean of their mean cosines, None without any.
-        contradictions: Contradictions that were proposed and that nobody has judged yet.
-        model: The active model, None if there is none.
+        nearest_cosine: Mean cosine of an embedding to its nearest other one in the same crew; None if no crew has two.
+        searches: Logged recalls of the last ``SEARCH_DAYS`` days that used the active model.
+        contradictions: Proposed contradictions that no operator has confirmed or rejected.
     """
 
     embeddable: int = 0
@@ -71,23 +68,16 @@ class MemoryFigures:
 
     @property
     def missing(self) -> int:
-        """Embeddable entries that no vector and no tombstone stands for."""
+        """Embeddable entries without a vector and without a tombstone."""
         return max(0, self.embeddable - self.indexed - self.refused)
 
 
 @dataclass(frozen=True, slots=True)
 class LegacyFigures:
-    """What the legacy metrics are made of.
+    """Figures from which the legacy metrics are computed.
 
     Attributes:
-        last_day: Entries of the last 24 hours.
-        last_week: Entries of the last 7 days.
-        types: Distinct types among the entries of the last 30 days.
         similar: ``similar`` relations, stored one way.
-        embeddings: Vectors.
-        linked: Vectors with a relation in either direction.
-        live: Entries that are not archived.
-        archived: Archived entries.
     """
 
     last_day: int = 0
@@ -102,7 +92,7 @@ class LegacyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The score (None for "no data"), its band, why, and what to do (empty if nothing)."""
+    """Score and band (None for "no data"), reasons, and the next step (empty if there is none)."""
 
     score: float | None
     band: Band | None
@@ -166,12 +156,12 @@ def band_of(score: float | None) -> Band | None:
 def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
     """Score, band, reasons and next step.
 
-    An embedder in trouble keeps the band from green: what is indexed may be fine, what comes is not. Below green every
-    weak metric gives its reason, the one that costs most first, and that one names the next step.
+    While the embedder fails, the band is at most yellow, because new entries are not indexed. Below green, every weak
+    metric gives a reason. The metric that costs the score most comes first and determines the next step.
 
     Args:
         figures: What was counted.
-        trouble: What ailed the embedder at that instant, None if nothing did.
+        trouble: The failure of the embedder at that instant, or None.
     """
     metrics = measure(figures)
     score = composite(metrics)
@@ -182,9 +172,7 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
         band = "yellow" if band == "green" else band
         since = f" since {trouble.since}" if trouble.since else ""
         reasons.append(f"new entries are not embedded{since}: {trouble.reason}")
-        steps.append(
-            "bring the embedder back: `crew-journal embedder status` and `crew-journal doctor` say what is wrong"
-        )
+        steps.append("repair the embedder: `crew-journal embedder status` and `crew-journal doctor` show what is wrong")
     if score is not None and score < GREEN_FROM:
         for name in _weak(metrics):
             reason, step = _explain(name, getattr(metrics, name), figures)
@@ -202,7 +190,7 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
 
 
 def _weak(metrics: HealthMetrics) -> list[str]:
-    """Names of the metrics that are not green, the one that costs the score most first."""
+    """Names of the metrics that are not green; the one that costs the score most comes first."""
     lost = {
         name: weight * (100.0 - value)
         for name, weight in WEIGHTS.items()
@@ -212,25 +200,23 @@ def _weak(metrics: HealthMetrics) -> list[str]:
 
 
 def _explain(name: str, value: float, figures: MemoryFigures) -> tuple[str, str]:
-    """Why a metric is what it is, and what the operator can do about it."""
+    """The reason for a metric's value, and the step that would improve it."""
     if name == "coverage":
         return _explain_coverage(value, figures)
     if name == "freshness":
         reason = f"half of the indexed entries are older than {figures.median_age_days:.0f} days"
-        step = "let the agents write summaries of what is recent: `crew-journal list --type summary.generated` has the last"
+        step = "let the agents write summaries of recent work: `crew-journal list --type summary.generated` lists the latest"
     elif name == "coherence":
-        reason = f"an embedding's nearest neighbour lies at cosine {figures.nearest_cosine:.2f} on average"
-        step = "have recurring themes summarised (summary.generated), so that entries gather around them"
+        reason = f"the nearest neighbour of an embedding has a cosine of {figures.nearest_cosine:.2f} on average"
+        step = "let the agents summarise recurring topics (summary.generated), so that entries have near neighbours"
     elif name == "efficiency":
         recalls = "1 recall" if figures.searches == 1 else f"{figures.searches} recalls"
-        reason = f"the hits of {recalls} in {SEARCH_DAYS} days lie at cosine {figures.search_cosine:.2f} on average"
-        step = (
-            "compare what is asked (`crew-journal list --type memory.searched`) with what `crew-journal recall` finds"
-        )
+        reason = f"the hits of {recalls} in {SEARCH_DAYS} days have a cosine of {figures.search_cosine:.2f} on average"
+        step = "check the hits (`crew-journal recall`) of logged queries (`crew-journal list --type memory.searched`)"
     else:
         reason = f"{figures.linked} of {figures.embeddings} embeddings are linked to another"
         step = (
-            "see in `crew-journal status` whether the link reactor runs; entries without a near neighbour stay unlinked"
+            "check in `crew-journal status` that the link reactor runs; entries without a similar entry stay unlinked"
         )
     return f"{name} {value:.0f}: {reason}", step
 
@@ -248,8 +234,8 @@ def _explain_coverage(value: float, figures: MemoryFigures) -> tuple[str, str]:
         parts.append(f"{figures.refused} were refused by the model")
     reason = f"coverage {value:.0f}: {', '.join(parts)}"
     if figures.refused > figures.missing:
-        return reason, "when the model is mended, have the refused entries tried again: `crew-journal reindex`"
-    return reason, "embed what was missed: `crew-journal embeddings sweep`"
+        return reason, "when the model is repaired, embed the refused entries again: `crew-journal reindex`"
+    return reason, "embed the missing entries: `crew-journal embeddings sweep`"
 
 
 def _percent(share: float | None) -> float | None:

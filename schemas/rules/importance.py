@@ -1,7 +1,7 @@
-"""Importance of an entry and how it decays: contract §6 (seed 1, "Importance scoring").
+"""Importance of an entry and its decay: contract §6 (seed 1, "Importance scoring").
 
-Invariant: pure functions into [0, 1]. Decay and reinforcement take their time from an event (the sweep's ``due``), never
-from a clock, and start from the base each night: what was skipped or done twice leaves no trace.
+Invariant: pure functions into [0, 1]. A decay takes its time from the sweep's ``due`` and starts from the base each
+time, so a decay that was skipped or repeated does not change later results.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PRIORITY_FLOOR: Final = {"normal": 0.0, "pin": 0.80, "high": 0.85, "permanent": 
 
 DAY_MS: Final = 86_400_000
 FADE_DAYS: Final = 180.0
-"""Days until recency would reach zero, but for its floor."""
+"""Days until recency would reach zero without its floor."""
 LEAST_RECENCY: Final = 0.1
-"""Old and critical memories never go to zero."""
+"""Floor of recency, so that old entries keep some importance."""
 BOOST_DIVISOR: Final = 8.0
-"""Keeps a loop that recalls itself from outweighing what is rare and critical."""
+"""Divisor of the boost; limits how much repeated use can raise importance."""
 
 
 def base_importance(entry_type: str, severity: str, priority: str) -> float:
-    """0.5 + type + severity, lifted to the priority's floor, clamped to [0, 1]."""
+    """``0.5 + type + severity``, at least the priority's floor, clamped to [0, 1]."""
     score = START + TYPE_BONUS.get(entry_type, 0.0) + SEVERITY_BONUS.get(severity, 0.0)
     return min(1.0, max(score, PRIORITY_FLOOR.get(priority, 0.0)))
 
 
 def recency(age_ms: int) -> float:
-    """``max(0.1, 1 - days / 180)``; an age below zero (a vector newer than the sweep that caught up) is none.
+    """``max(0.1, 1 - days / 180)``; a negative age (a vector newer than the sweep's ``due``) counts as 0.
 
     Args:
         age_ms: Milliseconds since the entry was first indexed.
@@ -50,7 +50,7 @@ def recency(age_ms: int) -> float:
 
 
 def reference_boost(references: int) -> float:
-    """``log2(references + 1)``; a negative count is none."""
+    """``log2(references + 1)``; a negative count counts as 0."""
     return log2(max(0, references) + 1)
 
 
@@ -58,7 +58,7 @@ def decayed(base: float, indexed_ms: int, due_ms: int, references: int) -> float
     """``base * recency * (1 + boost / 8)``, clamped to [0, 1].
 
     Args:
-        base: ``base_importance`` of the live type, severity and priority.
+        base: ``base_importance`` of type, severity and live priority.
         indexed_ms: When the entry was first indexed, milliseconds since the epoch.
         due_ms: When the sweep was due, milliseconds since the epoch.
         references: How often the entry reached a prompt.

@@ -1,7 +1,7 @@
-"""What rules know of a language, as data: ``language/<code>.json``, English first.
+"""Word lists and patterns of each language, read from ``language/<code>.json``.
 
-Invariant: read once, from the package alone; a changed word or pattern is a new ``turns.VERSION`` and a rebuild of the
-view that depends on it. Patterns match text that is folded as the full-text index folds it.
+Invariant: a changed word or pattern is a new ``turns.VERSION`` and a rebuild of the view of turns. Patterns match
+folded text (``text.fold``).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, Final
 from .text import fold
 
 CODES: Final = ("en", "de")
-"""In this order a tie is settled: a text that tells nothing is taken as English."""
+"""In order of precedence: a text without function words counts as English."""
 
 CLEARLY_SHOWN: Final = 2
-"""Different function words by which a text shows its language clearly; many a German one is a word of English, too."""
+"""Distinct function words needed to recognise a language other than English; many German ones are also English words.
+"""
 _DAY: Final = r"(?:3[01]|[12]\d|0?[1-9])"
 _YEAR: Final = r"(?:19|20)\d\d"
 
@@ -30,10 +31,10 @@ class DatePattern:
     """One way to name a day or a span of days.
 
     Attributes:
-        rule: How ``dates`` resolves it: day, ago, ahead, previous, this, following or date.
-        offset: Days from the text's own day, for ``day``.
+        rule: How ``dates`` resolves a match: day, ago, ahead, previous, this, following or date.
+        offset: For ``day``: days from the day of the text.
         pattern: Compiled, over folded text.
-        needs: A text that holds none of these does not match: a search of each pattern costs 3 µs a text, these 0.2.
+        needs: A text without any of these substrings cannot match. Their check costs 0.2 µs, the pattern 3 µs.
     """
 
     rule: str
@@ -47,21 +48,12 @@ class Language:
     """One language.
 
     Attributes:
-        code: ISO 639-1.
-        function_words: Words by which a text shows its language.
-        first_person: Words with which a speaker means himself or his group.
-        number_words: Words that state a number, digits aside.
-        time_words: Words of which a time expression has at least one; names of months (those that are no other word)
-            and weekdays among them.
+        time_words: Words of time expressions, including weekdays and unambiguous months.
         numbers: Number word → number, in expressions such as "two weeks ago".
         months: Name → 1..12.
-        ambiguous_months: Names of months that are other words too ("may", "march"): a time only within a date.
+        ambiguous_months: Names of months that are also other words ("may", "march"); they count only within a date.
         weekdays: Name → 0 (Monday)..6.
-        units: Word → day, week, weekend, month or year.
-        dates: Ways to name days, the more specific first.
-        asks_when: Matches a question for a time.
-        asks_number: Matches a question for a number.
-        asks_assistant: Matches a question for what the assistant said or did, and no request to do something now.
+        asks_assistant: Matches a question about what the assistant said or did, but not a request to do something.
     """
 
     code: str
@@ -82,21 +74,21 @@ class Language:
 
 @cache
 def languages() -> tuple[Language, ...]:
-    """Every language there is data for, in order of ``CODES``."""
+    """All languages, in the order of ``CODES``."""
     folder = resources.files("crew_journal.schemas").joinpath("language")
     return tuple(_read(json.loads(folder.joinpath(f"{code}.json").read_text("utf-8"))) for code in CODES)
 
 
 def language_of(words: Sequence[str]) -> Language:
-    """The language of a text by its folded words: the one with most function words; the first at a tie."""
+    """The language with most function words among the folded words of a text; the first one at a tie."""
     return max(languages(), key=lambda language: sum(word in language.function_words for word in words))
 
 
 def function_words_of(words: Sequence[str]) -> frozenset[str]:
-    """The function words of a text's language, where the text shows clearly enough that it is not English; else none.
+    """The function words of a text's language if that is clearly not English, else none.
 
-    For queries: the full-text index leaves out English stop words alone, so "du" and "ich" of a German question would
-    be looked up like any other word. One such word ("war room", "die size") shows nothing yet.
+    The full-text index leaves out English stop words only, so queries need this to leave out "du" and "ich". A single
+    function word ("war room", "die size") is not sufficient.
     """
     language = language_of(words)
     if language.code == CODES[0] or sum(word in language.function_words for word in set(words)) < CLEARLY_SHOWN:
@@ -155,7 +147,7 @@ def _any(words: Mapping[str, object]) -> str:
 
 
 def _stems(words: Collection[str]) -> list[str]:
-    """The fewest of ``words`` of which every one of them holds at least one."""
+    """The smallest subset of ``words`` such that each word contains one of them."""
     return [word for word in words if not any(other in word for other in words if other != word)]
 
 

@@ -1,9 +1,8 @@
-"""Characters that look like others, or like nothing: folded before rules are applied, removed before text is shown.
+"""Folds characters that look like Latin letters, and removes invisible ones.
 
-Invariant: pure and linear in the text; folding never joins two lines. A look-alike is mapped in both cases, for a text
-that is lower-cased first would turn the Cyrillic capital that looks like H into a small one that looks like nothing.
-Ranges of format characters are written out (a test holds them against ``unicodedata``), as walking all of Unicode at
-import costs 0.2 s.
+Invariant: pure and linear in the text; folding never joins two lines. Look-alikes are mapped in both cases, because the
+lower case of a Cyrillic capital can look like no Latin letter. Ranges of format characters are written out, since
+computing them at import costs 0.2 s (a test compares them with ``unicodedata``).
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ FORMAT_CHARACTERS: Final = (
     "\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001"
     "\U000e0020-\U000e007f"
 )
-"""General category Cf as ranges of a character class: zero-width, bidi, soft hyphen, the tag block."""
+"""General category Cf as ranges of a character class: zero-width, bidi, soft hyphen, tags."""
 HANGUL_FILLERS: Final = "\u115f\u1160\u3164"
 INVISIBLE: Final = re.compile(f"[{FORMAT_CHARACTERS}{HANGUL_FILLERS}]")
-"""What scanner (a) of contract §17 calls invisible."""
+"""Characters that scanner (a) of contract §17 counts as invisible."""
 UNSEEN: Final = re.compile(
     f"[{FORMAT_CHARACTERS}{HANGUL_FILLERS}\uffa0\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\u2800\U000e0100-\U000e01ef"
     "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]"
 )
-"""``INVISIBLE`` and what else carries data that nobody sees: variation selectors, blanks of other scripts, private use."""
+"""``INVISIBLE``, variation selectors, blanks of other scripts, and private-use characters."""
 BREAKING: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-"""Runs of white space and control characters: one blank each, once shown."""
+"""Runs of white space and control characters, each replaced by one blank."""
 
 _LOOKALIKE_PAIRS: Final = (
     "АaВbЕeЅsІiЈjКkМmНhОoРpСcТtУyХxҮyԌgԚqԜwҺhӀlаaеeѕsіiјjкkмmоoрpсcтtуyхxһhԁdԛqԝwѵvүyӏl"  # Cyrillic
@@ -38,16 +37,16 @@ _LOOKALIKE_PAIRS: Final = (
     "ᎪaᎬeᎳwᏀgᎻhᎥiᎫjᏞlᎷmᏢpᎡrᏚsᎢtᏙvᏔwᏃzᏒr"  # Cherokee
     "ıiɑaɡgɩiʟlɪiʏyʀrɴnʜhɢgʙbᴀaᴄcᴅdᴇeᴊjᴋkᴍmᴏoᴘpᴛtᴜuᴠvᴡwᴢzꜰfꜱsøoØołlŁlđdĐdħhŧt"  # Latin beyond the alphabet
 )
-"""Each look-alike and the Latin letter it looks like, in turn."""
+"""Look-alikes, each followed by the Latin letter it resembles."""
 _LOOKALIKES: Final = str.maketrans(dict(zip(_LOOKALIKE_PAIRS[::2], _LOOKALIKE_PAIRS[1::2], strict=True)))
 _LEET: Final = str.maketrans("013457@$!|", "oieastasil")
 _LEET_WORD: Final = re.compile(r"(?<![\w@$!|])(?=[0-9@$!|]{0,39}[a-z])[a-z013457@$!|]{2,40}(?![\w@$!|])")
 _SPACED: Final = re.compile(r"(?<!\S)\S(?: {1,2}\S){7,400}(?!\S)")
-"""Eight and more single characters with a blank or two between them: ``i g n o r e  a l l``."""
+"""Eight or more single characters with one or two blanks between them: ``i g n o r e  a l l``."""
 
 
 def plain(text: str) -> str:
-    """Compatibility forms resolved, marks dropped, case folded; letters of other scripts stay what they are."""
+    """The text with compatibility forms resolved, marks dropped and case folded."""
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", text)
@@ -55,7 +54,7 @@ def plain(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """``plain`` with everything unseen taken out and every look-alike as the Latin letter it looks like."""
+    """``plain`` without invisible characters, and with look-alikes as Latin letters."""
     if text.isascii():
         return text.lower()
     seen = UNSEEN.sub("", unicodedata.normalize("NFKD", text))
@@ -64,9 +63,9 @@ def folded(text: str) -> str:
 
 
 def unspaced(text: str) -> str | None:
-    """``text`` with letter-spaced passages closed up; None if it has none.
+    """``text`` with the blanks in letter-spaced passages removed; None if there are none.
 
-    Two blanks inside such a passage part words; where there are none the letters run together.
+    Two blanks inside such a passage separate words.
     """
     changed = _SPACED.sub(_close_up, text)
     return None if changed == text else changed
@@ -77,6 +76,6 @@ def _close_up(match: re.Match[str]) -> str:
 
 
 def unleeted(text: str) -> str | None:
-    """``text`` (folded) with digits inside words read as letters; None if that changes nothing."""
+    """Folded ``text`` with digits inside words replaced by letters; None if that changes nothing."""
     changed = _LEET_WORD.sub(lambda match: match[0].translate(_LEET), text)
     return None if changed == text else changed

@@ -19,20 +19,20 @@ KINDS: Final[tuple[NudgeKind, ...]] = ("memory", "cost")
 MEMORY_THRESHOLD: Final = 30
 """Entries since the last update of the memory (seed 1; contract §0, row 3)."""
 MEMORY_MARKERS: Final = ("memory.updated", "summary.generated")
-"""Either resets the count (contract §0, row 3); they are no entries themselves."""
+"""Each resets the count (contract §0, row 3) and is not counted itself."""
 MEMORY_FALLBACK_MS: Final = 30 * 86_400_000
-"""Without a marker the last 30 days count."""
+"""Without a marker, the last 30 days count."""
 COST_WINDOW_MS: Final = 86_400_000
 """The trailing 24 hours."""
 COST_DEFAULT_USD: Final = 1.0
-"""Above it the cost nudge is due, unless the workspace says otherwise (contract §0, row 4)."""
+"""Default cost above which the cost nudge is due (contract §0, row 4)."""
 COST_TYPES: Final = ("llm.call", "cost.incurred")
 USD_FIELDS: Final = ("cost_usd", "usd")
-"""Fields of the payload that tell a price in US dollars; the first number counts."""
+"""Fields of the payload that hold a price in US dollars; the first number counts."""
 TOKEN_FIELDS: Final = ("tokens", "total_tokens")
-"""Fields that tell all tokens of a call; the first number counts."""
+"""Fields that hold the number of all tokens of a call; the first number counts."""
 TOKEN_PARTS: Final = (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens"))
-"""Fields that tell them in parts; the first pair with a number counts."""
+"""Pairs of fields that hold input and output tokens; the first pair with a number counts."""
 MOST: Final = 1e12
 """Greatest number that counts, of dollars or tokens of one entry: a thousand times what a frontier model reads in a day.
 Numbers without bound made sums infinite, and an infinite count of tokens ended in an exception instead of a nudge."""
@@ -44,16 +44,7 @@ TAG: Final = "memory-nudge"
 
 @dataclass(frozen=True, slots=True)
 class CostEntry:
-    """An entry of ``COST_TYPES``.
-
-    Attributes:
-        entry_id: Its id.
-        entry_type: llm.call or cost.incurred.
-        trace_id: Its run, if it has one.
-        span_id: Its span, if it has one.
-        payload: Its payload.
-        refs: Its refs.
-    """
+    """An entry of ``COST_TYPES``."""
 
     entry_id: str
     entry_type: str
@@ -87,12 +78,12 @@ class _Calls:
 
 
 def spending(entries: Iterable[CostEntry]) -> Spending:
-    """What these entries say was spent, each call once.
+    """The cost of these entries, with each call counted once.
 
-    A call may be told of twice: by ``llm.call`` and by ``cost.incurred``. A cost belongs to a call if it names its
-    ``call_id``, its entry, or has its span; then the call's own price counts, and the cost's where the call tells none. Of
-    costs that name no call nobody can know whether they are calls told of again: they count as far as they exceed
-    the calls that told a price and that no cost names. So nothing counts twice, and the sum is never more than was spent.
+    A call may be recorded twice, as ``llm.call`` and as ``cost.incurred``. A cost belongs to a call if it names its
+    ``call_id`` or its entry, or has its span; then the call's price counts, or the cost's if the call has none. Costs
+    that name no call may repeat priced calls that no cost names: only their excess over those calls is added, so the
+    sum is never too high.
     """
     listed = list(entries)
     calls = _Calls()
@@ -144,7 +135,7 @@ def _add_call(calls: _Calls, entry: CostEntry) -> None:
 
 
 def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
-    """The names by which a cost may mean a call, the surest first."""
+    """The keys by which a cost may refer to a call, the most reliable first."""
     for source in (entry.payload, entry.refs):
         for name in CALL_FIELDS:
             if (named := _text(source.get(name))) is not None:
@@ -154,12 +145,12 @@ def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
 
 
 def usd_of(payload: Mapping[str, Any]) -> float | None:
-    """The price a payload tells; None if it tells none that is a number from 0 to ``MOST``."""
+    """The price in a payload; None if there is no number from 0 to ``MOST``."""
     return next((found for name in USD_FIELDS if (found := _number(payload.get(name))) is not None), None)
 
 
 def tokens_of(payload: Mapping[str, Any]) -> float | None:
-    """The tokens a payload tells, whole or in parts; None if it tells none."""
+    """The number of tokens in a payload; None if there is none."""
     for name in TOKEN_FIELDS:
         if (found := _number(payload.get(name))) is not None:
             return found
@@ -191,7 +182,7 @@ def _larger(known: float | None, told: float | None) -> float | None:
 
 
 def memory_nudge(entries: int) -> str | None:
-    """The text, marked, if the agent wrote enough entries since its last update; None if not."""
+    """The nudge if the agent wrote enough entries since its last update, else None."""
     if entries < MEMORY_THRESHOLD:
         return None
     return marked(
@@ -202,7 +193,7 @@ def memory_nudge(entries: int) -> str | None:
 
 
 def cost_nudge(spent: Spending, threshold_usd: float) -> str | None:
-    """The text, marked, if more than the threshold was spent; None if not."""
+    """The nudge if more than the threshold was spent, else None."""
     if not spent.usd > threshold_usd:
         return None
     calls = f"{spent.calls:,} call{'' if spent.calls == 1 else 's'}"

@@ -1,12 +1,11 @@
-"""The block of recalled memories that goes into a prompt: wrapped, escaped, whole lines within a budget.
+"""Renders recalled entries as a block of text for a prompt: wrapped, escaped, whole lines within a budget.
 
-Invariants: whatever an entry says, the block is one opening tag, a preamble, one line per hit and one closing tag: ``<``,
-``>`` and ``&`` of entries are escaped, everything that breaks a line is a blank, everything unseen is gone, and both tags
-carry a nonce that no entry can know. The block never has more characters than its budget. Pure: nonce and ages are given.
+Invariants: whatever an entry contains, the block is one opening tag, a preamble, one line per hit and one closing tag.
+``<``, ``>`` and ``&`` of entries are escaped, line breaks become blanks, invisible characters are removed, and both
+tags carry a random nonce. The block never exceeds its budget. Pure: nonce and ages are arguments.
 
-Contract §8; seed 1, "Untrusted-hints wrapper". Ours differs where theirs fails: the budget is in characters, the whole line
-is scanned and not the summary alone, line breaks are normalised, "just now" has no "ago" behind it, and a line says whose
-entry it is: the agent's, and the actor's if that is another.
+Contract §8; seed 1, "Untrusted-hints wrapper". Differences: the budget is in characters, the whole line is scanned,
+line breaks are normalised, "just now" has no "ago", and a line names the agent and, if different, the actor.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ PREAMBLE: Final = (
 )
 NOTICE: Final = "[REDACTED: possible prompt injection, category={category} pattern={pattern}]"
 REDACTED_TYPE: Final = "redacted"
-"""Stands for a type or an actor that a scanner blocks."""
+"""Replaces a type or an actor that a scanner blocks."""
 EMPTY: Final = "(empty)"
 JUST_NOW: Final = "just now"
 
@@ -46,21 +45,16 @@ _SEPARATORS: Final = str.maketrans("._-", "   ")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _NAME_ESCAPES: Final = str.maketrans({"[": "&#91;", "]": "&#93;", "•": "&bull;", '"': "&quot;"})
 _NAMES_SCANNED: Final = 4_096
-"""Pairs of agent and actor whose verdict is remembered: they repeat, and scanning one costs 0.2 ms."""
+"""Size of the cache of scanned pairs of agent and actor; scanning one costs 0.2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One hit, as far as a prompt sees it.
+    """The fields of a hit that a prompt needs.
 
     Attributes:
-        entry_type: Its type.
-        summary: Its summary, as it was written.
-        age_s: Seconds since it happened.
-        score: As the recipe scores.
-        agent_id: Whose entry it is, None for nobody's.
-        actor_type: Who acted.
-        actor_id: Who exactly: any text on one line.
+        age_s: Seconds since its ``ts``.
+        actor_id: Id of the actor: any text on one line.
     """
 
     entry_type: str
@@ -77,11 +71,9 @@ class Line:
     """One line of the block.
 
     Attributes:
-        index: Which memory, by its place in rank order.
-        text: The line, without a line break.
-        summary: The summary in it before escaping: normalised, or the notice that stands for it.
-        redaction: Why summary, type or actor was replaced; None if none was.
-        actor_redacted: Whether the actor was.
+        index: Index of the hit in rank order.
+        summary: The summary before escaping: normalised, or the notice that replaces it.
+        redaction: Why summary, type or actor was replaced, or None.
     """
 
     index: int
@@ -97,8 +89,6 @@ class Rendered:
 
     Attributes:
         text: The block; empty if no line fits.
-        lines: Its lines, in rank order.
-        omitted: Memories that did not fit.
     """
 
     text: str
@@ -107,16 +97,15 @@ class Rendered:
 
 
 def budget_of(max_chars: int | None) -> int:
-    """The budget in characters: 2,000 for none or a non-positive one, at most ``RENDER_CHARS_MAX``."""
+    """The budget in characters: 2,000 if absent or not positive, at most ``RENDER_CHARS_MAX``."""
     return RENDER_CHARS_DEFAULT if max_chars is None or max_chars <= 0 else min(max_chars, RENDER_CHARS_MAX)
 
 
 def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Rendered:
-    """The block of these memories.
+    """Render hits as a block.
 
-    Under pressure the newest are favoured (seed 1: prompts weight fresher hits higher; all of them were relevant enough to
-    be among the best k, and of those an old one is likelier to be outdated): lines are taken from the newest to the oldest,
-    and the first that does not fit ends it. What was taken is printed in rank order, best first.
+    If not all lines fit, they are taken from the newest to the oldest, up to the first that does not fit: all hits are
+    relevant, and old ones are likelier to be outdated (seed 1). The lines are printed in rank order.
 
     Args:
         memories: Best first.
@@ -124,10 +113,10 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
         nonce: 16 to 64 hex digits, fresh for each block.
 
     Raises:
-        ValueError: If the nonce is none.
+        ValueError: If the nonce is not valid.
     """
     if not _NONCE.match(nonce):
-        raise ValueError("a nonce is 16 to 64 hex digits")
+        raise ValueError("the nonce must be 16 to 64 hex digits")
     head, foot = f'<{TAG} nonce="{nonce}">\n{PREAMBLE}\n\n', f'</{TAG} nonce="{nonce}">'
     room = budget_of(max_chars) - len(head) - len(foot)
     taken: list[Line] = []
@@ -145,7 +134,7 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
 
 
 def line_of(index: int, memory: Memory) -> Line:
-    """``- [<type> • <who> • <age> ago • score=<two decimals>] <summary>``; a notice stands for what a scanner blocks."""
+    """``- [<type> • <who> • <age> ago • score=<two decimals>] <summary>``; blocked text is replaced by a notice."""
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)
     kind, summary, redaction = _judged(memory, bad_who)
     age = age_text(memory.age_s)
@@ -156,9 +145,9 @@ def line_of(index: int, memory: Memory) -> Line:
 
 
 def who_text(agent_id: str | None, actor_type: str, actor_id: str | None) -> str:
-    """``agent ada``; ``agent ada, actor user "Maria S."`` if another than the agent acted; escaped.
+    """``agent ada``, or ``agent ada, actor user "Maria S."`` if the actor is not the agent; escaped.
 
-    A name that is no plain id stands in quotes, and what could end the bracket or begin another part of it is an entity.
+    A name that is not an id is quoted; characters that delimit parts of the line are written as entities.
     """
     actor = f"actor {actor_type}" if actor_id is None else f"actor {actor_type} {_name_text(actor_id)}"
     if agent_id is None:
@@ -179,7 +168,7 @@ def _scanned_who(agent_id: str | None, actor_id: str | None) -> Finding | None:
 
 
 def age_text(seconds: float) -> str:
-    """``just now`` below a minute, then whole minutes, hours, days, and from 30 days on months of 30 days; floored."""
+    """``just now`` below a minute, then whole minutes, hours, days, and months of 30 days; rounded down."""
     whole = max(0, int(seconds))
     if whole < _MINUTE_S:
         return JUST_NOW
@@ -192,27 +181,27 @@ def age_text(seconds: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text on one line: runs of white space and control characters as one blank, what nobody sees left out."""
+    """The text on one line, with single blanks, without control characters and invisible characters."""
     return BREAKING.sub(" ", UNSEEN.sub("", text)).strip() or EMPTY
 
 
 def escaped(text: str) -> str:
-    """Text in which no tag and no entity is left, the full-width and small forms of ``<`` and ``>`` included."""
+    """The text with ``<``, ``>`` and ``&`` escaped, including full-width and small forms."""
     return text.translate(_ESCAPES)
 
 
 def _judged(memory: Memory, bad_who: Finding | None) -> tuple[str, str, Finding | None]:
-    """Type and summary as they are shown, and why one of them, or the actor, is not."""
+    """Type and summary after scanning, and the redaction if one of them, or the actor, was replaced."""
     kind, summary = one_line(memory.entry_type), one_line(memory.summary)
     spoken = memory.entry_type.translate(_SEPARATORS)
     if (bad_type := scan(spoken)) is not None:
         kind = REDACTED_TYPE
     bad = scan(memory.summary) or (scan(summary) if summary != memory.summary else None)
     if bad is None and bad_type is None:
-        bad = scan(f"{spoken} {summary}")  # a text that begins in the type and ends in the summary
+        bad = scan(f"{spoken} {summary}")  # an attack may begin in the type and end in the summary
     name = memory.actor_id
     if bad is None and bad_who is None and name is not None and name != memory.agent_id:
-        bad = scan(f"{name.translate(_SEPARATORS)} {summary}")  # or begins in the name of another actor
+        bad = scan(f"{name.translate(_SEPARATORS)} {summary}")  # or begin in the name of the actor
     if bad is not None:
         summary = NOTICE.format(category=bad.category, pattern=bad.pattern)
     return kind, summary, bad or bad_type or bad_who

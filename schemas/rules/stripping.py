@@ -1,8 +1,7 @@
-"""What a prompt was given and a model repeats is not what the model said: it is taken out before an answer is recorded.
+"""Removes rendered blocks and nudges that a model repeats in its answer, before the answer is recorded.
 
-Otherwise memories that were recalled once come back as new ones, and advice to the agent as its own words. Invariants:
-pure and linear; only whole blocks of exactly our own form go (tag, and for memories the nonce twice), so nothing that a
-person might have written does. A nudge has to be stripped from what a model answered, not from the user's turn.
+Otherwise recalled entries would be recorded again as new ones. Invariants: pure and linear; only complete blocks of our
+own form are removed (for memories, with the same nonce in both tags).
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from .render import TAG as MEMORY_TAG
 VERSION: Final = 1
 
 NUDGE_CHARS: Final = 600
-"""The longest body of a nudge; ours have about 200."""
+"""Longest body of a nudge, characters; ours have about 200."""
 MAX_LEVELS: Final = 200
-"""Levels of a payload that are looked into; an entry nested deeper is refused (about 190 can be stored)."""
+"""Levels of a payload that are searched; no storable entry is nested deeper."""
 EMPTY_SUMMARY: Final = "(nothing but recalled memory)"
-"""Stands for a summary of which nothing is left: an entry needs one."""
+"""Replaces a summary that would be empty."""
 
 _NUDGE: Final = re.compile(rf'<{NUDGE_TAG} kind="(?:{"|".join(KINDS)})">[^<]{{0,{NUDGE_CHARS}}}</{NUDGE_TAG}>[ \t]*\n?')
 _MEMORY: Final = re.compile(rf'<(/?){MEMORY_TAG} nonce="([0-9a-f]{{16,64}})">')
@@ -36,7 +35,7 @@ def strip_nudges(text: str) -> str:
 
 
 def strip_recalled_memory(text: str) -> str:
-    """The text without rendered blocks: from each opening tag to the next closing one with the same nonce."""
+    """The text without rendered blocks, each from an opening tag to the next closing one with the same nonce."""
     if _MARKS[1] not in text:
         return text
     tags = list(_MEMORY.finditer(text))
@@ -67,10 +66,10 @@ def strip_injected(text: str) -> str:
 
 
 def strip_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An entry's fields with ``strip_injected`` applied to the summary and to every string of the payload.
+    """A record with ``strip_injected`` applied to the summary and to every string of the payload.
 
     Returns:
-        ``record`` itself if there was nothing to strip.
+        ``record`` itself if nothing was removed.
     """
     changes: dict[str, Any] = {}
     summary = record.get("summary")
@@ -83,7 +82,7 @@ def strip_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _stripped(value: Any, levels: int = MAX_LEVELS) -> Any:
-    """The value, or a changed copy of it; what lies deeper than ``levels`` stays as it is."""
+    """The value, or a changed copy; strings below ``levels`` levels are not changed."""
     if isinstance(value, str):
         left = strip_injected(value)
         return value if left == value else left

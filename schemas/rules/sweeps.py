@@ -1,7 +1,7 @@
-"""When sweeps are due: the schedule, as arithmetic on instants.
+"""The schedule of sweeps.
 
-Invariant: pure; a due time is a multiple of its period since the epoch plus an offset, in UTC, so that every node that
-keeps time names the same ones.
+Invariant: pure; a due time is a multiple of the period since the epoch plus an offset, in UTC, so that all nodes
+compute the same due times.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ SCHEDULES: Final = {
     "decay": Schedule(_DAY_MS, 3 * _HOUR_MS),
     "health": Schedule(_DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
 }
-"""Decay nightly (contract §6), health half an hour later; the indexer's six hours are the seed's (contract, conflict 7)."""
+"""Decay runs nightly (contract §6), health half an hour later, the index sweep every six hours (contract, conflict 7).
+"""
 MOST_MISSED: Final = 31
-"""Due times of one sweep that are caught up after a downtime: the newest. A decay starts from the base each time and a
-health snapshot is one a day, so what lies more than a month back would tell nobody anything."""
+"""Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are of no use,
+since each decay starts from the base.
+"""
 
 
 def due_times(schedule: Schedule, after_ms: int, until_ms: int, most: int = MOST_MISSED) -> list[int]:
-    """The newest ``most`` due times after ``after_ms`` and up to ``until_ms``, ascending, in milliseconds."""
+    """The newest ``most`` due times in (``after_ms``, ``until_ms``], ascending, in milliseconds."""
     first = (after_ms - schedule.offset_ms) // schedule.period_ms + 1
     last = (until_ms - schedule.offset_ms) // schedule.period_ms
     return [n * schedule.period_ms + schedule.offset_ms for n in range(max(first, last - most + 1), last + 1)]

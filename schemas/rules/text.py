@@ -1,8 +1,8 @@
-"""How text becomes terms: one analyser for the full-text fold and for queries, or neither finds the other.
+"""Turns text into terms; the full-text fold and queries use the same analyser.
 
-Invariant: pure; the stemmer is handed in (PyStemmer's ``Stemmer("english").stemWords``), so this package stays free of
-third parties. A change of any rule here is a new ``VERSION`` and a rebuild of the full-text view.
-Evidence for stop words with question words, stemming and the date prefix: facts/retrieval.md.
+Invariant: pure; the stemmer (PyStemmer's ``Stemmer("english").stemWords``) is an argument, because this package imports
+no third party but pydantic. A changed rule is a new ``VERSION`` and a rebuild of the full-text view. Evidence for stop
+words with question words, stemming and the date prefix: facts/retrieval.md.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..timestamps import from_ms
 
 VERSION: Final = 1
 STEMMER: Final = "english"
-"""Snowball algorithm; leaves words of other languages mostly alone."""
+"""Name of the Snowball algorithm; it rarely changes words of other languages."""
 MAX_TOKEN: Final = 64
-"""Characters of a token that count; longer runs (base64, hashes) are cut, not dropped."""
+"""Longer words (base64, hashes) are cut to this number of characters."""
 MAX_PAYLOAD_DEPTH: Final = 6
 MAX_TOKENS: Final = 8_000
-"""Indexed tokens of one entry; bounds the postings of a 256 KiB payload."""
+"""Most indexed words of one entry; bounds the postings of a 256 KiB payload."""
 
 _TOKEN: Final = re.compile(r"[^\W_]+")
 _MONTHS: Final = [
@@ -162,21 +162,21 @@ StemWords = Callable[[list[str]], list[str]]
 
 
 def fold(text: str) -> str:
-    """Text as it is compared: NFKC and case-folded."""
+    """The text in NFKC and case-folded."""
     return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
 
 
 def tokens_of(text: str) -> list[str]:
-    """Maximal runs of Unicode letters and digits of the folded text, in order."""
+    """The words of a text: maximal runs of Unicode letters and digits, folded, in order."""
     return _TOKEN.findall(fold(text))
 
 
 class Analyzer:
-    """Tokens → 64-bit term keys, with a bounded cache of token → key.
+    """Maps words to 64-bit term keys, with a bounded cache.
 
     Args:
-        stem_words: Stems a list of tokens.
-        cache_size: Tokens remembered; the cache is emptied when full.
+        stem_words: Stems a list of words.
+        cache_size: Words in the cache, which is emptied when full.
     """
 
     def __init__(self, stem_words: StemWords, cache_size: int = 200_000) -> None:
@@ -185,7 +185,7 @@ class Analyzer:
         self._keys: dict[str, int] = dict.fromkeys(STOP_WORDS, 0)
 
     def terms(self, text: str) -> list[int]:
-        """The term key of every indexed token of ``text``, in order; stop words are left out."""
+        """The term key of every word of ``text``, in order, without stop words."""
         tokens = _TOKEN.findall(fold(text))
         keys = self._keys
         try:
@@ -194,7 +194,7 @@ class Analyzer:
             return [key for key in self.keys_of(tokens) if key]
 
     def keys_of(self, tokens: list[str]) -> list[int]:
-        """The term key of each folded token, 0 for a stop word; for callers that cut the text themselves."""
+        """The term key of each folded word, 0 for a stop word."""
         keys = self._keys
         found: list[Any] = list(map(keys.get, tokens))
         if None in found:
@@ -216,13 +216,13 @@ class Analyzer:
 
 
 def date_prefix(ts_ms: int) -> str:
-    """``7 May 2023``: lets a question name the day (+.02 recall, facts/retrieval.md)."""
+    """``7 May 2023``, so that a question can name the day (+.02 recall, facts/retrieval.md)."""
     day = from_ms(ts_ms)
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
 def strings_in(value: object, depth: int = 0) -> Iterator[str]:
-    """Every string of a JSON value, depth-first in order; keys are left out."""
+    """Every string of a JSON value except keys, depth-first."""
     if isinstance(value, str):
         yield value
     elif depth < MAX_PAYLOAD_DEPTH:
@@ -235,7 +235,7 @@ def strings_in(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def indexed_text(ts_ms: int, summary: str, payload: Mapping[str, Any]) -> str:
-    """The lexical text of an entry: date, summary, the strings of the payload (DESIGN §7)."""
+    """The text of an entry that is indexed: date, summary, strings of the payload (DESIGN §7)."""
     if not payload:
         return f"{date_prefix(ts_ms)} {summary}"
     return " ".join((date_prefix(ts_ms), summary, *strings_in(payload)))

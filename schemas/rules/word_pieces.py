@@ -1,10 +1,8 @@
-"""Words → word pieces of BERT's uncased vocabulary, for the static table of late interaction.
+"""Splits words into word pieces of BERT's uncased vocabulary, for the static table of late interaction.
 
-Why our own and not the model's tokenizer: a fold must give the same rows on a node that has no weights, and cutting
-each distinct word once costs a tenth of cutting every text (docs/adr/0008-turns.md). For words of letters and digits,
-which is all that counts here, the pieces are those of the model's tokenizer (a test compares them).
-
-Invariant: pure; a change is a new ``VERSION`` and a rebuild of the view of turns.
+The model's tokenizer is not used, because a fold must give the same rows on a node without weights
+(docs/adr/0008-turns.md). For words of letters and digits the result is the same (a test compares them). Invariant:
+pure; a change is a new ``VERSION`` and a rebuild of the view of turns.
 """
 
 from __future__ import annotations
@@ -18,21 +16,22 @@ from .text import STOP_WORDS
 
 VERSION: Final = 2
 MAX_WORD: Final = 100
-"""Characters; BERT calls a longer word unknown."""
+"""Characters; a longer word is unknown to BERT."""
 PASSAGE_WORDS: Final = 165
-"""Words of a passage; two hold what a summary's 2,000 characters hold. Development turns joined to messages of 157 words in
-the mean, recall@10 (@5): two passages of 110 words .854 (.798), three .877 (.819), two of 165 .888 (.831); of 95 words .884
-(.830), the same, .889 (.838); better on each conversation."""
+"""Words of a passage; two passages cover a summary of 2,000 characters. Recall@10 (@5) on messages of 157 words on
+average, joined from development turns: two passages of 110 words .854 (.798), three .877 (.819), two of 165 .888
+(.831).
+"""
 PASSAGES: Final = 2
 _PREFIX: Final = "##"
 
 
 def pieces_of(word: str) -> tuple[int, ...]:
-    """Ids of the pieces of a folded word; none for a stop word or a word the vocabulary cannot write."""
+    """Ids of the pieces of a folded word; none for a stop word or a word that the vocabulary cannot express."""
     return () if len(word) > MAX_WORD else _pieces(word)
 
 
-@lru_cache(maxsize=65_536)  # of short words: a word may be as long as an entry
+@lru_cache(maxsize=65_536)  # short words only: a word may be as long as an entry
 def _pieces(word: str) -> tuple[int, ...]:
     if word in STOP_WORDS:
         return ()
@@ -64,7 +63,7 @@ def _cut(word: str) -> tuple[int, ...]:
 
 
 def _apart(word: str) -> list[str]:
-    """Ideographs stand alone in BERT's vocabulary."""
+    """The word with its ideographs separated, as BERT does."""
     parts: list[str] = []
     run = ""
     for ch in word:

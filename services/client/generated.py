@@ -75,26 +75,26 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RecallAnswer:
-        """Recall what bears on a question, best first.
+        """Recall entries that bear on a question, best first.
 
-        Searches words (lexical arm) and meaning (dense arm); if the embedder is down, the lexical arm answers
-        alone and ``degraded`` says so. The scope follows from the token's role if it is left out. ``min_seq``
-        waits for entries and full text; vectors follow a little later.
+        Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm
+        answers alone and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a
+        little later.
 
         Args:
-            query: What to recall.
+            query: The question, or any text.
             k: Number of hits, 1 to 50; anything else counts as 5.
-            scope: Whose memories: own, crew_shared or workspace; by the token's role if absent.
-            agent_id: Whose entries, for OWNER and ADMIN.
-            crew_id: Which crew's entries, for OWNER and ADMIN.
+            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
+            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
-            walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
-                if absent.
-            explain: Show each arm's rank and score and each rule's share.
-            asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
-                UTC; now if absent. "unknown" if it is not known.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
+                absent.
+            explain: Return each arm's rank and score and each rule's share.
+            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
+                now if absent, "unknown" if not known.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -130,24 +130,24 @@ class Operations(Blocking):
     ) -> RenderAnswer:
         """Recall as a block of text for a prompt.
 
-        The block is wrapped as untrusted hints, escaped, scanned for injections, and holds whole lines within
-        ``max_chars``. The recipe is ``dense`` if it is left out, or the hybrid default where there are no
+        The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
+        characters in whole lines. The default recipe is ``dense``, or the hybrid default where there are no
         vectors.
 
         Args:
-            query: What to recall.
+            query: The question, or any text.
             k: Number of hits, 1 to 50; anything else counts as 5.
-            scope: Whose memories: own, crew_shared or workspace; by the token's role if absent.
-            agent_id: Whose entries, for OWNER and ADMIN.
-            crew_id: Which crew's entries, for OWNER and ADMIN.
+            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
+            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
-            walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
-                if absent.
-            explain: Show each arm's rank and score and each rule's share.
-            asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
-                UTC; now if absent. "unknown" if it is not known.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
+                absent.
+            explain: Return each arm's rank and score and each rule's share.
+            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
+                now if absent, "unknown" if not known.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
@@ -173,9 +173,9 @@ class Operations(Blocking):
         *,
         entry_ids: Sequence[str] | None = None,
     ) -> UsedAnswer:
-        """Say which hits of a recall reached a prompt.
+        """Report which hits of a recall reached a prompt.
 
-        All hits, or those named. A receipt counts once. An entry that is used keeps its importance longer.
+        A receipt counts once. An entry that is used keeps its importance longer.
 
         Args:
             receipt: The receipt of the recall.
@@ -195,14 +195,14 @@ class Operations(Blocking):
     ) -> PriorityAnswer:
         """Set the live priority of an entry.
 
-        Recorded as ``memory.priority_changed``; the entry itself never changes. The priority counts in the
+        Recorded as ``memory.priority_changed``; the entry itself does not change. The new priority affects the
         entry's importance from the next decay on (`crew-journal sweep decay` runs one now).
 
         Args:
             entry_id: The entry.
             priority: normal, high, pin or permanent.
             reason: Why; it is recorded.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -222,15 +222,15 @@ class Operations(Blocking):
         history: int = 0,
         workspace_id: str | None = None,
     ) -> HealthAnswer:
-        """Show the health of the memory: five metrics, the score, why, and what to do.
+        """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
-        Reads the latest snapshot and computes nothing; ``embedder`` is the state of this moment. AGENT and LEAD
-        name no crew but their own.
+        Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
+        AGENT and LEAD may name no crew but their own.
 
         Args:
-            crew_id: Of one crew; the workspace as a whole if absent.
-            profile: Which formulas: seed, or legacy for comparison.
-            history: Also the snapshots of so many days, newest first.
+            crew_id: The crew; the whole workspace if absent.
+            profile: The formulas: seed, or legacy for comparison.
+            history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -251,12 +251,12 @@ class Operations(Blocking):
     ) -> HealthAnswer:
         """Measure the health of the memory now.
 
-        Publishes a tick of the health sweep and answers with its snapshot.
+        Runs the health sweep and answers with its snapshot.
 
         Args:
-            crew_id: Of one crew; the workspace as a whole if absent.
-            profile: Which formulas: seed, or legacy for comparison.
-            history: Also the snapshots of so many days, newest first.
+            crew_id: The crew; the whole workspace if absent.
+            profile: The formulas: seed, or legacy for comparison.
+            history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -278,9 +278,9 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RelationAnswer:
-        """Say how two entries relate; it outweighs what reactors found.
+        """Assert a relation between two entries; it overrides what reactors found.
 
-        AGENT may assert contradicts and supports, among entries it may read.
+        An AGENT may assert contradicts and supports, between entries that it may read.
 
         Args:
             entry_id: Id of the entry.
@@ -288,7 +288,7 @@ class Operations(Blocking):
             relation: similar, supports or contradicts (also: refutes).
             weight: How strongly, above 0 and at most 1.
             reason: Why; it is recorded.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -312,16 +312,16 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RelationAnswer:
-        """Say that a relation does not hold any more; no reactor brings it back.
+        """Retract a relation; no reactor restores it.
 
-        For OWNER, ADMIN and the agent that alone asserted it.
+        For OWNER and ADMIN, and for the agent that alone asserted it.
 
         Args:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
             reason: Why; it is recorded.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -344,16 +344,16 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> GraphAnswer:
-        """Show the entries around one, and how they relate.
+        """Show the entries related to an entry, and the relations between them.
 
-        Entries within some hops that the token may read, and the edges between them.
+        Only entries that the token may read.
 
         Args:
             entry_id: Id of the entry.
             depth: Hops.
-            relation: Only edges of this relation.
+            relation: Only this relation.
             limit: Most entries.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -375,12 +375,12 @@ class Operations(Blocking):
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
     ) -> AgentAnswer:
-        """Register the settings of an agent, whole: what is left out has its default.
+        """Register an agent with its settings; a setting that is left out gets its default.
 
         Args:
             agent_id: Id of the agent.
             crew_id: Its crew.
-            memory_walk_depth: Hops along similar edges that its recalls add by default.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -400,13 +400,13 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> AgentAnswer:
-        """Show what is registered of an agent.
+        """Show the settings of an agent.
 
-        OWNER and ADMIN see any agent's settings, others their own.
+        OWNER and ADMIN may read those of any agent, others their own.
 
         Args:
             agent_id: Id of the agent.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
@@ -420,7 +420,7 @@ class Operations(Blocking):
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when its tick is folded.
+        Returns when the sweep's event is folded.
 
         Args:
             sweep: decay, health or index.
@@ -434,9 +434,9 @@ class Operations(Blocking):
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
-        """Embed what was missed, and say how many entries that were.
+        """Embed entries that have no vector yet.
 
-        Publishes a tick of the index sweep and answers with the counts of what it did.
+        Runs the index sweep and answers with its counts.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -451,12 +451,12 @@ class Operations(Blocking):
         reason: str = "",
         workspace_id: str | None = None,
     ) -> ReindexAnswer:
-        """Judge entries by the current embed policy and have texts that the model refused tried again.
+        """Apply the current embed policy to all entries and embed refused texts again.
 
         Recorded as an event; the index sweep follows at once.
 
         Args:
-            model: Only texts this model refused; every model's if absent.
+            model: Only texts that this model refused; of all models if absent.
             reason: Why; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -468,12 +468,12 @@ class Operations(Blocking):
         *,
         workspace_id: str | None = None,
     ) -> ModelsAnswer:
-        """List the models: where recall uses them, how far they are filled, and how the last call ended.
+        """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-        Figures of the token's workspace; of all for a token of all workspaces that names none.
+        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
 
         Args:
-            workspace_id: Figures of this workspace; of all if absent, for a token of all workspaces.
+            workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
         return self._run(ask_operation(EMBEDDING_MODELS, given))
@@ -482,12 +482,12 @@ class Operations(Blocking):
         self,
         model: str,
     ) -> ModelChange:
-        """Fill a further model in the background.
+        """Add a model and compute its vectors in the background.
 
-        It is tried out first; recall goes on with the active one.
+        The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or a model's name as `ollama list` shows it.
+            model: minilm, or the name of a model as `ollama list` prints it.
         """
         given: dict[str, Any] = {"model": model}
         return self._run(ask_operation(ADD_MODEL, given))
@@ -500,16 +500,17 @@ class Operations(Blocking):
         force: bool = False,
         workspace_id: str | None = None,
     ) -> ModelActivated:
-        """Let recall use another model, at once.
+        """Make recall use another model at once.
 
-        The former one stays filled: activate it again to switch back. It is refused (409) while entries have no
-        vector of the model, which recall would not find by meaning, unless it is forced.
+        The vectors of the former model are kept, so activating it again switches back at once. While entries have
+        no vector of the new model, recall could not find them by meaning; then the request is refused (409)
+        unless ``force`` is set.
 
         Args:
-            model: minilm, or a model's name as `ollama list` shows it.
+            model: minilm, or the name of a model as `ollama list` prints it.
             reason: Why; it is recorded.
-            force: Also if entries have no vector of it yet.
-            workspace_id: Only in this workspace; wherever none was activated by name if absent.
+            force: Switch even if entries have no vector of the model yet.
+            workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
         return self._run(ask_operation(ACTIVATE_MODEL, given))
@@ -520,12 +521,12 @@ class Operations(Blocking):
         *,
         reason: str = "",
     ) -> ModelChange:
-        """Forget a model's vectors and fill it no longer.
+        """Delete a model's vectors and stop computing them.
 
-        The active model cannot be dropped. One that is added again is filled from the beginning.
+        The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or a model's name as `ollama list` shows it.
+            model: minilm, or the name of a model as `ollama list` prints it.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -539,14 +540,14 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> NudgesAnswer:
-        """Print the nudges that are due for a session, a line each, marked for the user turn.
+        """Print the nudges that are due for a session, one per line, for use in the user turn.
 
-        Each kind at most once per session: it is recorded before it is answered. Usually there are none.
+        Each kind is offered at most once per session. Most answers are empty.
 
         Args:
-            session_id: The session; each kind of nudge is offered to it once.
+            session_id: The session.
             agent_id: The agent, for OWNER and ADMIN.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -563,10 +564,10 @@ class Operations(Blocking):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Show the settings of a workspace; the defaults if it was not configured.
+        """Show the settings of a workspace, or the defaults if it has none.
 
         Args:
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
@@ -580,10 +581,11 @@ class Operations(Blocking):
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace.
 
-        Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
+        Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
+        change.
 
         Args:
-            cost_nudge_usd: US dollars in 24 h above which an agent is nudged.
+            cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
@@ -603,22 +605,21 @@ class Operations(Blocking):
         speaks_for: Sequence[str] = (),
         expires_at: datetime | None = None,
     ) -> TokenCreatedAnswer:
-        """Make a token; the answer holds its secret, this once.
+        """Create a token; only this answer holds its secret.
 
-        With ``nats`` the secret is a NATS password, too, and ``nats_access`` says where, as whom and on which
-        subject.
+        With ``nats``, the secret is also a NATS password, and ``nats_access`` holds address, user and subject.
 
         Args:
             role: OWNER, ADMIN, LEAD or AGENT.
             workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For an OWNER: every workspace, named in each request.
+            all_workspaces: For OWNER: valid for all workspaces; each request names one.
             crew_id: Its crew; LEAD needs one.
             agent_id: Its agent; LEAD and AGENT need one.
-            label: What it is for.
-            nats: For LEAD and AGENT: whether it is a NATS password, too.
-            may_publish: For LEAD and AGENT: further entry types, or prefix.*, to publish.
-            speaks_for: For LEAD and AGENT: further actors, like keeper or keeper:gate.
-            expires_at: From when on it is refused; never if absent.
+            label: Purpose of the token.
+            nats: For LEAD and AGENT: also make it a NATS password.
+            may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
+            speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
+            expires_at: When it expires; never if absent.
         """
         given: dict[str, Any] = {
             "role": role,
@@ -639,9 +640,9 @@ class Operations(Blocking):
         *,
         workspace_id: str | None = None,
     ) -> TokensAnswer:
-        """List tokens: ids, bindings, grants, when they expire or were revoked; never their secrets.
+        """List tokens: ids, bindings, grants and times, without secrets.
 
-        Of the token's workspace; of all for a token of all workspaces that names none.
+        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -655,10 +656,10 @@ class Operations(Blocking):
     ) -> TokenRevokedAnswer:
         """Revoke a token; it is refused from now on.
 
-        Its live tails and its connections to the broker are cut.
+        Its live tails and its NATS connections are closed.
 
         Args:
-            token_id: Its id, as `token list` shows it.
+            token_id: Its id, as `token list` prints it.
         """
         given: dict[str, Any] = {"token_id": token_id}
         return self._run(ask_operation(REVOKE_TOKEN, given))
@@ -666,7 +667,7 @@ class Operations(Blocking):
     def broker(
         self,
     ) -> BrokerAnswer:
-        """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
+        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         given: dict[str, Any] = {}
         return self._run(ask_operation(BROKER, given))
 
@@ -676,9 +677,9 @@ class Operations(Blocking):
         state: Literal["parked", "folded", "retried", "discarded"] | None = None,
         workspace_id: str | None = None,
     ) -> DeadLettersAnswer:
-        """List events that could not be folded, newest first, with the reason of each.
+        """List events that could not be folded, newest first, each with its reason.
 
-        Of the token's workspace; of all for a token of all workspaces that names none.
+        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
@@ -696,13 +697,13 @@ class Operations(Blocking):
     ) -> DeadLetterAnswer:
         """Publish a dead letter again, as a new event at the end of the journal.
 
-        Nothing is applied out of order. If only one view failed to fold the event, retrying would apply it twice
-        to the others: that is refused (409) unless it is forced. A new version of that view folds the event in
-        its place.
+        If only one view failed to fold the event, retrying would apply it twice to the others; then the request
+        is refused (409) unless ``force`` is set. Repair that view and raise its version instead: it then folds
+        the event in its original place.
 
         Args:
             seq: Sequence of the dead letter.
-            force: Also if only one view failed to fold it: the others then apply it twice.
+            force: Retry even if only one view failed to fold it; the other views then apply it twice.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
@@ -715,9 +716,9 @@ class Operations(Blocking):
         reason: str = "",
         workspace_id: str | None = None,
     ) -> DeadLetterAnswer:
-        """Give a dead letter up.
+        """Discard a dead letter.
 
-        It stays in the stream and is no longer counted as open.
+        It stays in the stream DEADLETTER and no longer counts as open.
 
         Args:
             seq: Sequence of the dead letter.
@@ -746,26 +747,26 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RecallAnswer:
-        """Recall what bears on a question, best first.
+        """Recall entries that bear on a question, best first.
 
-        Searches words (lexical arm) and meaning (dense arm); if the embedder is down, the lexical arm answers
-        alone and ``degraded`` says so. The scope follows from the token's role if it is left out. ``min_seq``
-        waits for entries and full text; vectors follow a little later.
+        Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm
+        answers alone and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a
+        little later.
 
         Args:
-            query: What to recall.
+            query: The question, or any text.
             k: Number of hits, 1 to 50; anything else counts as 5.
-            scope: Whose memories: own, crew_shared or workspace; by the token's role if absent.
-            agent_id: Whose entries, for OWNER and ADMIN.
-            crew_id: Which crew's entries, for OWNER and ADMIN.
+            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
+            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
-            walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
-                if absent.
-            explain: Show each arm's rank and score and each rule's share.
-            asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
-                UTC; now if absent. "unknown" if it is not known.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
+                absent.
+            explain: Return each arm's rank and score and each rule's share.
+            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
+                now if absent, "unknown" if not known.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -801,24 +802,24 @@ class AsyncOperations(Awaiting):
     ) -> RenderAnswer:
         """Recall as a block of text for a prompt.
 
-        The block is wrapped as untrusted hints, escaped, scanned for injections, and holds whole lines within
-        ``max_chars``. The recipe is ``dense`` if it is left out, or the hybrid default where there are no
+        The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
+        characters in whole lines. The default recipe is ``dense``, or the hybrid default where there are no
         vectors.
 
         Args:
-            query: What to recall.
+            query: The question, or any text.
             k: Number of hits, 1 to 50; anything else counts as 5.
-            scope: Whose memories: own, crew_shared or workspace; by the token's role if absent.
-            agent_id: Whose entries, for OWNER and ADMIN.
-            crew_id: Which crew's entries, for OWNER and ADMIN.
+            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
+            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
-            walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
-                if absent.
-            explain: Show each arm's rank and score and each rule's share.
-            asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
-                UTC; now if absent. "unknown" if it is not known.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
+                absent.
+            explain: Return each arm's rank and score and each rule's share.
+            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
+                now if absent, "unknown" if not known.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
@@ -844,9 +845,9 @@ class AsyncOperations(Awaiting):
         *,
         entry_ids: Sequence[str] | None = None,
     ) -> UsedAnswer:
-        """Say which hits of a recall reached a prompt.
+        """Report which hits of a recall reached a prompt.
 
-        All hits, or those named. A receipt counts once. An entry that is used keeps its importance longer.
+        A receipt counts once. An entry that is used keeps its importance longer.
 
         Args:
             receipt: The receipt of the recall.
@@ -866,14 +867,14 @@ class AsyncOperations(Awaiting):
     ) -> PriorityAnswer:
         """Set the live priority of an entry.
 
-        Recorded as ``memory.priority_changed``; the entry itself never changes. The priority counts in the
+        Recorded as ``memory.priority_changed``; the entry itself does not change. The new priority affects the
         entry's importance from the next decay on (`crew-journal sweep decay` runs one now).
 
         Args:
             entry_id: The entry.
             priority: normal, high, pin or permanent.
             reason: Why; it is recorded.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -893,15 +894,15 @@ class AsyncOperations(Awaiting):
         history: int = 0,
         workspace_id: str | None = None,
     ) -> HealthAnswer:
-        """Show the health of the memory: five metrics, the score, why, and what to do.
+        """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
-        Reads the latest snapshot and computes nothing; ``embedder`` is the state of this moment. AGENT and LEAD
-        name no crew but their own.
+        Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
+        AGENT and LEAD may name no crew but their own.
 
         Args:
-            crew_id: Of one crew; the workspace as a whole if absent.
-            profile: Which formulas: seed, or legacy for comparison.
-            history: Also the snapshots of so many days, newest first.
+            crew_id: The crew; the whole workspace if absent.
+            profile: The formulas: seed, or legacy for comparison.
+            history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -922,12 +923,12 @@ class AsyncOperations(Awaiting):
     ) -> HealthAnswer:
         """Measure the health of the memory now.
 
-        Publishes a tick of the health sweep and answers with its snapshot.
+        Runs the health sweep and answers with its snapshot.
 
         Args:
-            crew_id: Of one crew; the workspace as a whole if absent.
-            profile: Which formulas: seed, or legacy for comparison.
-            history: Also the snapshots of so many days, newest first.
+            crew_id: The crew; the whole workspace if absent.
+            profile: The formulas: seed, or legacy for comparison.
+            history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -949,9 +950,9 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RelationAnswer:
-        """Say how two entries relate; it outweighs what reactors found.
+        """Assert a relation between two entries; it overrides what reactors found.
 
-        AGENT may assert contradicts and supports, among entries it may read.
+        An AGENT may assert contradicts and supports, between entries that it may read.
 
         Args:
             entry_id: Id of the entry.
@@ -959,7 +960,7 @@ class AsyncOperations(Awaiting):
             relation: similar, supports or contradicts (also: refutes).
             weight: How strongly, above 0 and at most 1.
             reason: Why; it is recorded.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -983,16 +984,16 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RelationAnswer:
-        """Say that a relation does not hold any more; no reactor brings it back.
+        """Retract a relation; no reactor restores it.
 
-        For OWNER, ADMIN and the agent that alone asserted it.
+        For OWNER and ADMIN, and for the agent that alone asserted it.
 
         Args:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
             reason: Why; it is recorded.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -1015,16 +1016,16 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> GraphAnswer:
-        """Show the entries around one, and how they relate.
+        """Show the entries related to an entry, and the relations between them.
 
-        Entries within some hops that the token may read, and the edges between them.
+        Only entries that the token may read.
 
         Args:
             entry_id: Id of the entry.
             depth: Hops.
-            relation: Only edges of this relation.
+            relation: Only this relation.
             limit: Most entries.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -1046,12 +1047,12 @@ class AsyncOperations(Awaiting):
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
     ) -> AgentAnswer:
-        """Register the settings of an agent, whole: what is left out has its default.
+        """Register an agent with its settings; a setting that is left out gets its default.
 
         Args:
             agent_id: Id of the agent.
             crew_id: Its crew.
-            memory_walk_depth: Hops along similar edges that its recalls add by default.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1071,13 +1072,13 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> AgentAnswer:
-        """Show what is registered of an agent.
+        """Show the settings of an agent.
 
-        OWNER and ADMIN see any agent's settings, others their own.
+        OWNER and ADMIN may read those of any agent, others their own.
 
         Args:
             agent_id: Id of the agent.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
@@ -1091,7 +1092,7 @@ class AsyncOperations(Awaiting):
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when its tick is folded.
+        Returns when the sweep's event is folded.
 
         Args:
             sweep: decay, health or index.
@@ -1105,9 +1106,9 @@ class AsyncOperations(Awaiting):
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
-        """Embed what was missed, and say how many entries that were.
+        """Embed entries that have no vector yet.
 
-        Publishes a tick of the index sweep and answers with the counts of what it did.
+        Runs the index sweep and answers with its counts.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1122,12 +1123,12 @@ class AsyncOperations(Awaiting):
         reason: str = "",
         workspace_id: str | None = None,
     ) -> ReindexAnswer:
-        """Judge entries by the current embed policy and have texts that the model refused tried again.
+        """Apply the current embed policy to all entries and embed refused texts again.
 
         Recorded as an event; the index sweep follows at once.
 
         Args:
-            model: Only texts this model refused; every model's if absent.
+            model: Only texts that this model refused; of all models if absent.
             reason: Why; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1139,12 +1140,12 @@ class AsyncOperations(Awaiting):
         *,
         workspace_id: str | None = None,
     ) -> ModelsAnswer:
-        """List the models: where recall uses them, how far they are filled, and how the last call ended.
+        """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-        Figures of the token's workspace; of all for a token of all workspaces that names none.
+        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
 
         Args:
-            workspace_id: Figures of this workspace; of all if absent, for a token of all workspaces.
+            workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
         return await self._run(ask_operation(EMBEDDING_MODELS, given))
@@ -1153,12 +1154,12 @@ class AsyncOperations(Awaiting):
         self,
         model: str,
     ) -> ModelChange:
-        """Fill a further model in the background.
+        """Add a model and compute its vectors in the background.
 
-        It is tried out first; recall goes on with the active one.
+        The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or a model's name as `ollama list` shows it.
+            model: minilm, or the name of a model as `ollama list` prints it.
         """
         given: dict[str, Any] = {"model": model}
         return await self._run(ask_operation(ADD_MODEL, given))
@@ -1171,16 +1172,17 @@ class AsyncOperations(Awaiting):
         force: bool = False,
         workspace_id: str | None = None,
     ) -> ModelActivated:
-        """Let recall use another model, at once.
+        """Make recall use another model at once.
 
-        The former one stays filled: activate it again to switch back. It is refused (409) while entries have no
-        vector of the model, which recall would not find by meaning, unless it is forced.
+        The vectors of the former model are kept, so activating it again switches back at once. While entries have
+        no vector of the new model, recall could not find them by meaning; then the request is refused (409)
+        unless ``force`` is set.
 
         Args:
-            model: minilm, or a model's name as `ollama list` shows it.
+            model: minilm, or the name of a model as `ollama list` prints it.
             reason: Why; it is recorded.
-            force: Also if entries have no vector of it yet.
-            workspace_id: Only in this workspace; wherever none was activated by name if absent.
+            force: Switch even if entries have no vector of the model yet.
+            workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
         return await self._run(ask_operation(ACTIVATE_MODEL, given))
@@ -1191,12 +1193,12 @@ class AsyncOperations(Awaiting):
         *,
         reason: str = "",
     ) -> ModelChange:
-        """Forget a model's vectors and fill it no longer.
+        """Delete a model's vectors and stop computing them.
 
-        The active model cannot be dropped. One that is added again is filled from the beginning.
+        The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or a model's name as `ollama list` shows it.
+            model: minilm, or the name of a model as `ollama list` prints it.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -1210,14 +1212,14 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> NudgesAnswer:
-        """Print the nudges that are due for a session, a line each, marked for the user turn.
+        """Print the nudges that are due for a session, one per line, for use in the user turn.
 
-        Each kind at most once per session: it is recorded before it is answered. Usually there are none.
+        Each kind is offered at most once per session. Most answers are empty.
 
         Args:
-            session_id: The session; each kind of nudge is offered to it once.
+            session_id: The session.
             agent_id: The agent, for OWNER and ADMIN.
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -1234,10 +1236,10 @@ class AsyncOperations(Awaiting):
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Show the settings of a workspace; the defaults if it was not configured.
+        """Show the settings of a workspace, or the defaults if it has none.
 
         Args:
-            min_seq: Wait until the views have passed this sequence, to read your own writes.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
@@ -1251,10 +1253,11 @@ class AsyncOperations(Awaiting):
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace.
 
-        Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
+        Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
+        change.
 
         Args:
-            cost_nudge_usd: US dollars in 24 h above which an agent is nudged.
+            cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
@@ -1274,22 +1277,21 @@ class AsyncOperations(Awaiting):
         speaks_for: Sequence[str] = (),
         expires_at: datetime | None = None,
     ) -> TokenCreatedAnswer:
-        """Make a token; the answer holds its secret, this once.
+        """Create a token; only this answer holds its secret.
 
-        With ``nats`` the secret is a NATS password, too, and ``nats_access`` says where, as whom and on which
-        subject.
+        With ``nats``, the secret is also a NATS password, and ``nats_access`` holds address, user and subject.
 
         Args:
             role: OWNER, ADMIN, LEAD or AGENT.
             workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For an OWNER: every workspace, named in each request.
+            all_workspaces: For OWNER: valid for all workspaces; each request names one.
             crew_id: Its crew; LEAD needs one.
             agent_id: Its agent; LEAD and AGENT need one.
-            label: What it is for.
-            nats: For LEAD and AGENT: whether it is a NATS password, too.
-            may_publish: For LEAD and AGENT: further entry types, or prefix.*, to publish.
-            speaks_for: For LEAD and AGENT: further actors, like keeper or keeper:gate.
-            expires_at: From when on it is refused; never if absent.
+            label: Purpose of the token.
+            nats: For LEAD and AGENT: also make it a NATS password.
+            may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
+            speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
+            expires_at: When it expires; never if absent.
         """
         given: dict[str, Any] = {
             "role": role,
@@ -1310,9 +1312,9 @@ class AsyncOperations(Awaiting):
         *,
         workspace_id: str | None = None,
     ) -> TokensAnswer:
-        """List tokens: ids, bindings, grants, when they expire or were revoked; never their secrets.
+        """List tokens: ids, bindings, grants and times, without secrets.
 
-        Of the token's workspace; of all for a token of all workspaces that names none.
+        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1326,10 +1328,10 @@ class AsyncOperations(Awaiting):
     ) -> TokenRevokedAnswer:
         """Revoke a token; it is refused from now on.
 
-        Its live tails and its connections to the broker are cut.
+        Its live tails and its NATS connections are closed.
 
         Args:
-            token_id: Its id, as `token list` shows it.
+            token_id: Its id, as `token list` prints it.
         """
         given: dict[str, Any] = {"token_id": token_id}
         return await self._run(ask_operation(REVOKE_TOKEN, given))
@@ -1337,7 +1339,7 @@ class AsyncOperations(Awaiting):
     async def broker(
         self,
     ) -> BrokerAnswer:
-        """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
+        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         given: dict[str, Any] = {}
         return await self._run(ask_operation(BROKER, given))
 
@@ -1347,9 +1349,9 @@ class AsyncOperations(Awaiting):
         state: Literal["parked", "folded", "retried", "discarded"] | None = None,
         workspace_id: str | None = None,
     ) -> DeadLettersAnswer:
-        """List events that could not be folded, newest first, with the reason of each.
+        """List events that could not be folded, newest first, each with its reason.
 
-        Of the token's workspace; of all for a token of all workspaces that names none.
+        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
@@ -1367,13 +1369,13 @@ class AsyncOperations(Awaiting):
     ) -> DeadLetterAnswer:
         """Publish a dead letter again, as a new event at the end of the journal.
 
-        Nothing is applied out of order. If only one view failed to fold the event, retrying would apply it twice
-        to the others: that is refused (409) unless it is forced. A new version of that view folds the event in
-        its place.
+        If only one view failed to fold the event, retrying would apply it twice to the others; then the request
+        is refused (409) unless ``force`` is set. Repair that view and raise its version instead: it then folds
+        the event in its original place.
 
         Args:
             seq: Sequence of the dead letter.
-            force: Also if only one view failed to fold it: the others then apply it twice.
+            force: Retry even if only one view failed to fold it; the other views then apply it twice.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
@@ -1386,9 +1388,9 @@ class AsyncOperations(Awaiting):
         reason: str = "",
         workspace_id: str | None = None,
     ) -> DeadLetterAnswer:
-        """Give a dead letter up.
+        """Discard a dead letter.
 
-        It stays in the stream and is no longer counted as open.
+        It stays in the stream DEADLETTER and no longer counts as open.
 
         Args:
             seq: Sequence of the dead letter.

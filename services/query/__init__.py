@@ -1,1 +1,1 @@
-"""Recall: recipes, search and render over the rooms below; ``entries`` lists what was journalled, ``measures`` judges."""
+"""Recall: recipes, search and rendering. ``entries`` lists stored entries; ``measures`` evaluates recall."""

@@ -1,7 +1,7 @@
-"""A question as the arms take it: its terms, its word pieces, its vector and its tokens in context.
+"""Prepares a query for the arms: terms, word pieces, vector and bits in context.
 
-Invariant: the query is cut by the same rules as entries are; of its terms, function words of its own language are left out
-where that is not English, whose the analyser leaves out everywhere.
+Invariant: queries and entries are split into words by the same rules. Function words of other languages than English
+are left out of queries only; the analyser leaves out English stop words everywhere.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .hot.vector_matrix import Vectors
 from .search import Query
 
 MAX_QUERY_TERMS: Final = 128
-"""Distinct terms of a query that count; a whole document as a query costs no more than a long paragraph."""
+"""Distinct terms of a query that count; bounds the cost of very long queries."""
 MAX_QUERY_PIECES: Final = 64
-"""Word pieces, and tokens in context, that late interaction compares."""
+"""Word pieces of a query that late interaction compares."""
 
 
 def no_table() -> Words | None:
-    """For a place without the static table."""
+    """The default if there is no static table."""
     return None
 
 
@@ -39,23 +39,23 @@ def query_of(
     *,
     day: int | None = None,
 ) -> Query:
-    """The query.
+    """Build the query.
 
     Args:
         text: The question.
-        analyzer: As the full-text fold uses it.
+        analyzer: The analyser of the full-text fold.
         vector: (d,) float32, L2-normalised; None if there is none.
-        tokens: Its tokens in context, of the vector's model; None if there are none.
-        table: The static table, None if it is not installed.
-        day: The day it is asked on, days since 1970-01-01 (UTC); None if relative dates are to name no day.
+        tokens: Its bits in context, of the vector's model, or None.
+        table: The static table, or None.
+        day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
     """
     words = tokens_of(text)
     keys = analyzer.keys_of(words)
-    said = list(zip(words, keys, strict=True))
+    keyed = list(zip(words, keys, strict=True))
     empty = function_words_of(words)
-    telling = [key for word, key in said if key and word not in empty] or [key for _, key in said if key]
-    terms = list(dict.fromkeys(telling))[:MAX_QUERY_TERMS]
-    pieces = [(piece, key) for word, key in said if key for piece in pieces_of(word)]
+    content = [key for word, key in keyed if key and word not in empty] or [key for _, key in keyed if key]
+    terms = list(dict.fromkeys(content))[:MAX_QUERY_TERMS]
+    pieces = [(piece, key) for word, key in keyed if key for piece in pieces_of(word)]
     pieces = pieces[:MAX_QUERY_PIECES]
     late = LateQuery(
         np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)

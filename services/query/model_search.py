@@ -1,6 +1,6 @@
-"""Recall with a model of one's choice, active or not: what a comparison of two models asks.
+"""Recall with a given model, active or not, for the comparison of models.
 
-Invariant: the query's vector and the entries' are of the model that was named, or there is an error that says why not.
+Invariant: query and entries are compared by vectors of that model, or an error says why not.
 """
 
 from __future__ import annotations
@@ -23,31 +23,19 @@ from .recipes import Recipe
 from .search import search
 
 EMBED_TIMEOUT_S: Final = 20.0
-"""Seconds one query may take: nobody waits for an answer here, and a server loads a large model from disk first."""
+"""Most seconds to embed one query; a server may have to load a large model first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRanking:
-    """What a model finds.
-
-    Attributes:
-        entry_ids: Best first.
-        cosines: Of the hits that have a vector.
-    """
+    """The ranking of a model."""
 
     entry_ids: Sequence[str]
     cosines: Sequence[float]
 
 
 class ModelSearch:
-    """Searches with any model.
-
-    Args:
-        cache: The hot indexes.
-        embedder: What runs a model here.
-        analyzer: Turns the query into terms.
-        static_table: The static table of late interaction at the moment.
-    """
+    """Searches with a given model."""
 
     def __init__(
         self,
@@ -67,7 +55,7 @@ class ModelSearch:
         """The best ``k`` entries in scope under a model.
 
         Raises:
-            Unavailable: If nothing here runs the model.
+            Unavailable: If this node does not run the model.
             EmbedderError: If it fails.
         """
         embedder = self._embedder(model)
@@ -82,7 +70,7 @@ class ModelSearch:
                     data = await embedder.embed_query(text)
         except TimeoutError:
             raise EmbedderUnavailable(
-                f"{model} did not embed a query within {EMBED_TIMEOUT_S:g} s", hint="is its server busy?"
+                f"{model} did not embed a query within {EMBED_TIMEOUT_S:g} s", hint="check whether its server is busy"
             ) from None
         query = query_of(text, self._analyzer, query_vector(data), tokens, self._static_table())
         index, matrix = await self._cache.with_matrix(workspace_id, model)

@@ -1,10 +1,8 @@
-"""The vector of a query, in bounded time: recall never waits long for a model, and never fails because of one.
+"""Computes the vector of a query in bounded time; a recall never fails because of a model.
 
-A call that is too late for its recall goes on, so that the same question has its vector the next time, and a model that
-was only being loaded is loaded.
-
-Invariant: an answer is a vector of exactly the model that was asked for, or none with the reason. A model that is added,
-dropped or activated with other dimensions may be another one of the same name: what was remembered of it is forgotten.
+A call that exceeds its time continues in the background, so that the vector is cached for the next recall. Invariant:
+the vector is of exactly the requested model. Cached vectors of a model are dropped when it is added, dropped or
+activated with other dimensions, since it may be another model of the same name.
 """
 
 from __future__ import annotations
@@ -24,24 +22,24 @@ from .hot.active_models import decides_models
 from .hot.vector_matrix import Vectors, query_vector
 
 QUERY_TIMEOUT_S: Final = 2.0
-"""Seconds a recall waits for its query's vector (contract §0, row 8)."""
+"""Seconds that a recall waits for the vector of its query (contract §0, row 8)."""
 PAUSE_AFTER_TIMEOUT_S: Final = 2.0
-"""Seconds in which an embedder that did not answer in time is not asked again: while a server hangs, at least half of
-the recalls do not wait for it. A refusal costs no time and pauses nothing."""
+"""Seconds without calls after an embedder did not answer in time, so that a hanging server does not delay every recall.
+An error does not cause this pause.
+"""
 LATE_CALLS: Final = 2
-"""Calls of a model that go on after their recalls have: the oldest is given up for a third, which a server that hangs and
-comes back will answer first."""
+"""Background calls of a model at the same time; a further one cancels the oldest."""
 REMEMBERED_QUERIES: Final = 1_024
-"""Query vectors kept, some 3 KB each."""
+"""Cached query vectors, about 3 KB each."""
 
 EmbedderOf = Callable[[str], Embedder | None]
-"""Model id → what runs it here at the moment, None if nothing does."""
+"""Returns the embedder that runs a model, or None."""
 Punctuality = Callable[[str, float | None], None]
-"""Told of each query put to a model: the seconds it did not answer within, None if it answered in time."""
+"""Called after each call of a model: with the time limit if it was exceeded, else None."""
 
 
-def nobody_told(_model: str, _late_s: float | None) -> None:
-    """Where nobody wants to know of a model's punctuality."""
+def ignore_outcome(_model: str, _late_s: float | None) -> None:
+    """Ignores the outcome of a call."""
 
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueryVector:
-    """A query's vector and the model it is of; (d,) float32, L2-normalised. ``tokens``: its tokens in context, if any."""
+    """A query's vector, (d,) float32, L2-normalised, its model, and its bits in context, if any."""
 
     model: str
     vector: Vectors
@@ -57,16 +55,10 @@ class QueryVector:
 
 
 class QueryEmbedder:
-    """Embeds queries.
-
-    Args:
-        embedder: What runs a model here, None if nothing does.
-        timeout_s: Seconds to wait for it.
-        punctuality: Told whether a model answers in time.
-    """
+    """Embeds queries."""
 
     def __init__(
-        self, embedder: EmbedderOf, timeout_s: float = QUERY_TIMEOUT_S, punctuality: Punctuality = nobody_told
+        self, embedder: EmbedderOf, timeout_s: float = QUERY_TIMEOUT_S, punctuality: Punctuality = ignore_outcome
     ) -> None:
         self._embedder = embedder
         self._timeout_s = timeout_s
@@ -79,32 +71,32 @@ class QueryEmbedder:
         self._forgotten: Counter[str] = Counter()
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel running calls."""
         for call in self._calls.values():
             call.cancel()
 
     def follow(self, batch: CommittedBatch) -> None:
-        """Forget the vectors of models that a commit's decisions make others."""
+        """Drop cached vectors of models that a commit adds, drops or activates."""
         for event in filter(decides_models, batch.entries):
             model, dim = event.entry.payload.get("model"), event.entry.payload.get("dim")
             if isinstance(model, str):
                 self._forget(model, dim if event.entry.entry_type == EmbeddingsActivated.ENTRY_TYPE else None)
 
     def _forget(self, model: str, dim: object) -> None:
-        """Forget a model's vectors, except those of ``dim`` dimensions; a call under way is not remembered or joined."""
+        """Drop a model's cached vectors, except those of ``dim`` dimensions, and disregard its running calls."""
         self._forgotten[model] += 1
         for key in [key for key, known in self._known.items() if key[0] == model and len(known.vector) != dim]:
             del self._known[key]
 
     def remembered(self, text: str, model: str | None) -> QueryVector | None:
-        """The query's vector under a model if it was made lately: no call, and no turn of the event loop."""
+        """The cached vector of a query, or None."""
         if model is None or (known := self._known.get((model, text))) is None:
             return None
         self._known.move_to_end((model, text))
         return known
 
     async def embed(self, text: str, model: str | None) -> QueryVector | None:
-        """The query's vector under a model; None if there is none, nothing here runs it, or it failed."""
+        """The vector of a query; None without a model, without an embedder for it, or after a failure."""
         if (known := self.remembered(text, model)) is not None:
             return known
         embedder = self._embedder(model) if model is not None else None
@@ -116,12 +108,12 @@ class QueryEmbedder:
         key = (model, text, self._forgotten[model])
         call = self._calls.get(key) or self._start(embedder, key)
         late = self._late.setdefault(model, deque())
-        if call in late:  # somebody waits for it again
+        if call in late:  # another recall waits for it
             late.remove(call)
         self._waiting[call] += 1
         try:
             await asyncio.wait((call,), timeout=self._timeout_s)
-        finally:  # it came, it did not come in time, or whoever asked went away
+        finally:  # it finished, timed out, or the caller was cancelled
             self._waiting[call] -= 1
             if not self._waiting[call]:
                 del self._waiting[call]
@@ -148,13 +140,13 @@ class QueryEmbedder:
             if self._calls.get(key) is done:
                 del self._calls[key]
             if not done.cancelled():
-                done.exception()  # seen here, for its recall may have gone on without it
+                done.exception()  # retrieve the exception here, since the recall may not have waited
 
         call.add_done_callback(ended)
         return call
 
     def _let_go_on(self, call: asyncio.Task[QueryVector], late: deque[asyncio.Task[QueryVector]]) -> None:
-        """Keep a call that nobody waits for any more, and give the oldest such call up if they are too many."""
+        """Continue a call in the background; cancel the oldest if there are too many."""
         if call.done():
             return
         late.append(call)
@@ -181,7 +173,7 @@ _TOKEN_EMBEDDERS: Final[dict[type, bool]] = {}
 
 
 def _gives_tokens(embedder: Embedder) -> TokenEmbedder | None:
-    """The embedder, if it gives tokens in context too; asked once a class, for the check costs 0.1 ms."""
+    """The embedder if it also computes token bits; cached by class, since the check costs 0.1 ms."""
     kind = type(embedder)
     if kind not in _TOKEN_EMBEDDERS:
         _TOKEN_EMBEDDERS[kind] = isinstance(embedder, TokenEmbedder)

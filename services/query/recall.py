@@ -48,7 +48,7 @@ from .query_embedding import (
     Punctuality,
     QueryEmbedder,
     QueryVector,
-    nobody_told,
+    ignore_outcome,
 )
 from .recipes import Recipe, default_recipe, recipe_named
 from .search import Explanation, Found, search
@@ -109,7 +109,7 @@ class RecallService:
         budget_bytes: int,
         clock: Callable[[], datetime],
         embed_timeout_s: float = QUERY_TIMEOUT_S,
-        punctuality: Punctuality = nobody_told,
+        punctuality: Punctuality = ignore_outcome,
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
         observers: Sequence[Observer] = (),
         static_table: Callable[[], Words | None] = no_table,

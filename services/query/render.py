@@ -1,9 +1,8 @@
-"""The use-case render: a recall as text for a prompt.
+"""The operation render: a recall as text for a prompt.
 
-Invariants: the block's nonce is fresh for each answer; of the hits only those whose text reached the block count as
-references, once. The default recipe is ``dense``: the stable prompt path wants the few memories that the embed policy
-thought worth a vector, and the same ones for the same question (seed 1; contract §0, row 8). Without a vector arm it goes
-on with the hybrid default, and the answer says so.
+Invariants: each block has a new nonce; only hits whose text is in the block count as references, once. The default
+recipe is ``dense``, because a prompt needs few entries, those that the embed policy selects (seed 1; contract §0, row
+8). Without vectors, the hybrid default is used.
 """
 
 from __future__ import annotations
@@ -31,29 +30,23 @@ from .recall import RecallService
 from .recipes import DENSE
 
 NONCE_BYTES: Final = 12
-"""Random bytes of a block's nonce: nobody who writes an entry can guess it."""
+"""Random bytes of a nonce, so that an entry cannot contain it."""
 OFF_LOOP_CHARS: Final = 4_000
-"""Characters of summaries from which on scanning (under 0.5 µs a character) leaves the event loop."""
+"""Characters of summaries above which scanning (below 0.5 µs per character) runs in a thread."""
 
 _log = structlog.get_logger(__name__)
 
 MarkUsed = Callable[[Principal, str, Sequence[str]], object]
-"""``ReferenceLog.used``: these entries of a receipt reached a prompt."""
+"""``ReferenceLog.used``: records that entries of a receipt reached a prompt."""
 
 
 def fresh_nonce() -> str:
-    """Hex digits that nobody can foresee."""
+    """A random nonce in hex digits."""
     return secrets.token_hex(NONCE_BYTES)
 
 
 class RenderService:
-    """Renders recalls.
-
-    Args:
-        recall: Finds the hits.
-        mark_used: Told which of them reached the block.
-        nonce: Makes the nonce of a block.
-    """
+    """Renders recalls."""
 
     def __init__(self, recall: RecallService, mark_used: MarkUsed, *, nonce: Callable[[], str] = fresh_nonce) -> None:
         self._recall = recall
@@ -61,7 +54,7 @@ class RenderService:
         self._nonce = nonce
 
     async def render(self, principal: Principal, request: RenderRequest) -> RenderAnswer:
-        """The block for a question; raises as ``RecallService.recall``."""
+        """Render the hits of a question; raises as ``RecallService.recall``."""
         recipe = request.recipe or DENSE.name
         found = await self._recall.recall(principal, request.model_copy(update={"recipe": recipe}))
         if request.recipe is None and found.degraded == NO_VECTORS:
@@ -75,7 +68,7 @@ class RenderService:
             block = render(memories, request.max_chars, nonce)
         else:
             block = await asyncio.to_thread(render, memories, request.max_chars, nonce)
-        hits = [_shown(found.hits[line.index], line) for line in block.lines]
+        hits = [_rendered_hit(found.hits[line.index], line) for line in block.lines]
         self._count(principal, found.receipt, [hit.entry_id for hit in hits if hit.redaction is None])
         return RenderAnswer(
             text=block.text,
@@ -91,14 +84,14 @@ class RenderService:
         )
 
     def _count(self, principal: Principal, receipt: str, entry_ids: Sequence[str]) -> None:
-        """Not fatal if it fails (contract §4): a prompt without a count is better than none."""
+        """Record the references; a failure is logged only (contract §4)."""
         try:
             self._mark_used(principal, receipt, entry_ids)
         except CrewJournalError as error:
             _log.warning("render.not_counted", receipt=receipt, error=error.message)
 
 
-def _shown(hit: RecallHit, line: Line) -> RenderedHit:
+def _rendered_hit(hit: RecallHit, line: Line) -> RenderedHit:
     why = line.redaction
     kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
     if line.actor_redacted and hit.actor_id is not None:

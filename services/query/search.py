@@ -1,6 +1,6 @@
-"""One search: the arms, their union, the recipe's fusion and rules, the best k.
+"""One search: runs the arms, joins their candidates, applies the recipe, and returns the best k.
 
-Invariant: a pure function of the index, the scope and the query; it awaits nothing and reads no clock.
+Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for.
+    """A prepared query.
 
     Attributes:
-        text: The query's text, for names.
-        terms: Its term keys (``Analyzer.terms``).
+        text: Text of the query, in which speakers' names are searched.
         vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
         late: What late interaction compares; None if it takes no part.
-        day: The day it is asked on, days since 1970-01-01 (UTC), for "last week"; None if it is not known.
+        day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
     """
 
     text: str
@@ -56,15 +55,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a hit stands where it stands.
+    """Explanation of a hit's rank.
 
     Attributes:
-        lexical_rank: Rank from 1 in the lexical list, None if it is not in it.
-        lexical_score: Its BM25.
-        dense_rank: Rank from 1 in the dense list, None if it is not in it.
-        cosine: Its cosine, None without a vector.
-        importance: Its importance, None without a vector.
-        shares: What each arm and rule adds; they sum up to what the recipe ranks by.
+        lexical_rank: Rank from 1 in the lexical list, or None.
+        dense_rank: Rank from 1 in the dense list, or None.
+        shares: What each arm and rule adds; the recipe ranks by their sum.
     """
 
     lexical_rank: int | None
@@ -77,7 +73,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One hit: its document, its reported score, its cosine (None without a vector) and, if asked for, why."""
+    """A hit: document, reported score, cosine (None without a vector) and, on request, the explanation."""
 
     doc: int
     score: float
@@ -99,7 +95,7 @@ def search(
 ) -> list[Found]:
     """The best ``k`` entries in scope: score descending, then newer ts, then id.
 
-    An arm that has nothing to say (no vector, only stop words) leaves the ranking to the other.
+    If one arm has no input (no vector, only stop words), the other alone decides.
     """
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
@@ -167,7 +163,7 @@ def _rank_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
 
 
 def _ranks(lane: Lane, docs: Docs) -> npt.NDArray[np.int64]:
-    """(m,) rank from 1 of each candidate in a lane, 0 if it is not in it."""
+    """(m,) rank from 1 of each candidate in a lane, 0 if not in it."""
     ranks = np.zeros(len(docs), np.int64)
     ranks[docs.searchsorted(lane.docs)] = np.arange(1, len(lane.docs) + 1)
     return ranks
@@ -195,7 +191,7 @@ def _explanations(
 
 
 def _reported(recipe: Recipe, total: Floats, cosine: npt.NDArray[np.float32]) -> npt.NDArray[np.floating]:
-    """The scores shown: cosine for ``dense`` (contract §4), BM25 squashed into (0, 1) for ``lexical`` (§5)."""
+    """The reported scores: cosine for ``dense`` (contract §4), BM25 mapped into (0, 1) for ``lexical`` (§5)."""
     if recipe.fusion is Fusion.DENSE:
         return cosine
     if recipe.fusion is Fusion.LEXICAL:

@@ -96,10 +96,10 @@ async def test_a_model_that_is_absent_at_first_loses_nothing(
         ("model-missing", "ollama pull"),
         ("server-error", "500"),
         ("slow", "did not answer within"),
-        ("half-answer", "broke off"),
+        ("half-answer", "closed the connection before"),
         ("wrong-count", "0 vectors for 1 texts"),
-        ("not-json", "not what /api/embed should give"),
-        ("nan", "zero or no number"),
+        ("not-json", "not a valid answer of /api/embed"),
+        ("nan", "zero or not finite"),
     ],
 )
 async def test_a_model_that_fails_for_a_while_makes_everything_wait_and_catch_up(

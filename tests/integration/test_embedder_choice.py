@@ -138,4 +138,4 @@ async def test_an_embedder_asked_for_by_name_is_given_even_if_it_does_not_work(
 async def test_auto_passes_over_a_host_that_is_no_address() -> None:
     choice, _, _ = await chosen("auto", "http://[::1", minilm_cache())
     assert choice.kind == "minilm"
-    assert "is not the address" in choice.reason
+    assert "is not a valid address" in choice.reason

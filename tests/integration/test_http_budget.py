@@ -76,7 +76,7 @@ async def test_large_bodies_under_way_are_bounded_by_token_and_node_while_small_
     no_room.send(4 * SMALL_BYTES)
     refused = await no_room.answer()
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert refused.json()["title"] == "No room for the request body"
+    assert refused.json()["title"] == "Too many request bodies in memory"
 
     for token in (one, two, three):
         small = Upload(stack, token)

@@ -230,5 +230,5 @@ async def test_the_environment_decides_neither_the_host_nor_a_proxy(
 
 @pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999"])
 async def test_a_host_that_is_no_address_is_named(host: str) -> None:
-    with pytest.raises(EmbedderUnavailable, match="is not the address"):
+    with pytest.raises(EmbedderUnavailable, match="is not a valid address"):
         OllamaEmbedder(host)

@@ -77,7 +77,7 @@ async def test_a_model_that_is_back_is_asked_again(server: OllamaServer) -> None
 
 
 def test_an_address_that_is_none_is_said_at_once() -> None:
-    with pytest.raises(Unavailable, match="not the address"):
+    with pytest.raises(Unavailable, match="not a valid address"):
         OllamaJudge("http://[", "qwen")
 
 

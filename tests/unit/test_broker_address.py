@@ -78,7 +78,7 @@ def test_the_environment_may_hold_the_url_or_user_and_password_but_not_both(monk
     monkeypatch.setenv("CREW_JOURNAL_NATS", f"nats://cj:{SECRET}@h:1")
     assert Settings().nats_password == SECRET
     monkeypatch.setenv("CREW_JOURNAL_NATS_USER", "other")
-    with pytest.raises(BadParameter, match="one of the two") as refused:
+    with pytest.raises(BadParameter, match="give the user once") as refused:
         settings_from()
     assert SECRET not in refused.value.message
     monkeypatch.setenv("CREW_JOURNAL_NATS", "nats://h:1")

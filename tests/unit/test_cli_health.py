@@ -39,7 +39,7 @@ def test_a_red_one_gives_its_reasons_the_next_step_and_what_waits_to_be_judged(
         band="red",
         metrics=METRICS,
         reasons=("coverage 40: 6 of 10 embeddable entries have no vector yet",),
-        next_step="embed what was missed: `crew-journal embeddings sweep`",
+        next_step="embed the missing entries: `crew-journal embeddings sweep`",
         embedder={"mode": "vector-degraded"},
         crews=("core",),
         review=(ProposedContradiction(src="e2", dst="e1", weight=0.75, reason="1 and \x1b[31m2 GB"),),
@@ -49,7 +49,7 @@ def test_a_red_one_gives_its_reasons_the_next_step_and_what_waits_to_be_judged(
     out, err = shown(answer, capsys)
     assert "41.3 (red)" in out
     assert "- coverage 40: 6 of 10" in out
-    assert "next: embed what was missed" in out
+    assert "next: embed the missing entries" in out
     assert "? e2 contradicts e1 (0.75)" in out
     assert "\x1b" not in out, "a memory cannot act on a terminal"
     assert "2026-11-20" in out

@@ -43,17 +43,17 @@ def test_a_body_that_disagrees_with_its_subject_is_refused(change):
 
 
 def test_a_body_may_not_name_a_crew_that_its_subject_leaves_open():
-    assert "its subject does not" in refused(subject="journal.w._._.run.started", crew_id="c")
+    assert "its subject has none" in refused(subject="journal.w._._.run.started", crew_id="c")
 
 
 def test_an_id_that_only_the_service_derives_is_refused_from_agents():
-    assert "only the service derives" in refused(id="d_" + "0af9" * 8)
+    assert "reserved for derived ids" in refused(id="d_" + "0af9" * 8)
 
 
 @pytest.mark.parametrize("change", [{"priority": "pin"}, {"entry_type": "token.created"}])
 def test_control_types_and_priorities_are_believed_on_control_subjects_only(change):
     kind = change.get("entry_type", "run.started")
-    assert "authority" in refused(subject=f"journal.w.c.a.{kind}", **change)
+    assert "only the service may publish" in refused(subject=f"journal.w.c.a.{kind}", **change)
     assert entry(subject=f"control.w.{kind}", **change).control
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crew_journal.schemas.catalogue import catalogue, info_of
 from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.timestamps import to_ms, to_ms_up
+from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, is_quiet, parse_filters, quiet_condition
 from crew_journal.services.query.entries.phrase import Phrase
 
@@ -68,7 +68,7 @@ def test_since_rounds_up_and_until_rounds_down_to_milliseconds(moment: datetime,
     text = f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06d}{nanos:03d}Z".rjust(30, "0")
     filters = parse_filters([("since", text), ("until", text)])
     assert filters.until_ms == to_ms(moment)
-    exact_up = to_ms_up(moment)
+    exact_up = to_ms(moment) + (moment.microsecond % 1000 > 0)
     above = nanos > 0 and moment.microsecond % 1000 == 0
     assert filters.since_ms == (exact_up + 1 if above else exact_up)
 

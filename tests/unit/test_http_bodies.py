@@ -39,12 +39,12 @@ def _request(body: Any) -> Request:
         ({}, "name", "add name"),
         ({"name": 5}, "name", "send a string"),
         ({"name": ""}, "name", "send at least one character"),
-        ({"name": "a", "count": "b"}, "count", "send a whole number"),
+        ({"name": "a", "count": "b"}, "count", "send an integer"),
         ({"name": "a", "share": "b"}, "share", "send a number"),
         ({"name": "a", "count": 0}, "count", "send a number greater than or equal to 1"),
         ({"name": "a", "kind": "c"}, "kind", "use 'a' or 'b'"),
         ({"name": "a", "names": "c"}, "names", "send a JSON array"),
-        ({"name": "a", "other": 1}, "other", "leave it out; there are name, count, share, kind, names"),
+        ({"name": "a", "other": 1}, "other", "leave it out; known fields: name, count, share, kind, names"),
     ],
 )
 async def test_a_refused_body_names_the_field_and_what_to_send(body: Any, field: str, fix: str) -> None:

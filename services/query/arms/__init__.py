@@ -1,1 +1,1 @@
-"""The arms of recall: each finds candidates in the hot index, under a scope, its own way."""
+"""The arms of recall: each searches the hot index within a scope."""

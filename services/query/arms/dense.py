@@ -1,11 +1,10 @@
 """The dense arm: cosine times importance over the vectors of the workspace's active model (contract §4, seed 1).
 
-Every vector in scope is compared, exactly: the seed's cap at the newest 5,000 bounded a scan of database rows, and the
-matrix in memory needs none.
+Every vector in scope is compared; the seed's cap at the newest 5,000 is not needed for a matrix in memory.
 
-Invariant: a cosine does not depend on where its vector lies in the matrix. ``numpy.vecdot`` is one product a row, always
-in the same order; a matrix-vector product of BLAS is not, and with several threads it waits for cores that the rest of
-the service uses (10,000 vectors of 384 dimensions: 0.9 ms against 0.8 ms on one thread, 5 ms on two busy cores).
+Invariant: a cosine does not depend on the position of its vector in the matrix. ``numpy.vecdot`` computes each row in
+the same order. A matrix-vector product of BLAS does not, and its threads compete with the service for cores (10,000
+vectors of 384 dimensions: 0.9 ms; BLAS 0.8 ms on one thread, 5 ms on two busy cores).
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from .lane import EMPTY_LANE, Lane, ranked
 Scores = npt.NDArray[np.float32]
 
 NARROW_SHARE: Final = 8
-"""A scope with fewer than one in so many vectors is gathered first: copying costs a few times the product."""
+"""If fewer than one in this many vectors is in scope, they are copied first; copying costs a few times the product."""
 
 
 @dataclass(frozen=True, slots=True)
 class DenseScores:
-    """Cosine and importance of some documents.
+    """Cosine and importance of m documents.
 
     Attributes:
         cosine: (m,) float32; NaN where a document has no vector.
@@ -49,14 +48,10 @@ class DenseScores:
 
 @dataclass(frozen=True, slots=True)
 class DenseResult:
-    """What the dense arm found: its lane by cosine times importance, and enough to score any other document.
+    """The lane of the dense arm, and what is needed to score any other document.
 
     Attributes:
-        lane: The best documents.
-        matrix: The vectors; None if there are none.
-        importances: The importance of every document.
-        query: The query's vector.
-        cosines: (rows,) float32 of every row of the matrix; None if only those in scope were computed.
+        cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
     """
 
     lane: Lane
@@ -79,7 +74,7 @@ class DenseResult:
 
 
 def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: Vectors) -> Scores:
-    """(m,) float32 cosines of some rows, or of all for None; 0 if the lengths differ."""
+    """(m,) float32 cosines of these rows, or of all if None; 0 if the dimensions differ."""
     if matrix.dim != len(query):
         return np.zeros(len(matrix) if rows is None else len(rows), np.float32)
     vectors = matrix.vectors if rows is None else matrix.vectors[rows]
@@ -88,21 +83,14 @@ def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: 
 
 
 def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int) -> DenseResult:
-    """The documents in scope nearest to a query.
-
-    Args:
-        index: The workspace's index.
-        scoped: The rows in scope.
-        query: (d,) float32, L2-normalised, of the index's model.
-        depth: Length of the lane.
-    """
+    """Rank the documents in scope by ``query``, (d,) float32, L2-normalised, of the index's model."""
     matrix = index.vectors
     if matrix is None or not len(matrix):
         return DenseResult(EMPTY_LANE, None, index.importances, query)
     doc = matrix.doc
     live = doc != NO_ROW
     if scoped.mask is not None:
-        live &= scoped.mask[doc]  # -1 reads the last row; ``live`` already leaves it out
+        live &= scoped.mask[doc]  # -1 selects the last row, which ``live`` leaves out
     every = None
     if live.all():
         docs, cosines = doc, (every := _cosines(matrix, None, query))

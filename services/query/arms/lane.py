@@ -1,6 +1,6 @@
-"""What every arm answers with: its best documents in order, and how they are put in order.
+"""The result of an arm: its best documents in order.
 
-Invariant: the order of equal scores depends on nothing but the documents: newer ts first, then id.
+Invariant: documents of equal score are ordered by newer ts, then id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Scores = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.integer]
 
 _FEW: Final = 4
-"""Times as many as wanted that are sorted sooner than looked through for the best."""
+"""Up to this many times ``depth``, sorting all is faster than selecting the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
-    if _FEW * depth < len(docs):  # whatever is below the last of the best need not be sorted
+    if _FEW * depth < len(docs):  # documents below the last selected one need not be sorted
         kept = (scores >= floor_of(scores, depth)).nonzero()[0]
         best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
         return best
@@ -64,7 +64,7 @@ def _sorted(
 def _by_id(
     documents: Documents, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
 ) -> npt.NDArray[np.int64]:
-    """Put runs of equal score and ts, as far as they reach into the first ``depth``, in order of id."""
+    """Sort runs of equal score and ts by id, as far as they reach into the first ``depth``."""
     result = order.copy()
     first = 0
     while first < min(depth, len(order)):

@@ -1,6 +1,7 @@
-"""Late interaction over the hot index: which tokens of which documents meet those of the query.
+"""Late interaction over the hot index: gathers the bits of query and documents and compares them.
 
-Invariant: tokens in context meet only tokens of the same model and quantiser; word pieces meet through the static table.
+Invariant: bits in context are compared only with bits of the same model and quantiser; word pieces are compared through
+the static table.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class LateQuery:
         pieces: (t,) int64 word pieces of the query, stop words left out.
         terms: Term key of each piece's word.
         table: (pieces, w) uint64, the static table; None if it is not installed.
-        tokens: The query's tokens in context; None if its model gives none.
+        tokens: The query's bits in context; None if the model computes none.
     """
 
     pieces: npt.NDArray[np.int64]
@@ -41,15 +42,15 @@ class LateQuery:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around m candidates in their sessions.
+    """The turns around m candidates in their sessions.
 
     Attributes:
-        previous: (m,) intp the turn before; -1 for none.
-        previous_at: (m,) int64 its index among the candidates; -1 for none, -2 if it is no candidate.
-        following_at: (m,) int64 likewise of the turn behind.
-        helper: (m,) intp the turn before, where both are short; -1 elsewhere.
-        helper_before: (m,) intp the turn before that one, likewise.
-        long: (m,) bool: candidates too long to lean on others.
+        previous: (m,) intp previous turn; -1 for none.
+        previous_at: (m,) int64 its index among the candidates; -1 for none, -2 if it is not a candidate.
+        following_at: (m,) int64 the same for the next turn.
+        helper: (m,) intp previous turn if both are short, else -1.
+        helper_before: (m,) intp the turn before ``helper``, under the same condition.
+        long: (m,) bool: candidates too long to use previous turns.
     """
 
     previous: Docs
@@ -69,21 +70,11 @@ def late_values(
     around: Around,
     weights: ConversationWeights,
 ) -> tuple[Floats | None, Floats | None]:
-    """(m,) float64 by word pieces and in context, NaN where a candidate has none; None where the query has nothing.
-
-    Args:
-        index: The workspace's index.
-        query: The query.
-        idf: Of the query's terms in scope.
-        size: Rows in scope.
-        docs: (m,) candidates, ascending.
-        around: What stands around them.
-        weights: The recipe's constants.
-    """
+    """Values by word pieces and in context: (m,) float64, NaN for a candidate without bits; None if the query has none."""
     if query is None:
         return None, None
     needed, turns = _needed(docs, around)
-    unheard = idf_of(0, size)  # a word that nobody in scope has said
+    unheard = idf_of(0, size)  # a word that does not occur in scope
     of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
     static = context = None
     if query.table is not None and len(query.pieces):
@@ -98,23 +89,23 @@ def late_values(
         dim = query.table.shape[1] * 64
         static = interact(query.table[query.pieces], of_piece, tokens, turns, weights.static, dim)
     store = index.vectors.tokens if index.vectors is not None else None
-    said = query.tokens
-    if weights.in_context and store is not None and said is not None and _match(store, said):
+    bits = query.tokens
+    if weights.in_context and store is not None and bits is not None and _match(store, bits):
         runs = store.runs.gather(needed)
         first = np.zeros(len(needed), np.int64)
         known = needed < len(store)
         first[known] = store.first_passage[needed[known]]
-        asked = words_of(said.bits, said.dim)
+        asked = words_of(bits.bits, bits.dim)
         tokens = Tokens(np.take(store.runs.values, runs.at, axis=0), None, runs.counts, first)
-        # the model's tokenizer cuts words as we do, so its tokens are our pieces; where it does not, all weigh the same
+        # weights apply only if the model's tokenizer gives the same pieces as ours; else all pieces weigh the same
         of_token = of_piece if len(of_piece) == len(asked) else np.ones(len(asked))
-        context = interact(asked, of_token, tokens, turns, weights.context, said.dim)
+        context = interact(asked, of_token, tokens, turns, weights.context, bits.dim)
     return static, context
 
 
 def _different(pieces: npt.NDArray[np.uint16], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The different pieces, ascending, and where each piece is among them; a table beats sorting thousands."""
-    index = pieces.astype(np.intp)  # numpy would convert it twice
+    """Distinct pieces, ascending, and the index of each piece among them; a table is faster than sorting."""
+    index = pieces.astype(np.intp)  # avoids a second conversion
     seen = np.zeros(size, bool)
     seen[index] = True
     different = seen.nonzero()[0]
@@ -123,12 +114,12 @@ def _different(pieces: npt.NDArray[np.uint16], size: int) -> tuple[npt.NDArray[n
     return different, place.take(index)
 
 
-def _match(store: TokenStore, said: TokenBits) -> bool:
-    return bool(said.bits) and store.quantiser == said.quantiser and store.dim == said.dim
+def _match(store: TokenStore, bits: TokenBits) -> bool:
+    return bool(bits.bits) and store.quantiser == bits.quantiser and store.dim == bits.dim
 
 
 def _needed(docs: Docs, around: Around) -> tuple[Docs, Turns]:
-    """Every document whose tokens are needed, ascending, and where candidates and helpers stand among them."""
+    """Documents whose bits are needed, ascending, and the indices of candidates and helpers among them."""
     helpers = np.concatenate((around.helper, around.helper_before))
     needed = union(docs, helpers[helpers >= 0])
     candidate = needed.searchsorted(docs)

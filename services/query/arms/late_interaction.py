@@ -1,14 +1,14 @@
-"""Late interaction with one bit a dimension: how well each of a query's tokens is answered somewhere in an entry.
+"""Late interaction with one bit per dimension: compares each word piece of a query with those of an entry.
 
-``D[t, i] = max over the tokens of entry i of 1 - 2 hamming / dim``. A short entry may lean on the two turns before it,
-``C[t, i] = max(D[t, i], D[t, i-1] - near, D[t, i-2] - far)``, and counts ``m = weighted mean over t``; a long one counts by
-its best passage. Then ``m -= length * ln(tokens + 8)`` (facts/conversational-recall.md).
+``D[t, i] = max over the word pieces of entry i of 1 - 2 hamming / dim``. A short entry may use the two turns before it:
+``C[t, i] = max(D[t, i], D[t, i-1] - near, D[t, i-2] - far)``; its value is ``m = weighted mean over t``. The value of a
+long one is that of its best passage. Then ``m -= length * ln(tokens + 8)`` (facts/conversational-recall.md).
 
-With ``even > 0`` the mean is a soft minimum, ``-ln(weighted mean of exp(-even * C)) / even``: about the mean less
-``even / 2`` of the variance, so an entry that answers each of the query's words somewhat stands before one that answers a
-single word perfectly and the others not at all (docs/conversational.md).
+With ``even > 0``, the mean is replaced by a soft minimum, ``-ln(weighted mean of exp(-even * C)) / even``: about the
+mean minus ``even / 2`` of the variance. It prefers an entry that matches all words of the query to some degree over one
+that matches a single word exactly (docs/conversational.md).
 
-Invariant: pure functions of bits; a candidate's value depends on the query, on itself and on its two turns before alone.
+Invariant: pure; a candidate's value depends only on the query, on itself and on the two turns before it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Distances = npt.NDArray[np.uint16]
 
 LENGTH_OFFSET: Final = 8
 BLOCK_WORDS: Final = 1 << 16
-"""Pairs of tokens compared at once: 512 KB of 64-bit words, which a core's cache holds."""
+"""Pairs compared at once: 512 KB of 64-bit words, which fit into a core's cache."""
 NO_TURN: Final = -1
 _UNANSWERED: Final = -9.0
-"""Below every similarity less an offset."""
+"""Lower than every similarity minus an offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of m documents, one document's after the other's.
+    """The word pieces of m documents, document after document.
 
     Attributes:
-        words: (u, w) uint64 different tokens.
-        at: (total,) int64 place of each token in ``words``; None if ``words`` holds them one by one.
+        words: (u, w) uint64 distinct word pieces.
+        at: (total,) int64 index of each word piece in ``words``; None if ``words`` holds all in order.
         counts: (m,) int64.
-        first: (m,) int64: how many belong to the first passage of a document.
+        first: (m,) int64 number in the first passage of each document.
     """
 
     words: Words
@@ -54,13 +54,13 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Which of m documents are candidates, and the turns before each.
+    """Which of m documents are candidates, and their previous turns.
 
     Attributes:
         candidate: (c,) int64 index of each candidate among the documents.
-        before: (c,) int64 index of the turn before; ``NO_TURN`` if there is none or it may not help.
-        before_that: (c,) int64 likewise the turn before that one.
-        long: (m,) bool: documents that count by their best passage.
+        before: (c,) int64 index of the previous turn; ``NO_TURN`` if there is none or it must not be used.
+        before_that: (c,) int64 the same for the turn before that.
+        long: (m,) bool: documents whose best passage counts.
     """
 
     candidate: Ints
@@ -72,7 +72,7 @@ class Turns:
 def distances(query: Words, tokens: Words) -> Distances:
     """(t, n) uint16: Hamming distance of each query token and each token.
 
-    One pass a word of 64 bits over a block that stays in the cache, so every step runs over contiguous columns.
+    Processes one 64-bit word at a time over blocks that fit into the cache.
     """
     columns = np.ascontiguousarray(tokens.T)
     differing = np.zeros((len(query), len(tokens)), np.uint16)
@@ -85,15 +85,15 @@ def distances(query: Words, tokens: Words) -> Distances:
 
 
 def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, constants: Interaction, dim: int) -> Floats:
-    """(c,) float64: what late interaction says of each candidate; NaN for one that has no tokens.
+    """Late interaction of each candidate: (c,) float64, NaN for one without word pieces.
 
     Args:
         query: (t, w) uint64 tokens of the query, at least one.
         weights: (t,) float64 weights of the query's tokens, not all 0.
         tokens: The documents' tokens.
-        turns: The candidates and the turns before them.
+        turns: The candidates and their previous turns.
         constants: Offsets and length term.
-        dim: Bits a token.
+        dim: Bits per token.
     """
     filled = (tokens.counts > 0).nonzero()[0]
     if not len(filled):
@@ -125,7 +125,7 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
 
 
 def _together(weights: Floats, answered: Floats, even: float) -> Floats:
-    """(c,) float64: how well a query is answered whose tokens are answered so well, (t, c); ``weights`` sum up to 1."""
+    """(c,) float64: the mean or soft minimum of the similarities (t, c); ``weights`` sum to 1."""
     values: Floats = weights @ answered if not even else np.log(weights @ np.exp(-even * answered)) / -even
     return values
 
@@ -136,10 +136,10 @@ def _similarity(hamming: Distances, dim: int) -> Floats:
 
 
 def _passages(found: Distances, begins: Ints, tokens: Tokens, cut: Ints, dim: int) -> list[Floats]:
-    """Best similarity in the first and in the second passage, each (t, documents cut)."""
+    """Best similarities in the first and in the second passage, each (t, long documents)."""
     first = begins[cut]
     middle, end = first + tokens.first[cut], first + tokens.counts[cut]
-    # reduceat over [first, middle, end) triples: every third stretch lies between documents and is dropped
+    # reduceat over [first, middle, end) triples: every third result lies between documents and is dropped
     edges = np.stack((first, middle, end), axis=1).ravel()
     padded = np.concatenate((found, found[:, -1:]), axis=1)
     runs = _similarity(np.minimum.reduceat(padded, edges, axis=1), dim)

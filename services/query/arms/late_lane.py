@@ -1,9 +1,7 @@
-"""Late interaction as an arm of its own: turns that share no word with the query, where the other arms leave room.
+"""Adds turns that share no word with the query, if the other arms found fewer candidates than requested.
 
-``chat.*`` entries are never embedded, so a question put in other words than a turn meets it in no other arm.
-
-Invariant: what the other arms found keeps its score to the last bit, and what is added stands behind it; where they
-leave no room nothing is added.
+``chat.*`` entries have no vectors, so no other arm can find such a turn. Invariant: scores and order of the other
+candidates do not change, and added turns rank below them.
 """
 
 from __future__ import annotations
@@ -31,21 +29,21 @@ def late_lane(
     candidates: Docs,
     weights: ConversationWeights,
 ) -> tuple[Docs, Floats]:
-    """The turns in scope that are no candidates yet and whose own word pieces answer the query.
+    """Turns in scope that are not candidates and whose own word pieces match the query.
 
-    Asked only where there are fewer candidates than hits wanted. Every arm's list is longer than that, so any turn with
-    a vector that the query can meet is a candidate already, and what is left here has none.
+    Called only if there are fewer candidates than requested hits. Each lane is longer than that, so every turn with a
+    comparable vector is already a candidate.
 
     Args:
         index: The workspace's index.
         scoped: The rows in scope.
-        query: What late interaction compares; None if it takes no part.
+        query: Input of late interaction; None if it is not used.
         idf: Of the query's terms in scope.
-        candidates: What was found, ascending.
-        weights: The recipe's constants: how many of the newest turns are compared, and the least value that counts.
+        candidates: The candidates, ascending.
+        weights: The recipe's constants: number of newest turns to compare, and smallest value that counts.
 
     Returns:
-        (m,) intp documents, ascending, and (m,) float64 their values by word pieces.
+        (m,) intp documents, ascending, and (m,) float64 values by word pieces.
     """
     turns = _newest(scoped.turns, weights.alone_turns + len(candidates))
     turns = turns[np.isin(turns, candidates, assume_unique=True, invert=True)][-weights.alone_turns :]
@@ -62,19 +60,20 @@ def late_lane(
     )
     if values is None:
         return turns[:0], np.empty(0)
-    kept = values >= weights.alone_floor  # NaN, a turn without pieces, is below
+    kept = values >= weights.alone_floor  # NaN (a turn without pieces) compares as below
     return turns[kept], values[kept]
 
 
 def shares_behind(shares: Mapping[str, Floats], docs: Docs, added: Docs, values: Floats) -> dict[str, Floats]:
-    """The shares of the candidates with those added, which stand behind them.
+    """The shares of the candidates and of the added turns, which rank below them.
 
-    An added turn has its value as ``late``, less than 1, and ``place`` brings it a whole unit below the last candidate.
+    An added turn's value (below 1) is its share ``late``; its share ``place`` puts it one unit below the last
+    candidate.
 
     Args:
         shares: Name → (m,) float64, of the candidates.
         docs: (m,) intp candidates, ascending.
-        added: (a,) intp turns, ascending, none of them a candidate.
+        added: (a,) intp turns, ascending, not among the candidates.
         values: (a,) float64 by word pieces.
 
     Returns:
@@ -93,7 +92,7 @@ def shares_behind(shares: Mapping[str, Floats], docs: Docs, added: Docs, values:
 
 
 def _newest(turns: npt.NDArray[np.bool_], wanted: int) -> Docs:
-    """The last ``wanted`` rows that are turns, ascending; looks back only as far as it must."""
+    """The last ``wanted`` rows that are turns, ascending; reads backwards only as far as needed."""
     span = wanted
     while True:
         first = max(0, len(turns) - span)
@@ -104,6 +103,6 @@ def _newest(turns: npt.NDArray[np.bool_], wanted: int) -> Docs:
 
 
 def _by_themselves(turns: Docs, long: npt.NDArray[np.bool_]) -> Around:
-    """No turn leans on those before it: what is said beside it is no reason to bring it up."""
+    """The turns without their previous turns, since only a turn's own words may add it."""
     none = np.full(len(turns), -1)
     return Around(none, none, none, none, none, long)

@@ -4,8 +4,7 @@ score(d) = sum over query terms t of idf(t) * tf * (k1 + 1) / (tf + k1 * (1 - b 
 idf(t) = ln(1 + (N - df + .5) / (df + .5)), with N, df and avg counted over the rows in scope
 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009; the +1 keeps idf positive).
 
-Invariant: the scores depend on the rows in scope and the query alone, to the last bit: not on how the postings are cut
-into segments, nor on anything out of scope.
+Invariant: scores depend only on the query and the rows in scope, not on how postings are divided into segments.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from .lane import EMPTY_LANE, Lane, Scores, ranked
 
 K1: Final = 1.2
 B: Final = 0.75
-"""facts/retrieval.md: BM25 with these and our analyser .649 on the development conversations."""
+"""With these, BM25 reaches recall@10 .649 on the development conversations (facts/retrieval.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TermPart:
-    """Documents in scope that hold one term, once or more often, and what it takes to score them.
+    """Documents in scope that contain one term, and how to score them.
 
     Attributes:
         docs: (p,) intp, ascending.
-        tf: (p,) uint16 term frequencies; None where all are 1.
+        tf: (p,) uint16 term frequencies; None if all are 1.
         gain: ``idf * (k1 + 1)``.
     """
 
@@ -45,12 +44,12 @@ class TermPart:
 
 @dataclass(frozen=True, slots=True)
 class LexicalResult:
-    """What the lexical arm found: its lane, and the score of any other document until the next query.
+    """The lane of the lexical arm, and the score of any other document until the next query.
 
     Attributes:
         lane: The best documents.
-        idf: Of each of the query's terms that occurs in scope.
-        sums: (count,) float32 BM25 of every document in scope, the index's own scratch; None where no term occurs.
+        idf: idf of each term of the query that occurs in scope.
+        sums: (count,) float32 BM25 of every document, in an array that the index reuses; None if no term occurs.
     """
 
     lane: Lane
@@ -58,20 +57,20 @@ class LexicalResult:
     sums: Scores | None = None
 
     def scores_of(self, docs: Docs) -> Scores:
-        """(m,) float32 BM25 of any documents in scope; 0 where no term occurs. Before the index is searched again."""
+        """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
         return np.zeros(len(docs), np.float32) if self.sums is None else self.sums[docs]
 
 
 @dataclass(frozen=True, slots=True)
 class _Norms:
-    """``k1 * (1 - b + b * |d| / avg)`` of any document: ``flat + slope * length``."""
+    """``k1 * (1 - b + b * |d| / avg)`` as ``flat + slope * length``."""
 
     length: npt.NDArray[np.uint16]
     flat: np.float32
     slope: np.float32
 
     def shares(self, part: TermPart) -> Scores:
-        """(p,) float32: what the part's term adds to the documents that hold it."""
+        """(p,) float32 share of the term in the score of each of its documents."""
         norm = self.length[part.docs].astype(np.float32)
         norm *= self.slope
         norm += self.flat
@@ -88,14 +87,7 @@ NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
 def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:
-    """BM25 of a query.
-
-    Args:
-        index: The workspace's index.
-        scoped: The rows in scope.
-        terms: Term keys of the query; repeats count once.
-        depth: Length of the lane.
-    """
+    """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
     parts, idf = _parts(index, scoped, terms)
     if not parts:
         return NOTHING
@@ -106,7 +98,7 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     for part in parts:
         sums[part.docs] += norms.shares(part)
     long = [part for part in parts if len(part.docs) > depth]
-    if long:  # one list alone has as many as are wanted; the rarest term's stand highest
+    if long:  # one list alone is long enough; documents of the rarest term score highest
         rarest = max(long, key=lambda part: part.gain)
         touched = touched[(sums[touched] >= floor_of(sums[rarest.docs], depth)).nonzero()[0]]
     docs = distinct(touched)
@@ -116,14 +108,14 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
 
 
 def idf_of(frequency: int, size: int) -> float:
-    """Inverse document frequency of a term that ``frequency`` of ``size`` rows hold."""
+    """Inverse document frequency of a term that occurs in ``frequency`` of ``size`` rows."""
     return math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
 
 
 def _parts(
     index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]
 ) -> tuple[tuple[TermPart, ...], dict[int, float]]:
-    """The query's terms in scope, each as those that hold it once and those that hold it more often; and their idf."""
+    """The postings in scope of each term, split by term frequency 1 and above, and the idf of the terms."""
     parts: list[TermPart] = []
     idfs: dict[int, float] = {}
     wanted = list(dict.fromkeys(terms)) if scoped.size else []

@@ -1,7 +1,7 @@
-"""The nearest earlier entries of an entry, over the hot index: what the link reactor asks (contract §7).
+"""Finds the nearest earlier entries of an entry in the hot index, for the link reactor (contract §7).
 
-Invariant: only vectors count whose facts came before the one that asks, so the answer does not depend on when it is asked;
-same workspace, same crew (none with none), the workspace's active model, the same length.
+Invariant: only vectors whose facts precede the entry's are compared, so the answer does not depend on the time of the
+request. Only vectors of the same workspace, crew (or both without one), active model and dimension are compared.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .dense import NARROW_SHARE
 from .lane import ranked
 
 ROUNDING: Final = 1e-6
-"""Cosines are sums of float32 products: one of exactly the threshold may come out this much below it."""
+"""Rounding tolerance: a cosine of exactly the threshold may be computed as slightly less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Rows of the matrix that are near enough, ascending, with their cosines: (m,) int64 and (m,) float32."""
+    """Rows of the matrix that reach the threshold, ascending, and their cosines: (m,) int64 and (m,) float32."""
 
     rows: npt.NDArray[np.int64]
     cosines: npt.NDArray[np.float32]
@@ -40,18 +40,15 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What the vector of one fact is to be compared with: columns as they are now, which appending does not change.
+    """A fact's vector and the columns to compare it with; later appends do not change these arrays.
 
     Attributes:
-        documents, matrix: Of the index.
         source: The document whose vector it is.
-        before: The sequence that the others' facts must be below.
+        before: Only facts below this sequence count.
         doc: (n,) int32 document of each row of the matrix.
-        fact_seq: (n,) int64 fact of each row.
-        crew: (documents,) int32 crew of each document.
+        fact_seq: (n,) int64 sequence of each row's fact.
         vectors: (n, d) float32.
-        vector: The fact's, d little-endian float32 of any norm.
-        threshold: Least cosine.
+        vector: Vector of the fact: d little-endian float32, any norm.
     """
 
     documents: Documents
@@ -66,7 +63,7 @@ class Sought:
     threshold: float
 
     def compared(self) -> Near:
-        """What is near; needs nothing of the event loop."""
+        """The rows that reach the threshold; may run in a thread."""
         doc, query = self.doc, query_vector(self.vector)
         rows = np.flatnonzero((doc != NO_ROW) & (doc != self.source) & (self.fact_seq < self.before))
         rows = rows[self.crew[doc[rows]] == self.crew[self.source]]
@@ -78,7 +75,7 @@ class Sought:
         return Near(rows[near], cosines[near])
 
     def nearest(self, near: Near, k: int) -> list[SimilarEntry]:
-        """The best ``k``: cosine descending, then newer ts, then id; what was replaced or taken back meanwhile is out."""
+        """The best ``k`` (cosine, then newer ts, then id), without vectors that were replaced or removed meanwhile."""
         docs = self.matrix.doc[near.rows]
         kept = np.flatnonzero((docs != NO_ROW) & (self.matrix.fact_seq[near.rows] < self.before))
         docs, scores = docs[kept], np.clip(near.cosines[kept].astype(np.float64), self.threshold, 1.0)
@@ -89,7 +86,7 @@ class Sought:
 
 
 def sought(index: HotIndex, fact: VectorDerived, threshold: float) -> Sought | None:
-    """What to compare the fact's vector with, see ``SimilarReader``; None if there is nothing."""
+    """The input of the comparison (see ``SimilarReader``); None if there is nothing to compare."""
     matrix, documents = index.vectors, index.documents
     if matrix is None or matrix.model != fact.model or matrix.dim != fact.dim:
         return None
@@ -111,16 +108,11 @@ def sought(index: HotIndex, fact: VectorDerived, threshold: float) -> Sought | N
 
 
 class SimilarEntries:
-    """Implements ``SimilarReader`` over the indexes that recall uses.
+    """Implements ``SimilarReader`` over the hot indexes.
 
-    The comparisons run in a thread: each takes 0.9 ms at 10,000 vectors of 384 dimensions, 3.6 at 50,000, and a recall over
-    HTTP takes some ten turns of the event loop, each of which would wait for one (p50 15 ms, not 6). What is asked
-    meanwhile of the same vectors goes there together: the way to the thread and back costs as much as the rest.
-
-    Args:
-        views: The views.
-        cache: The hot indexes.
-        wait_s: Seconds to wait for the views.
+    Comparisons run in a thread, because each takes 0.9 ms at 10,000 vectors of 384 dimensions and would delay recalls
+    (p50 over HTTP 15 ms instead of 6). Requests that arrive meanwhile for the same vectors are answered together, since
+    switching threads costs as much as a comparison.
     """
 
     def __init__(self, views: ViewReader, cache: HotCache, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
@@ -134,7 +126,7 @@ class SimilarEntries:
         """The best ``k`` earlier entries with a cosine of at least ``threshold``; none for a model that is not active.
 
         Raises:
-            ViewsBehind: If the views do not pass the fact in time.
+            ViewsBehind: If the views do not reach the fact in time.
         """
         await self._views.wait_for(fact.seq, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION)
         if self._cache.active_model(fact.workspace_id) != fact.model:
@@ -153,7 +145,7 @@ class SimilarEntries:
         return mine.found
 
     async def _answer(self, asked: list[_Asked]) -> None:
-        """Answer what was asked of one model's vectors; what fails is raised to whom it was done for, others ask again."""
+        """Answer all waiting requests for one model's vectors; an error is raised to its own request only."""
         fact = max((one.fact for one in asked), key=lambda fact: fact.seq)
         await self._cache.get(fact.workspace_id, fact.seq)
         index, matrix = await self._cache.with_matrix(fact.workspace_id, fact.model)
@@ -167,7 +159,7 @@ class SimilarEntries:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """One question, and its answer once there is one."""
+    """A request and its future answer."""
 
     fact: VectorDerived
     k: int

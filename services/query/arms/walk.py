@@ -1,7 +1,7 @@
-"""One hop from the hits along ``similar`` edges: more context without another embedding call (seed 1, "Memory relations").
+"""Adds entries one hop from the hits along ``similar`` edges (seed 1, "Memory relations").
 
-Invariant: a neighbour is in the scope of the query, is no hit already, and is found once; edges are read either way and
-retracted ones do not count. Order: weight descending, then newer ts, then id.
+Invariant: a neighbour is in scope, is not a hit, and is returned once; retracted edges are ignored. Order: weight
+descending, then newer ts, then id.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ class Walked:
     """A neighbour of a hit.
 
     Attributes:
-        doc: Its document.
-        via: The document of the hit it was reached from: of several the one with the heaviest edge, then the best hit.
-        weight: The edge's weight, which is also the neighbour's score.
+        via: The hit from which it was reached: the one with the heaviest edge, then the best hit.
+        weight: Weight of the edge, also the neighbour's score.
     """
 
     doc: int
@@ -32,14 +31,7 @@ class Walked:
 
 
 def walk(index: HotIndex, scope: Scope, hits: Sequence[int], k: int) -> list[Walked]:
-    """At most ``k`` neighbours of hits.
-
-    Args:
-        index: The workspace's index.
-        scope: The query's scope.
-        hits: Documents of the hits, best first.
-        k: Most neighbours.
-    """
+    """At most ``k`` neighbours of hits."""
     if not hits or not len(index.edges):
         return []
     mask = index.scoped(scope).mask

@@ -1,1 +1,1 @@
-"""Entries as they were journalled: list, count, get, the live tail and the graph around them, with filters and cursors."""
+"""Reading stored entries: list, count, get, live tail and graph, with filters and cursors."""

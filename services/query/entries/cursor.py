@@ -1,6 +1,7 @@
-"""The keyset cursor ``<ts-ms>|<id>``: where a page of entries ended.
+"""The keyset cursor ``<ts-ms>|<id>`` of a page of entries.
 
-Invariant: a cursor names a place, not a row: the page after it holds what is strictly older, also if the row is gone.
+Invariant: a cursor is a position, not a row: the next page holds strictly older entries even if the row no longer
+exists.
 """
 
 from __future__ import annotations
@@ -13,24 +14,19 @@ from ....schemas.errors import InvalidQuery
 from ....schemas.ids import is_id
 
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,15})\|([A-Za-z0-9_-]{1,64})\Z", re.ASCII)
-"""Fifteen digits hold every millisecond of the years 1 to 9999."""
+"""Digits that suffice for milliseconds of the years 1 to 9999."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """The last entry of a page; greater is newer.
-
-    Attributes:
-        ts_ms: Its time, milliseconds since the epoch.
-        entry_id: Its id, which breaks ties.
-    """
+    """Position of the last entry of a page; greater is newer."""
 
     ts_ms: int
     entry_id: str
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """The cursor that ``str`` wrote.
+        """Parse the text of a cursor.
 
         Raises:
             InvalidQuery: If it is malformed.

@@ -1,7 +1,7 @@
-"""The filters of the journal: parsed once, compiled once, used alike by list, count and the live tail.
+"""The filters of list, count and live tail.
 
-Invariant: ``condition`` (SQL over ``journal_entries``) and ``matches`` (an entry in hand) say the same of every entry; all
-filters are joined by AND; values reach DuckDB as parameters only.
+Invariant: ``conditions`` (SQL) and ``matches`` (one entry) select the same entries; filters are joined by AND; values
+reach DuckDB as parameters only.
 """
 
 from __future__ import annotations
@@ -22,31 +22,20 @@ from .phrase import Phrase
 from .visibility import Condition
 
 MAX_VALUES: Final = 200
-"""Values of one filter; more is a mistake, and each is a comparison per row."""
+"""Most values of one filter; each costs a comparison per row."""
 _WILDCARD: Final = ".*"
 _PLUS_LOST: Final = re.compile(r":[0-9.]+ [0-9]{2}:[0-9]{2}\s*\Z")
-"""A time whose offset has a blank for a sign: in a URL, ``+`` is one."""
+"""A time with a blank in place of the offset's sign: an unescaped ``+`` in a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryFilters:
-    """What a query asks for; empty tuples and None are no constraint.
+    """The filters of a query; an empty tuple or None does not filter.
 
     Attributes:
-        crew_ids: Any of these crews.
-        agent_ids: Any of these agents.
-        mission_id: This mission.
-        trace_id: This run or session.
-        actor_id: This actor.
         run_id: trace_id, actor_id or payload.run_id is this.
-        types: Any of these entry types.
-        exclude_types: None of these entry types.
-        severities: Any of these severities.
-        actor_types: Any of these actor types.
-        priorities: Any of these priorities (as emitted).
         since_ms: At or after, milliseconds since the epoch.
         until_ms: At or before, milliseconds since the epoch.
-        phrase: Bearing this phrase.
     """
 
     crew_ids: tuple[str, ...] = ()
@@ -65,7 +54,7 @@ class EntryFilters:
     phrase: Phrase | None = None
 
     def conditions(self, workspace_id: str) -> list[Condition]:
-        """The filters over ``journal_entries``, to be joined by AND; ``phrase`` only as far as SQL can judge it."""
+        """SQL conditions over ``journal_entries``, to be joined by AND; ``phrase`` must be verified afterwards."""
         found: list[Condition] = []
         for column, values in (
             ("crew_id", self.crew_ids),
@@ -97,7 +86,7 @@ class EntryFilters:
         return found
 
     def matches(self, entry: JournalEntry) -> bool:
-        """Whether an entry passes every filter."""
+        """Whether an entry matches every filter."""
         ts_ms = to_ms(entry.ts)
         return (
             (not self.crew_ids or entry.crew_id in self.crew_ids)
@@ -118,20 +107,20 @@ class EntryFilters:
 
 
 def any_of(column: str, values: Sequence[str]) -> Condition:
-    """``column`` is one of ``values``."""
+    """Condition that ``column`` is one of ``values``."""
     if len(values) == 1:
         return Condition(f"{column} = ?", tuple(values))
     return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
 
 
 def none_of(column: str, values: Sequence[str]) -> Condition:
-    """``column`` (never null) is none of ``values``."""
+    """Condition that ``column`` (never null) is none of ``values``."""
     return Condition(f"{column} NOT IN ({', '.join('?' * len(values))})", tuple(values))
 
 
 def quiet_condition(asked: Sequence[str]) -> Condition | None:
-    """Leaves out the catalogue's quiet types, except those in ``asked``; unknown types stay (contract §1: a denylist)."""
-    if asked:  # every type that can pass is one that was asked for by name
+    """Condition that leaves out the catalogue's quiet types, except those in ``asked`` (contract §1)."""
+    if asked:  # every type that can match was requested by name
         return None
     known = catalogue()
     parts: list[str] = []
@@ -152,7 +141,7 @@ def quiet_condition(asked: Sequence[str]) -> Condition | None:
 
 
 def is_quiet(entry_type: str, asked: Sequence[str]) -> bool:
-    """The same for one type: whether the live feed leaves it out."""
+    """Whether the live feed leaves out a type."""
     return not asked and info_of(entry_type).quiet
 
 
@@ -183,31 +172,31 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "trace_id": "Entries of this run or session.",
     "actor_id": "Entries of this actor.",
     "run_id": "Entries whose trace_id, actor_id or payload.run_id is this.",
-    "types": "Any of these entry types.",
+    "types": "Entries of any of these types.",
     "entry_type": "The same as types.",
-    "exclude_types": "None of these entry types.",
-    "severities": "Any of info, notice, warn, error.",
+    "exclude_types": "Entries of none of these types.",
+    "severities": "Entries of any of these severities: info, notice, warn, error.",
     "severity": "The same as severities.",
-    "actor_types": "Any of agent, user, system, keeper, sidecar, orchestrator.",
+    "actor_types": "Entries of any of these actor types: agent, user, system, keeper, sidecar, orchestrator.",
     "actor_type": "The same as actor_types.",
-    "priorities": "Any of normal, high, pin, permanent (as emitted).",
+    "priorities": "Entries published with any of these priorities: normal, high, pin, permanent.",
     "priority": "The same as priorities.",
-    "since": "At or after this RFC 3339 time.",
-    "until": "At or before this RFC 3339 time.",
-    "q": "A phrase of the summary or of a string of the payload; at most 200 characters.",
+    "since": "Entries at or after this RFC 3339 time.",
+    "until": "Entries at or before this RFC 3339 time.",
+    "q": "Entries with this phrase in the summary or in a string of the payload; at most 200 characters.",
 }
-"""Every query parameter that is a filter, and what it asks for; the OpenAPI description is made of it."""
+"""Every filter parameter with its description, used in OpenAPI."""
 LIST_PARAMETERS: Final = frozenset(name for names in _LISTS.values() for name in names)
-"""Those that may be repeated or hold several values, separated by commas."""
+"""Parameters that may be repeated or hold several values separated by commas."""
 
 
 def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
-    """The filters among query parameters (name, value), in any order; other names are ignored here.
+    """Parse the filters among query parameters (name, value); other names are ignored.
 
-    Blank values are no constraint.
+    A blank value does not filter.
 
     Raises:
-        InvalidQuery: Naming the first parameter that is malformed, out of its set or given twice.
+        InvalidQuery: Names the first parameter that is malformed, not allowed or given twice.
     """
     given: dict[str, list[str]] = {}
     for name, value in params:
@@ -237,7 +226,7 @@ def _single(name: str, values: list[str]) -> str:
 
 
 def _several_hint(name: str) -> str:
-    return f"use {name}s for several" if name in ("crew_id", "agent_id") else "give it once"
+    return f"use {name}s for several values" if name in ("crew_id", "agent_id") else "give it only once"
 
 
 def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tuple[str, ...]:
@@ -247,7 +236,7 @@ def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tupl
     if len(unique) > MAX_VALUES:
         raise InvalidQuery(
             f"{shown} has {len(unique)} values, at most {MAX_VALUES} are allowed",
-            hint=f"give {shown} fewer values and ask several times",
+            hint=f"give {shown} fewer values and send several requests",
             field=shown,
         )
     if (closed := _CLOSED.get(field)) is not None:
@@ -287,7 +276,7 @@ def _name(name: str, value: str) -> str:
 
 def _bound(name: str, text: str, *, up: bool) -> int:
     try:
-        ms = to_ms(parse_ts(text.strip()))  # cut to milliseconds
+        ms = to_ms(parse_ts(text.strip()))  # rounded down to milliseconds
     except ValueError as bad:
         unescaped = "; in a URL write + as %2B" if _PLUS_LOST.search(text) else ""
         raise InvalidQuery(

@@ -1,7 +1,7 @@
-"""The neighbourhood of an entry in the graph of relations.
+"""Reads the entries around an entry in the graph of relations.
 
-Invariant: every node is an entry that the token may read, the first one included; an edge is shown only between two such
-nodes, and retracted ones not at all. What a token may not read is walked neither to nor through.
+Invariant: every node is an entry that the token may read; edges connect only such nodes; retracted edges are left out.
+Paths through entries that the token may not read are not followed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ _NODES: Final = f"SELECT id, seq, ts_ms, entry_type, summary, agent_id, crew_id,
 
 
 class GraphQueries:
-    """Reads neighbourhoods.
-
-    Args:
-        views: The views.
-        queries: Looks the first entry up with a token.
-    """
+    """Reads the graph around an entry."""
 
     def __init__(self, views: ViewReader, queries: JournalQueries) -> None:
         self._views = views
@@ -44,7 +39,7 @@ class GraphQueries:
         """The entries within ``depth`` hops of one, nearest and heaviest first, and the edges between them.
 
         Raises:
-            NotFound: If there is no such entry, or none that the token may see.
+            NotFound: If the entry does not exist or the token may not read it.
         """
         visible = Visible.to(caller.principal, caller.workspace_id)
         await self._queries.get(caller.principal, asked.entry_id, workspace=caller.workspace_id)
@@ -80,7 +75,7 @@ class GraphQueries:
         return nodes, edges, truncated
 
     def _nodes(self, visible: Visible, weights: dict[str, float], depth: int) -> list[GraphNode]:
-        """Those of some ids that may be seen: heaviest edge first, then newer, then by id."""
+        """The readable entries among some ids: heaviest edge first, then newer, then by id."""
         condition = visible.condition()
         sql = f"{_NODES} WHERE {condition.sql} AND id IN (SELECT unnest(?))"
         rows = self._views.rows(sql, [*condition.params, list(weights)])

@@ -1,9 +1,8 @@
-"""The live tail: what the journal streams to those who watch, from a replay straight into what is committed next.
+"""The live tail: streams stored entries and then new ones as they are committed.
 
-Invariants: between replay and live nothing is missing and nothing comes twice (the subscription begins before the replay
-is read, and live entries up to the replay's sequence are dropped); a watcher who does not keep up costs a bounded queue of
-entries that all watchers share, and is then cut, with the sequence from which it can resume; one watcher never slows the
-fold or another watcher, and one token never takes the places of the others.
+Invariants: no entry is missing or repeated between replay and live (the subscription begins before the replay is read,
+and live entries up to the replay's sequence are dropped). A slow watcher has a bounded queue; when it is full, its
+stream is cut with the sequence from which to resume. A watcher never slows folds or other watchers.
 """
 
 from __future__ import annotations
@@ -26,15 +25,14 @@ from .rows import StoredEntry
 from .visibility import Visible
 
 WATCHER_QUEUE: Final = 2_000
-"""Entries waiting for one watcher: two full batches of the host. They are those that were committed, shared by all watchers;
-a copy for each cost 2 MB a watcher."""
+"""Entries waiting for one watcher: two full batches of the host. Watchers share the entry objects."""
 WATCHER_BYTES: Final = 8 << 20
-"""Bytes of entries waiting for one watcher: 2,000 of 4 KB. One commit may exceed it where nothing waited before, for then
-the watcher had kept up."""
+"""Bytes of entries waiting for one watcher: 2,000 of 4 KB. A single commit may exceed it if nothing was waiting before.
+"""
 REPLAY_PAGE: Final = 50
-"""Entries of a replay that are read at once: at most 13 MB, where 500 of the largest are 128."""
+"""Entries of a replay that are read at once: at most 13 MB."""
 MAX_WATCHERS: Final = 500
-"""Live tails at once; each matches every commit, about 2 us an entry."""
+"""Live tails at once; each costs about 2 µs per committed entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Entries that a resuming watcher missed and does not get: there were more than the ceiling.
+    """A resuming watcher missed too many entries to get them all.
 
     Attributes:
-        missed: How many.
-        after: The sequence it resumed from.
-        before: The first sequence it gets now.
+        after: The sequence after which it resumed.
+        before: The first sequence that it gets.
     """
 
     missed: int
@@ -61,16 +58,16 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing happened for the heartbeat's time."""
+    """No entry for the time of a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The end of this stream, not of the journal.
+    """The end of a watcher's stream.
 
     Attributes:
         reason: ``slow``, ``closing`` or ``revoked``.
-        resume_after: Ask again from this sequence, and nothing is missed.
+        resume_after: Resume after this sequence to miss nothing.
     """
 
     reason: str
@@ -120,14 +117,12 @@ class _Watcher:
 
 
 class LiveTail:
-    """Hands committed entries to every watcher whose filters they pass.
+    """Sends committed entries to every watcher whose filters they match.
 
     Args:
-        views: Tells of commits.
-        queries: Reads the replay.
-        head: Asks the broker for the last sequence of the journal.
-        queue: Entries that may wait for one watcher.
-        per_token: Live tails at once of one token, unless it is for all workspaces.
+        head: Gets the last sequence of the journal from the broker.
+        queue: Most entries waiting for one watcher.
+        per_token: Most live tails of one token; tokens of all workspaces have no such limit.
     """
 
     def __init__(
@@ -150,52 +145,52 @@ class LiveTail:
 
     @property
     def watchers(self) -> int:
-        """How many are watching."""
+        """Number of watchers."""
         return len(self._watchers)
 
     def admit(self, principal: Principal) -> None:
-        """Refuse one more watcher where there are too many.
+        """Check that one more watcher is allowed.
 
         Raises:
-            TooManyTails: If the token has as many as it may have.
-            Unavailable: If all tokens together have.
+            TooManyTails: If the token has reached its limit.
+            Unavailable: If the node has reached its limit.
         """
         if (refusal := self._refusal(principal)) is not None:
             raise refusal
 
     async def resumes(self, after: int | None) -> None:
-        """Refuse to resume after what the journal has never come to: nothing would be shown until it does.
-
-        A browser and our client send the last id they saw by themselves, also to a journal that was restored or begun anew.
+        """Check that a watcher does not resume after the end of the journal, as it may after the journal was restored.
 
         Raises:
             InvalidQuery: If the journal ends before ``after``.
-            BrokerUnavailable: If the views have not come so far and the broker does not tell how far the journal goes.
+            BrokerUnavailable: If the views are behind ``after`` and the broker does not answer.
         """
         if after is None or after <= self._views.view_seq(ENTRIES_PROJECTION):
             return
         if after > (head := await self._head()):
             raise InvalidQuery(
                 f"Last-Event-ID {after} lies beyond the journal, which ends at {head}",
-                hint="the journal was restored or replaced, or it is another one; connect without Last-Event-ID",
+                hint="the journal was restored or replaced, or it is a different one; connect without Last-Event-ID",
                 field="Last-Event-ID",
             )
 
     def _refusal(self, principal: Principal) -> Unavailable | None:
         if len(self._watchers) >= MAX_WATCHERS:
-            return Unavailable(f"{MAX_WATCHERS} live tails are being watched", hint="close some, or list with a cursor")
-        if principal.workspace_id is None:  # the node's own operators
+            return Unavailable(
+                f"the node has {MAX_WATCHERS} live tails open, its maximum", hint="close some, or list with a cursor"
+            )
+        if principal.workspace_id is None:  # operators of the node
             return None
         mine = sum(watcher.token_id == principal.token_id for watcher in self._watchers)
         if mine < self._per_token:
             return None
         return TooManyTails(
             f"the token has {mine} live tails open; at most {self._per_token} are allowed",
-            hint="close some (a broken one counts for half a minute), use one for several filters, or list with a cursor",
+            hint="close some (a broken one counts for up to 30 s), combine filters in one, or list with a cursor",
         )
 
     def close(self) -> None:
-        """Cut every watcher, so that the server can end."""
+        """Cut every watcher, so that the server can stop."""
         self._closed = True
         self._unsubscribe()
         for watcher in self._watchers:
@@ -210,20 +205,20 @@ class LiveTail:
         after: int | None,
         heartbeat_s: float,
     ) -> AsyncGenerator[TailEvent]:
-        """Replay, then live, until cut or left.
+        """Stream the replay, then live entries, until cut or closed.
 
         Args:
-            principal: Who watches.
+            principal: The caller.
             filters: Which entries.
-            workspace: Of which workspace, for a token of all.
-            after: Resume after this sequence; None to begin with the newest ``TAIL_SEED``.
-            heartbeat_s: Seconds of silence after which ``Idle`` is said.
+            workspace: The workspace, for a token of all workspaces.
+            after: Resume after this sequence; None begins with the newest ``TAIL_SEED`` entries.
+            heartbeat_s: Seconds without an entry after which ``Idle`` is sent.
 
         Raises:
             NotAllowed: If the token is not for the workspace.
         """
         if self._refusal(principal) is not None:
-            return  # others have come since it was admitted; whoever asks again is told
+            return  # others have been admitted meanwhile; a repeated request gets the error
         watcher = _Watcher(principal.token_id, Visible.to(principal, workspace), filters, self._queue)
         self._watchers.add(watcher)
         try:

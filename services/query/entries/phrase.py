@@ -1,8 +1,8 @@
-"""The phrase search of ``q``: literal text, found through the postings and verified by comparing folded text.
+"""The phrase search of ``q``: finds candidates through the postings and verifies them by comparing folded text.
 
-Invariant: an entry matches if it bears every indexed term of the phrase *and* one of its texts (summary or a string of
-the payload) contains the folded phrase. Stored rows and live entries are judged by the same rule; what is asked of
-DuckDB beforehand only ever leaves out entries that cannot match.
+Invariant: an entry matches if it contains every indexed term of the phrase *and* the summary or a string of the payload
+contains the folded phrase. The same rule holds for stored and live entries; the conditions for DuckDB only exclude
+entries that cannot match.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _analyzer_lock = threading.Lock()
 
 
 class _SharedAnalyzer:
-    """One analyser for all phrases; its cache and the stemmer are not made for several threads at once."""
+    """One analyser for all phrases, with a lock, because its cache and the stemmer are not thread-safe."""
 
     analyzer: Analyzer | None = None
 
@@ -47,11 +47,11 @@ def _folded(text: str) -> str:
 
 @dataclass(frozen=True)
 class Phrase:
-    """A phrase to look for.
+    """A phrase to search for.
 
     Attributes:
-        folded: The phrase as it is compared: case-folded, NFKC, runs of blanks as one.
-        terms: Its distinct indexed terms, sorted; empty if it has none (stop words or signs only).
+        folded: The phrase in NFKC, case-folded, with single blanks.
+        terms: Its distinct indexed terms, sorted; empty if it consists of stop words or punctuation.
     """
 
     folded: str
@@ -59,10 +59,10 @@ class Phrase:
 
     @classmethod
     def parse(cls, text: str) -> Phrase | None:
-        """The phrase of a ``q`` parameter; None if it is blank.
+        """Parse a ``q`` parameter; None if it is blank.
 
         Raises:
-            InvalidQuery: If it is longer than ``Q_MAX_CHARS`` characters; it is never cut.
+            InvalidQuery: If it is longer than ``Q_MAX_CHARS`` characters.
         """
         if len(text) > Q_MAX_CHARS:
             raise InvalidQuery(
@@ -78,13 +78,13 @@ class Phrase:
         return self.folded in _folded(summary) or any(self.folded in _folded(text) for text in strings_in(payload))
 
     def found_in_row(self, summary: str, payload_json: str) -> bool:
-        """``found_in`` for a row of ``journal_entries``; the payload is decoded only if there is something in it."""
+        """``found_in`` for a row of ``journal_entries``."""
         if self.folded in _folded(summary):
             return True
         return '"' in payload_json and self.found_in("", orjson.loads(payload_json))
 
     def matches(self, ts_ms: int, summary: str, payload: Mapping[str, Any]) -> bool:
-        """The whole rule, for an entry that no index has been asked about."""
+        """Whether an entry matches, without an index."""
         if not self.found_in(summary, payload):
             return False
         if not self.terms:
@@ -92,7 +92,7 @@ class Phrase:
         return set(self.terms) <= set(_SharedAnalyzer.terms(indexed_text(ts_ms, summary, payload))[:MAX_TOKENS])
 
     def candidates(self, workspace_id: str) -> list[Condition]:
-        """Conditions over ``journal_entries`` that every matching entry fulfils, cheapest first."""
+        """Conditions over ``journal_entries`` that every matching entry fulfils, the cheapest first."""
         conditions = []
         if self.terms:
             marks = ", ".join("?" * len(self.terms))
@@ -119,6 +119,6 @@ class Phrase:
 
     @cached_property
     def _needle(self) -> str | None:
-        """The longest word that a plain-ASCII row must contain literally, whatever JSON escapes around it."""
+        """The longest word of the phrase that JSON does not escape; every matching plain-ASCII row contains it."""
         words = [w for w in self.folded.split() if w.isascii() and w.isprintable() and not _JSON_ESCAPED & set(w)]
         return max(words, key=len, default=None)

@@ -1,10 +1,9 @@
-"""List, count and get entries, and replay them for the live tail: all over the view ``journal_entries``.
+"""List, count and get entries, and replay them for the live tail, from the view ``journal_entries``.
 
-Invariants: every query starts from what the token may see (``Visible``); list and count share one WHERE; an id that is
-unknown and one that is another's are the same ``NotFound``; DuckDB is never touched on the event loop.
+Invariants: every query is limited to what the token may read (``Visible``); list and count share one WHERE; an unknown
+id and one that the token may not read give the same ``NotFound``; queries run in worker threads.
 
-No index is needed: at 1,000,000 entries of 50 workspaces a page takes 17 ms and one from the middle 26 ms (one thread),
-as the columns of the filter prune and DuckDB fetches the long ones only for the winners of the top-N.
+No index is needed: at 1,000,000 entries in 50 workspaces, a page takes 17 to 26 ms on one thread.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from .visibility import Condition, Visible
 
 MAX_SEQ: Final = 2**63 - 1
 _THREADS: Final = 4
-"""Queries at once; each has a cursor of its own. Two cores gain nothing from more."""
+"""Queries at the same time; more gain nothing on two cores."""
 _VERIFY_CHUNK: Final = 2_000
-"""Rows of one read while a phrase is being verified."""
+"""Rows read at once for the verification of a phrase."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a live tail shows before it goes live: where the entries are, for it reads them a few at a time.
+    """The stored entries with which a live tail begins.
 
     Attributes:
-        seqs: Of the entries, oldest first.
-        missed: How many more there were since ``after``, left out because of the ceiling.
-        upto: The views had passed this sequence; what comes later is live.
+        seqs: Sequences of the entries, oldest first.
+        missed: How many further entries since ``after`` are left out.
+        upto: Sequence of the views; later entries come live.
     """
 
     seqs: tuple[int, ...]
@@ -54,7 +53,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Conditions joined by AND, and the phrase that each row found by them must still be verified against."""
+    """Conditions joined by AND, and the phrase that must be verified for each row."""
 
     conditions: tuple[Condition, ...]
     phrase: Phrase | None
@@ -80,14 +79,14 @@ class _Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """An order, and the condition for what follows a row in it."""
+    """An order of rows, with the condition for the rows after a given one."""
 
     sql: str
     after: Callable[[Sequence[Any]], Condition]
 
 
 def older_than(cursor: Cursor) -> Condition:
-    """Strictly older than a cursor; the redundant first bound lets zone maps prune."""
+    """Strictly older than a cursor; the redundant first bound lets DuckDB skip blocks."""
     return Condition("ts_ms <= ? AND (ts_ms < ? OR id < ?)", (cursor.ts_ms, cursor.ts_ms, cursor.entry_id))
 
 
@@ -102,12 +101,7 @@ _BY_ARRIVAL: Final = _Order("seq DESC", lambda row: Condition("seq < ?", (row[_S
 
 
 class JournalQueries:
-    """The reading side of the journal.
-
-    Args:
-        views: The DuckDB views.
-        min_seq_wait_s: Seconds a query waits for ``min_seq``.
-    """
+    """Reads stored entries."""
 
     def __init__(self, views: ViewReader, *, min_seq_wait_s: float = MIN_SEQ_WAIT_S) -> None:
         self._views = views
@@ -115,7 +109,7 @@ class JournalQueries:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="journal-queries")
 
     def close(self) -> None:
-        """End the worker threads after the queries in hand."""
+        """Stop the worker threads after the running queries."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def list(
@@ -133,12 +127,12 @@ class JournalQueries:
         Raises:
             InvalidQuery: If ``limit`` is not in 1..500 or ``min_seq`` is negative.
             NotAllowed: If the token is not for the workspace.
-            ViewsBehind: If the views do not pass ``min_seq`` in time.
+            ViewsBehind: If the views do not reach ``min_seq`` in time.
         """
         if not 1 <= limit <= LIST_LIMIT_MAX:
             raise InvalidQuery(
-                f"limit is {limit}, it must be 1 to {LIST_LIMIT_MAX}",
-                hint=f"limit: send a whole number, 1 to {LIST_LIMIT_MAX}; page with next_cursor",
+                f"limit is {limit}, but must be 1 to {LIST_LIMIT_MAX}",
+                hint=f"limit: send an integer, 1 to {LIST_LIMIT_MAX}; use next_cursor for further pages",
                 field="limit",
             )
         selection = _Selection.of(Visible.to(principal, workspace), filters)
@@ -147,14 +141,14 @@ class JournalQueries:
             selection = selection.also(older_than(cursor))
         entries = await self._in_thread(lambda: self._first(selection, _BY_TIME, limit))
         following = entries[-1].cursor if len(entries) == limit else None
-        if filters.phrase is None:  # else the page may come of several reads, and only the first is as old as it was
+        if filters.phrase is None:  # otherwise the page may come from several reads at different sequences
             view_seq = _passed_by(entries, view_seq)
         return EntryPage(entries, following, view_seq)
 
     async def count(
         self, principal: Principal, filters: EntryFilters, *, workspace: str | None = None, min_seq: int | None = None
     ) -> EntryCount:
-        """How many entries ``list`` would show over all pages; raises as it does."""
+        """Number of entries on all pages of ``list``; raises the same errors."""
         selection = _Selection.of(Visible.to(principal, workspace), filters)
         view_seq = await self._passed(min_seq, filters)
         return EntryCount(await self._in_thread(lambda: self._count(selection)), view_seq)
@@ -162,12 +156,12 @@ class JournalQueries:
     async def get(
         self, principal: Principal, entry_id: str, *, workspace: str | None = None, min_seq: int | None = None
     ) -> EntryFound:
-        """One entry by its id.
+        """Get an entry by its id.
 
         Raises:
-            NotFound: If there is none, or none that the token may see.
+            NotFound: If it does not exist or the token may not read it.
             NotAllowed: If the token is not for the workspace.
-            ViewsBehind: If the views do not pass ``min_seq`` in time.
+            ViewsBehind: If the views do not reach ``min_seq`` in time.
         """
         selection = _Selection.of(Visible.to(principal, workspace), EntryFilters())
         view_seq = await self._passed(min_seq, EntryFilters())
@@ -188,9 +182,9 @@ class JournalQueries:
         after: int | None,
         limit: int,
     ) -> Replay:
-        """What a tail shows first: the newest ``limit`` entries, of those after sequence ``after`` if it resumes.
+        """The newest ``limit`` entries, after sequence ``after`` if given, with which a tail begins.
 
-        Quiet types are left out unless the filters ask for types by name.
+        Quiet types are left out unless the filters name types.
         """
         selection = _Selection.of(Visible.to(principal, workspace), filters)
         upto = await self._passed(None, filters)
@@ -214,7 +208,7 @@ class JournalQueries:
         return tuple(StoredEntry.of_row(row) for row in islice(self._rows(selection, order, limit), limit))
 
     def _rows(self, selection: _Selection, order: _Order, limit: int) -> Iterator[Sequence[Any]]:
-        """At least the first ``limit`` rows in ``order``; more reads only where a phrase leaves rows out."""
+        """At least the first ``limit`` rows in ``order``; reads again if a phrase excludes rows."""
         chunk = limit if selection.phrase is None else max(limit, _VERIFY_CHUNK)
         remaining = selection
         while True:
@@ -246,7 +240,7 @@ class JournalQueries:
         return Replay(newest[::-1], missed, upto)
 
     def _newest(self, selection: _Selection, limit: int) -> tuple[int, ...]:
-        """Sequences of the newest entries, newest first; without a phrase their texts are not read."""
+        """Sequences of the newest entries, newest first; reads texts only if there is a phrase."""
         if selection.phrase is not None:
             return tuple(row[_SEQ] for row in islice(self._rows(selection, _BY_ARRIVAL, limit), limit))
         rows = self._views.rows(
@@ -271,5 +265,5 @@ class JournalQueries:
 
 
 def _passed_by(entries: Sequence[StoredEntry], view_seq: int) -> int:
-    """How far the views were that held these entries: a batch may have been folded after ``view_seq`` was read."""
+    """The sequence of the views, at least that of the entries: a batch may be folded after ``view_seq`` was read."""
     return max(view_seq, max((entry.seq for entry in entries), default=0))

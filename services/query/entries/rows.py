@@ -1,7 +1,6 @@
-"""An entry as it is read back: stored columns → the JSON object that readers get.
+"""Converts stored rows and committed events to the JSON object of an entry.
 
-Invariant: whether it comes from DuckDB or live from a commit, an entry has the same shape: every field of the envelope
-(absent ones null) and ``seq``.
+Invariant: both give the same object: every field of an entry (null if absent) and ``seq``.
 """
 
 from __future__ import annotations
@@ -19,17 +18,15 @@ from ....schemas.views import ENTRY_COLUMNS
 from .cursor import Cursor
 
 SELECT_LIST: Final = ", ".join(ENTRY_COLUMNS)
-"""What ``StoredEntry.of_row`` expects, in order."""
+"""The columns that ``StoredEntry.of_row`` expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """One entry with its place in the stream.
+    """An entry with its sequence.
 
     Attributes:
-        seq: Stream sequence in JOURNAL.
-        ts_ms: Its time, milliseconds since the epoch.
-        record: The JSON object of the answer; ``payload``, ``refs`` and ``supersedes`` may be ``orjson.Fragment``.
+        record: The JSON object; ``payload``, ``refs`` and ``supersedes`` may be ``orjson.Fragment``.
     """
 
     seq: int
@@ -38,7 +35,7 @@ class StoredEntry:
 
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> StoredEntry:
-        """A row selected with ``SELECT_LIST``; what is stored as JSON is passed through as it is."""
+        """From a row selected with ``SELECT_LIST``; JSON columns are not parsed."""
         record = dict(zip(ENTRY_COLUMNS, row, strict=True))
         ts_ms = record.pop("ts_ms")
         record["ts"] = format_ms(ts_ms)
@@ -51,7 +48,7 @@ class StoredEntry:
 
     @classmethod
     def of_event(cls, event: EntryRecorded) -> StoredEntry:
-        """An entry that has just been committed."""
+        """From a committed event."""
         entry = event.entry
         return cls(
             event.seq,
@@ -88,14 +85,14 @@ class StoredEntry:
 
     @property
     def cursor(self) -> Cursor:
-        """The place right after it in a listing."""
+        """The cursor for the page after it."""
         return Cursor(self.ts_ms, self.id)
 
     def to_json(self) -> bytes:
         """The record as JSON."""
         try:
             return orjson.dumps(self.record)
-        except TypeError:  # a whole number beyond 64 bits, published straight to NATS; a row has it as text already
+        except TypeError:  # orjson cannot write integers above 64 bits; a row has them as text
             return json.dumps(self.record, separators=(",", ":")).encode()
 
 
@@ -104,9 +101,7 @@ class EntryPage:
     """One page of a listing.
 
     Attributes:
-        entries: Newest first: ts, then id.
-        next_cursor: Where the next page begins; None unless this page is full.
-        view_seq: The views had passed this sequence when they were read; without a phrase at least that of each entry.
+        next_cursor: Cursor of the next page; None unless this page is full.
     """
 
     entries: tuple[StoredEntry, ...]
@@ -116,7 +111,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class EntryCount:
-    """How many entries pass the filters, and how far the views were."""
+    """Number of matching entries, and the sequence of the views."""
 
     count: int
     view_seq: int
@@ -124,7 +119,7 @@ class EntryCount:
 
 @dataclass(frozen=True, slots=True)
 class EntryFound:
-    """One entry, and how far the views were when it was read: at least as far as it."""
+    """One entry, and the sequence of the views when it was read."""
 
     entry: StoredEntry
     view_seq: int

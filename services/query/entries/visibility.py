@@ -1,7 +1,7 @@
-"""Which entries a token may see: one predicate, in SQL for stored rows and in Python for live ones.
+"""Which entries a token may read: one predicate, in SQL for stored rows and in Python for live entries.
 
-Invariant: every read of entries is made through a ``Visible``, which always names exactly one workspace of users; the
-two forms agree (a property test compares them), so nothing shows up live that a list would hide, or the reverse.
+Invariant: every read of entries uses a ``Visible``, which names exactly one workspace; both forms agree (a property
+test).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ....schemas.principal import Principal, Role
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A piece of a WHERE clause and the parameters for its question marks, in order."""
+    """A part of a WHERE clause and its parameters, in order."""
 
     sql: str
     params: tuple[object, ...] = ()
@@ -22,13 +22,13 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """The entries of one workspace that a token may see.
+    """The entries of one workspace that a token may read.
 
     Attributes:
-        workspace_id: The workspace; never the system's.
-        everything: Whether the whole workspace is visible (OWNER, ADMIN).
-        agent_id: The agent whose entries are visible (AGENT, LEAD).
-        crew_id: The crew whose entries are visible too (LEAD).
+        workspace_id: The workspace; never ``_system``.
+        everything: Whether all entries are readable (OWNER, ADMIN).
+        agent_id: The agent whose entries are readable (AGENT, LEAD).
+        crew_id: The crew whose entries are readable, too (LEAD).
     """
 
     workspace_id: str
@@ -38,11 +38,11 @@ class Visible:
 
     @classmethod
     def to(cls, principal: Principal, workspace: str | None) -> Visible:
-        """What ``principal`` may see of the workspace a request names (or of its own).
+        """What ``principal`` may read in the workspace of a request.
 
         Raises:
             NotAllowed: If the request names another workspace than the token's.
-            InvalidQuery: If the name is none.
+            InvalidQuery: If the name is not valid.
         """
         workspace_id = principal.workspace(workspace)
         if principal.role.administers:
@@ -61,7 +61,7 @@ class Visible:
         )
 
     def shows(self, entry: JournalEntry) -> bool:
-        """The same predicate over an entry."""
+        """The same predicate for an entry."""
         if entry.workspace_id != self.workspace_id:
             return False
         if self.everything:

@@ -1,1 +1,1 @@
-"""The hot index: what recall searches, in memory; loaded from the views, extended with every commit, let go when unused."""
+"""In-memory indexes that recall searches: loaded from the views, extended with every commit, evicted when unused."""

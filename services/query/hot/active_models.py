@@ -1,8 +1,7 @@
-"""Which model recall uses in each workspace, in memory: asked by every recall, changed a few times a year.
+"""Caches in memory which model recall uses in each workspace.
 
-Invariant: an answer is that of the views as last announced (``schemas/active_models``). Used on the event loop alone, or
-a commit could fall between a read and its being kept; what is read after a decision or a rebuild is two tables of a few
-rows.
+Invariant: the answer is that of ``schemas/active_models`` as of the last announced commit. Used on the event loop only,
+so that no commit can come between reading and caching.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from ....schemas.ports import CommittedBatch, ViewReader
 
 
 def decides_models(event: EntryRecorded) -> bool:
-    """Whether an entry may change which model is active somewhere."""
+    """Whether an entry may change which model is active."""
     return event.control and event.entry.entry_type in MODEL_DECISIONS
 
 
 class ActiveModels:
-    """Follows the activations.
+    """The active model of each workspace, kept up to date.
 
     Args:
-        views: The views; subscribed to at once, so whoever is made after this sees commits after it.
+        views: The views; subscribes in the constructor, so later subscribers see a commit after this object.
     """
 
     def __init__(self, views: ViewReader) -> None:
@@ -34,11 +33,11 @@ class ActiveModels:
         self._unsubscribe = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following commits."""
         self._unsubscribe()
 
     def of(self, workspace_id: str) -> str | None:
-        """The model recall uses in a workspace, None if there is none."""
+        """The active model of a workspace, or None."""
         return active_in(self._current(), workspace_id)
 
     def _current(self) -> Mapping[str, str]:

@@ -1,10 +1,10 @@
-"""The hot indexes of the workspaces in use: loaded once, kept up to date, least recently used out first.
+"""The cache of hot indexes, one for each workspace in use; evicts the least recently used.
 
-Invariant: an index that is handed out is a state of the views at exactly ``index.seq``, and never of views that were
-swapped since. Loading goes on while commits happen: those are kept and applied to what was loaded. Its vectors are of one
-model, which ``index.model`` names: after an activation the former one until the other's are read.
+Invariant: an index is the state of the views at exactly ``index.seq``, and never of a replaced views file. Commits
+during a load are queued and then applied. All vectors of an index are of ``index.model``; after an activation, the
+former model is used until the new one's vectors are loaded.
 
-Everything here runs on the event loop, except loads and large merges, which run in one thread of their own.
+Runs on the event loop, except loads and large merges, which run in one thread.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from .vector_matrix import VectorMatrix
 T = TypeVar("T")
 
 RELOAD_PAUSE_S: Final = 2.0
-"""An index that could not follow a commit (a view is catching up on its own) is loaded anew at most this often; in
-between it answers as of its own sequence, unless ``min_seq`` asks for more."""
+"""Seconds between reloads of an index that could not follow a commit (while a view catches up). In between, it answers
+as of its own sequence unless ``min_seq`` requires a later one.
+"""
 LOAD_ATTEMPTS: Final = 3
-"""Loads that a swap or an unusual commit may spoil before the last one is served as it is."""
+"""Attempts to load an index while commits or swaps invalidate it; the last result is used as it is."""
 RECORD_SHARE: Final = 4
-"""One part in so many of the budget may hold the texts of one workspace's entries; they are the first to go."""
+"""Fraction (1/n) of the budget for the texts of one workspace's entries; they are evicted first."""
 EMPTY_KEPT: Final = 64
-"""Workspaces without documents whose indexes are kept: a token of all workspaces may name what it likes, and every commit
-walks all indexes."""
+"""Most indexes of workspaces without documents, since a token of all workspaces may name any workspace."""
 TRIM_EVERY: Final = 64
-"""Commits between two looks at the memory held."""
+"""Commits between checks of the memory used."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One workspace: its index, or the load under way and the commits since it began."""
+    """A workspace's index, or its running load and the commits since the load began."""
 
     index: HotIndex | None = None
     loading: asyncio.Task[HotIndex] | None = None
@@ -66,7 +66,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class HotCacheStatus:
-    """What is held: number of workspaces, documents and bytes, and the budget in bytes."""
+    """Number of workspaces, documents and bytes in the cache, and its budget in bytes."""
 
     workspaces: int
     documents: int
@@ -75,10 +75,9 @@ class HotCacheStatus:
 
 
 class HotCache:
-    """Hot indexes by workspace.
+    """The hot indexes by workspace.
 
     Args:
-        views: The views; subscribed to at once.
         budget_bytes: Memory for all indexes. The index in use is kept even if it alone is larger.
     """
 
@@ -92,7 +91,7 @@ class HotCache:
         self._unsubscribe = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Forget everything and follow no more commits."""
+        """Drop all indexes and stop following commits."""
         self._unsubscribe()
         self._active.close()
         for slot in self._slots.values():
@@ -104,18 +103,18 @@ class HotCache:
 
     @property
     def status(self) -> HotCacheStatus:
-        """What is held at the moment."""
+        """What the cache holds."""
         indexes = [slot.index for slot in self._slots.values() if slot.index is not None]
         held = sum(index.nbytes for index in indexes)
         return HotCacheStatus(len(indexes), sum(len(index) for index in indexes), held, self._budget)
 
     async def get(self, workspace_id: str, min_seq: int = 0) -> HotIndex:
-        """The workspace's index, loaded if need be; use it before the next ``await``.
+        """The workspace's index, loaded if necessary; use it before the next ``await``.
 
         Args:
             workspace_id: The workspace.
-            min_seq: The index stands at least here; the views must have come so far. Who asks for a sweep's sequence waits
-                until its importances are read; others are served as before it.
+            min_seq: Lowest sequence of the index, which the views must have reached. At a decay's sequence or later,
+                waits for the new importances.
         """
         slot = self._slots.setdefault(workspace_id, _Slot())
         self._slots.move_to_end(workspace_id)
@@ -130,35 +129,35 @@ class HotCache:
         return await asyncio.shield(slot.loading)
 
     def at_hand(self, workspace_id: str) -> bool:
-        """Whether ``get`` without a sequence would answer at once."""
+        """Whether ``get`` without a sequence would return at once."""
         slot = self._slots.get(workspace_id)
         if slot is None or slot.index is None or slot.index.importances.stale:
             return False
         return self._usable(slot, slot.index, 0)
 
     def model_of(self, workspace_id: str) -> str | None:
-        """The model whose vectors a query meets at the moment; None if it meets none."""
+        """The model whose vectors a query is compared with, or None."""
         slot = self._slots.get(workspace_id)
         if slot is None or slot.index is None:
             return self._active.of(workspace_id)
         return slot.index.model
 
     def active_model(self, workspace_id: str) -> str | None:
-        """The model that is active in a workspace as far as the views have come, whether or not queries meet it yet."""
+        """The active model of a workspace, whose vectors may still be loading."""
         return self._active.of(workspace_id)
 
     async def settled(self) -> None:
-        """Wait until every index in use meets the vectors of its active model."""
+        """Wait until every index uses the vectors of its active model."""
         while tasks := [
             task
             for slot in self._slots.values()
-            for task in (slot.loading, slot.switching)  # what is loaded now may have been read before a decision
+            for task in (slot.loading, slot.switching)  # a running load may have read before the decision
             if _under_way(task)
         ]:
             await asyncio.wait(tasks)
 
     async def with_matrix(self, workspace_id: str, model: str) -> tuple[HotIndex, VectorMatrix]:
-        """The workspace's index and any model's vectors over it; use both before the next ``await``."""
+        """The workspace's index with the vectors of any model; use it before the next ``await``."""
         while True:
             index = await self.get(workspace_id)
             if (matrix := index.matrix_of(model)) is not None:
@@ -181,7 +180,11 @@ class HotCache:
             slot.behind = not swapped and not _catch_up(index, slot.pending)
             if (not swapped and not slot.behind) or attempt == LOAD_ATTEMPTS:
                 break
-        slot.index, slot.pending, slot.loading = index, [], None  # the next commit extends it, callbacks run or not
+        slot.index, slot.pending, slot.loading = (
+            index,
+            [],
+            None,
+        )  # so that the next commit extends it, even before callbacks run
         slot.loaded_at = asyncio.get_running_loop().time()
         self._switch_if_due(workspace_id, slot, index)
         self._trim(keep=workspace_id)
@@ -193,7 +196,7 @@ class HotCache:
             slot.loading, slot.pending = None, []
 
     def _follow(self, batch: CommittedBatch) -> None:
-        """Extend every index by a commit; called on the event loop, in order."""
+        """Apply a commit to every index; called on the event loop, in order."""
         if not self._slots:
             return
         commit = SplitCommit(batch)
@@ -212,7 +215,7 @@ class HotCache:
             self._trim(keep=next(reversed(self._slots)))
 
     def _switch_if_due(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
-        """Let queries meet the active model's vectors: from here on if they are at hand, else once they are read."""
+        """Switch to the active model's vectors: at once if they are in memory, else after loading them."""
         model = self._active.of(workspace_id)
         if index.model == model:
             return
@@ -223,7 +226,7 @@ class HotCache:
             slot.switching = asyncio.create_task(self._switch(workspace_id, slot))
 
     async def _switch(self, workspace_id: str, slot: _Slot) -> None:
-        """Until the slot's index, also one that was loaded meanwhile, meets the active model's vectors."""
+        """Load vectors until the slot's index, even if it was reloaded meanwhile, uses the active model."""
         while (index := slot.index) is not None:
             try:
                 model = self._active.of(workspace_id)
@@ -236,7 +239,7 @@ class HotCache:
                     index.use(matrix)
                 else:  # another activation came meanwhile
                     index.keep(matrix)
-            except Exception:  # queries go on with the former model, and say so; the next commit tries again
+            except Exception:  # queries continue with the former model; the next commit tries again
                 _log.exception("hot_index_switch_failed", workspace_id=workspace_id, seq=index.seq)
                 if slot.index is index:
                     return
@@ -255,7 +258,7 @@ class HotCache:
             await asyncio.shield(slot.refreshing)
 
     def _refresh(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
-        """Read the importances anew if a sweep moved them and their view has come so far; queries go on meanwhile."""
+        """Reload importances after a decay, once their view has reached it; queries continue meanwhile."""
         importances = index.importances
         if slot.refreshing is not None or not importances.stale:
             return
@@ -267,7 +270,7 @@ class HotCache:
         generation = slot.generation
         try:
             read = await self._in_thread(read_importances, self._views, workspace_id)
-        except Exception:  # the old ones serve until the next commit or query tries again
+        except Exception:  # the old ones are used until the next commit or query tries again
             _log.exception("importances_not_read", workspace_id=workspace_id)
             return
         if slot.index is index and generation == self._views.generation:
@@ -279,20 +282,20 @@ class HotCache:
             slot.upkeep.add_done_callback(lambda _: setattr(slot, "upkeep", None))
 
     async def _tidy(self, workspace_id: str, index: HotIndex) -> None:
-        """Merge segments and sort sessions; on immutable values, in the thread."""
+        """Merge segments and sort sessions, in the thread, on immutable values."""
         try:
             while due := index.merge_due():
                 merged = await self._in_thread(merge_segments, due)
                 index.postings.replace(due, merged)
             if index.sort_due():
                 index.order, index.turn_order = await self._in_thread(sort_both, *index.to_sort())
-        except Exception:  # the index answers as before, only slower; the next commit tries again
+        except Exception:  # the index still answers, only slower; the next commit tries again
             _log.exception("hot_index_upkeep_failed", workspace_id=workspace_id, seq=index.seq)
 
     def _trim(self, keep: str) -> None:
-        """Give memory back, least recently used first: vectors at hand, texts of entries, then whole indexes.
+        """Free memory, least recently used first: vectors of inactive models, texts of entries, then whole indexes.
 
-        Those of workspaces without documents go beyond a number of their own.
+        Indexes of workspaces without documents have a limit of their own.
         """
         idle = [name for name, slot in self._slots.items() if slot.loading is None and name != keep]
         empty = [name for name in idle if (index := self._slots[name].index) is None or not len(index)]
@@ -318,12 +321,12 @@ class HotCache:
 
 
 def _under_way(task: asyncio.Task[Any] | None) -> TypeGuard[asyncio.Task[Any]]:
-    """Whether it still looks at what comes: one that is done does not, whether or not anybody was told."""
+    """Whether a background task is running."""
     return task is not None and not task.done()
 
 
 def _catch_up(index: HotIndex, commits: list[SplitCommit]) -> bool:
-    """Apply commits after the index's sequence; False at the first it cannot follow."""
+    """Apply commits after the index's sequence; False at the first that it cannot follow."""
     for commit in commits:
         if commit.last_seq <= index.seq:
             continue

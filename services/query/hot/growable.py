@@ -1,7 +1,6 @@
-"""Arrays that grow at the end: the storage of every column of a hot index.
+"""Arrays that grow at the end, used for every column of a hot index.
 
-Invariant: rows once appended never move within a view handed out earlier, so a reader that took ``rows`` before an
-append still sees exactly what it saw.
+Invariant: an append never changes a view of ``rows`` that was returned earlier.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy.typing as npt
 _FIRST_CAPACITY: Final = 256
 """Rows of the first allocation."""
 _DOUBLE_UNTIL: Final = 1 << 16
-"""Rows up to which capacity doubles; above, it grows by an eighth, so that slack stays below 13 % of the budget."""
+"""Rows up to which capacity doubles; above, it grows by an eighth, so that less than 13 % is unused."""
 _GROWTH_SHIFT: Final = 3
 
 
@@ -37,16 +36,16 @@ class GrowableArray:
 
     @property
     def rows(self) -> npt.NDArray[Any]:
-        """The rows appended so far; a view, valid as it is for ever."""
+        """A view of the rows appended so far; later appends do not change it."""
         return self._buffer[: self._size]
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated, slack included."""
+        """Bytes allocated."""
         return int(self._buffer.nbytes)
 
     def append(self, values: npt.ArrayLike) -> None:
-        """Append rows; the first append allocates exactly what it needs."""
+        """Append rows; the first append allocates exactly their size."""
         block = np.asarray(values, dtype=self._buffer.dtype)
         end = self._size + len(block)
         if end > len(self._buffer):

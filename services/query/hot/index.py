@@ -1,11 +1,8 @@
-"""The hot index of one workspace: the columns, postings and vectors that recall searches, in memory.
+"""The hot index of one workspace: columns, postings and vectors in memory, a cache of the DuckDB views.
 
-Why: the same search through SQL costs 10 to 25 ms while entries are being written (facts/duckdb.md); in memory it is a
-fraction of a millisecond. It is a cache of the DuckDB views and never the only place of anything.
-
-Invariant: an index that was loaded at once and one that was extended commit by commit answer every query alike, scores
-included. It is used on one thread (the event loop); only ``merge_segments`` and ``sort_sessions``, which work on
-immutable values, run elsewhere.
+Why: a search in SQL costs 10 to 25 ms while entries are written (facts/duckdb.md), in memory less than 1 ms. Invariant:
+a loaded index and one extended commit by commit give the same answers and scores. Used on the event loop; only
+``merge_segments`` and ``sort_sessions``, which work on immutable values, run in a thread.
 """
 
 from __future__ import annotations
@@ -42,23 +39,24 @@ from .turns import HotTurns, TurnRows
 from .vector_matrix import VectorMatrix
 
 HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
-"""Live priorities that bring an entry into its crew's memory (DESIGN §7: high or more)."""
+"""Live priorities that make an entry readable in the scope ``crew_shared`` (DESIGN §7)."""
 SCOPES_KEPT: Final = 64
-"""Scopes whose masks are kept, a byte a document each."""
+"""Most scopes whose masks are cached, one byte per document."""
 STANDBY_KEPT: Final = 2
-"""Matrices of other models kept at hand: the one switched from, and one under comparison; 15 MB each at 10,000 vectors of
-384 dimensions, the first to go when memory is short."""
+"""Most matrices of inactive models: the former model and one under comparison. Each has 15 MB at 10,000 vectors of 384
+dimensions; they are evicted first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PostingColumns:
-    """Postings as the full-text view keeps them, columns of equal length p.
+    """Postings from the full-text view: columns of equal length p.
 
     Attributes:
         term: (p,) uint64 term keys.
         seq: (p,) int64 stream sequence of each posting's entry.
         tf: (p,) uint16 term frequencies.
-        length: (p,) uint16 indexed tokens of the posting's entry.
+        length: (p,) uint16 indexed words of the posting's entry.
     """
 
     term: Terms
@@ -68,12 +66,10 @@ class PostingColumns:
 
 
 class HotIndex:
-    """One workspace in memory.
+    """The hot index of a workspace.
 
     Args:
-        workspace_id: Whose entries these are.
-        vectors: Vectors of the active model; None if none is active.
-        record_bytes: Most bytes of entries' texts to keep for hits.
+        record_bytes: Most bytes of entries' texts to keep.
     """
 
     def __init__(self, workspace_id: str, vectors: VectorMatrix | None = None, record_bytes: int = 0) -> None:
@@ -83,17 +79,17 @@ class HotIndex:
         self.vectors = vectors
         self.importances = Importances()
         self.priorities: dict[str, str] = {}
-        """Live priorities that operators gave, by entry id; an id may be none of ours."""
+        """Live priorities set by operators, by entry id; may hold ids that are not documents."""
         self.edges = SimilarEdges()
         self.turns = HotTurns()
         self.walk_depths: dict[str, tuple[int, int]] = {}
-        """Agent → its default of ``walk_depth``, and the sequence that said so."""
+        """By agent: the default of ``walk_depth`` and the sequence of its registration."""
         self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
         self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
         self.turn_order: SessionOrder = EMPTY_ORDER
         self.policy = FIRST
-        """Version of the embed policy in force, by which entries that arrive are judged."""
+        """Version of the embed policy that applies to new entries."""
         self.names = SpeakerNames(self.documents.actors)
         self.seq = 0
         self._scopes: OrderedDict[Scope, ScopeRows] = OrderedDict()
@@ -104,7 +100,7 @@ class HotIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, the scratch for sums included."""
+        """Bytes used, including the array for sums."""
         vectors = sum(matrix.nbytes for matrix in self.matrices())
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
@@ -116,20 +112,20 @@ class HotIndex:
 
     @property
     def model(self) -> str | None:
-        """The model whose vectors queries meet, None if they meet none."""
+        """The model of the vectors in use, or None."""
         return self.vectors.model if self.vectors is not None else None
 
     def matrices(self) -> list[VectorMatrix]:
-        """The active model's vectors and those at hand for a switch."""
+        """The matrices of the active and of inactive models."""
         active = [self.vectors] if self.vectors is not None else []
         return [*active, *self._standby.values()]
 
     def matrix_of(self, model: str) -> VectorMatrix | None:
-        """The vectors of a model, if they are held."""
+        """The matrix of a model, or None."""
         return next((matrix for matrix in self.matrices() if matrix.model == model), None)
 
     def use(self, matrix: VectorMatrix | None) -> None:
-        """Let queries meet these vectors from here on; the former ones stay at hand for the switch back."""
+        """Use these vectors from now on; the former ones are kept for switching back."""
         former, self.vectors = self.vectors, matrix
         if former is not None and former is not matrix:
             self.keep(former)
@@ -137,26 +133,26 @@ class HotIndex:
             self._standby.pop(matrix.model, None)
 
     def keep(self, matrix: VectorMatrix) -> None:
-        """Hold a model's vectors beside the active ones, for a switch or a comparison."""
+        """Keep the vectors of an inactive model, for a switch or a comparison."""
         self._standby[matrix.model] = matrix
         self._standby.move_to_end(matrix.model)
         while len(self._standby) > STANDBY_KEPT:
             self._standby.popitem(last=False)
 
     def forget_standby(self) -> int:
-        """Let the vectors at hand go; the bytes they took."""
+        """Drop the vectors of inactive models; returns the bytes freed."""
         freed = sum(matrix.nbytes for matrix in self._standby.values())
         self._standby.clear()
         return freed
 
     def forget_model(self, model: str) -> None:
-        """Let one model's vectors go, the active ones included: it was dropped."""
+        """Drop the vectors of a model, even the active one."""
         self._standby.pop(model, None)
         if self.model == model:
             self.vectors = None
 
     def over(self, matrix: VectorMatrix) -> HotIndex:
-        """The same index with other vectors, for one search before the next ``await``; nothing is copied."""
+        """The index with other vectors, for one search before the next ``await``; copies nothing."""
         other = copy.copy(self)
         other.vectors = matrix
         return other
@@ -164,13 +160,13 @@ class HotIndex:
     # the documents
 
     def append(self, new: NewDocuments, *postings: PostingColumns, turns: TurnRows | None = None) -> None:
-        """Append documents, their postings, and what is said of the turns among them.
+        """Append documents, their postings and their turns.
 
         Args:
             new: The documents, newer than all before.
-            postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of entries that are
-                not in ``new`` (noise, other workspaces) are left out.
-            turns: Of the documents that are turns of a conversation; None if none is.
+            postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of other entries
+                are ignored.
+            turns: The turns among the documents, or None.
         """
         base = len(self.documents)
         lengths = np.zeros(len(new.seq), np.uint16)
@@ -193,10 +189,10 @@ class HotIndex:
             self.postings.replace(due, merge_segments(due))
 
     def set_priorities(self, changed: Mapping[str, str]) -> None:
-        """An operator gave entries other priorities; the masks of crews follow, importances wait for the sweep.
+        """Set live priorities. They change which entries a crew shares; importances change at the next decay.
 
         Args:
-            changed: The priorities by entry id; an id may be none of ours.
+            changed: The priorities by entry id; unknown ids are ignored.
         """
         self.priorities.update(changed)
         moved = False
@@ -220,11 +216,11 @@ class HotIndex:
         return rows.upto(self.documents, len(self.documents))
 
     def merge_due(self) -> tuple[Segment, ...]:
-        """Segments too large to merge on the event loop; hand them to ``merge_segments``, then ``replace``."""
+        """Segments that ``merge_segments`` should merge in a thread, before ``replace``."""
         return self.postings.due()
 
     def sort_due(self) -> bool:
-        """Whether the sessions should be sorted anew, in a thread."""
+        """Whether the sessions should be sorted again, in a thread."""
         return is_due(self.order, len(self.documents))
 
     def sort(self) -> None:
@@ -232,20 +228,22 @@ class HotIndex:
         self.order, self.turn_order = sort_both(*self.to_sort())
 
     def to_sort(self) -> ToSort:
-        """What ``sort_both`` needs, as it is now."""
+        """The present input of ``sort_both``."""
         documents = self.documents
         is_turn = (documents.flags & CONVERSATION) != 0
         return documents.session, np.where(is_turn, documents.session, np.int32(ABSENT)), documents.ts_ms
 
 
 DENSE_LOOKUP_SPAN: Final = 64
-"""A table of this many slots a document replaces the binary search: six times faster for 760,000 postings."""
+"""A lookup table with at most this many slots per document replaces the binary search; six times as fast for 760,000
+postings.
+"""
 
 
 def _places(
     seqs: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Where each wanted sequence stands in the ascending ``seqs``, and whether it is there at all."""
+    """Index of each wanted sequence in the ascending ``seqs``, and whether it is present."""
     if not len(seqs):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     low, span = int(seqs[0]), int(seqs[-1]) - int(seqs[0]) + 1

@@ -1,12 +1,10 @@
-"""The inverted index of one workspace in memory: immutable segments in compressed-row form, merged now and then.
+"""The inverted index of one workspace: immutable segments in compressed-row form, which are merged from time to time.
 
-Why: a commit must become searchable in well under a millisecond, while a search wants few and long slices. So each
-commit adds a small sorted segment, and runs of segments of like size are merged into one.
+Each commit adds a small sorted segment, which is fast; segments of similar size are merged, since a search is faster
+with few segments. Invariants: segments are immutable and cover ascending, disjoint ranges of documents, so a term's
+slices are sorted by document. The tuple of segments is replaced as a whole.
 
-Invariants: segments are immutable and cover ascending, disjoint ranges of documents, so the concatenation of a
-term's slices is sorted by document; the tuple of segments is replaced as a whole, so a reader keeps a consistent one.
-
-Postings with a term frequency of 1 (about nine in ten) are kept apart from the others and cost four bytes each.
+Postings with a term frequency of 1 (about nine in ten) are stored separately, with four bytes each.
 """
 
 from __future__ import annotations
@@ -24,16 +22,17 @@ Counts = npt.NDArray[np.uint16]
 Offsets = npt.NDArray[np.int64]
 
 MERGE_RATIO: Final = 4
-"""A segment joins a merge of the younger ones when it has at most this many times their postings: every posting is
-then rewritten about log5(n) times, and ten segments hold a million documents."""
+"""A segment is merged with the younger ones if it has at most this many times their postings. Every posting is then
+rewritten about log5(n) times, and ten segments hold a million documents.
+"""
 MAX_SEGMENTS: Final = 8
-"""Merging starts above this many segments; each costs a query some 3 µs a term."""
+"""Segments above which merging starts; each costs a query about 3 µs per term."""
 INLINE_MERGE_POSTINGS: Final = 200_000
-"""Merges up to this size are done at once (some 3 ms); larger ones belong in a thread."""
+"""Postings up to which a merge runs at once (about 3 ms); larger merges run in a thread."""
 SORTED_RUN: Final = 4_096
-"""Average postings of a run from which merging runs beats sorting."""
+"""Average postings per run from which merging runs is faster than sorting."""
 _CHUNK: Final = 1 << 21
-"""Postings moved at once by a merge: bounds its scratch to 32 MB."""
+"""Postings that a merge moves at once; bounds its memory to 32 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class TermRows:
         return self.terms.nbytes + self.starts.nbytes + self.docs.nbytes + tf
 
     def slices_of(self, wanted: Terms) -> list[tuple[int, slice]]:
-        """Which of the wanted terms have postings, by their index, and where these lie."""
+        """Indices of the wanted terms that have postings, and the slices of these."""
         if not len(self.terms):
             return []
         place = self.terms.searchsorted(wanted)
@@ -69,7 +68,7 @@ class TermRows:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The postings of a range of documents: those that hold a term once, and those that hold it more often."""
+    """The postings of a range of documents, split by term frequency 1 and above."""
 
     once: TermRows
     often: TermRows
@@ -90,9 +89,9 @@ class TermPostings:
     """One term's postings over all segments.
 
     Attributes:
-        once: (p,) int32 documents that hold the term once, ascending.
-        often: (q,) int32 documents that hold it more often, ascending.
-        tf: (q,) uint16, how often.
+        once: (p,) int32 documents that contain the term once, ascending.
+        often: (q,) int32 documents that contain it more often, ascending.
+        tf: (q,) uint16 term frequencies of these.
     """
 
     once: Docs
@@ -134,10 +133,9 @@ def _segment(term: Terms, doc: Docs, tf: Counts) -> Segment:
 
 
 def _sorted_runs(term: Terms, doc: Docs) -> list[slice] | None:
-    """The postings as runs sorted by (term, doc) over disjoint ranges of documents, oldest first; None if they are not.
+    """The postings as runs sorted by (term, doc) over disjoint ranges of documents, oldest first, or None.
 
-    That is how the full-text view keeps them, and merging them is linear where sorting five million postings takes
-    seconds.
+    The full-text view stores such runs; merging them is linear, while sorting five million postings takes seconds.
     """
     starts = np.concatenate(([0], np.flatnonzero(term[1:] < term[:-1]) + 1))
     if len(starts) * SORTED_RUN > len(term):
@@ -191,7 +189,7 @@ def _chunks(starts: Offsets) -> Iterator[tuple[int, int]]:
 
 
 def merge_segments(segments: Sequence[Segment]) -> Segment:
-    """One segment with the postings of several neighbouring ones, oldest first; linear, without a sort."""
+    """Merge adjacent segments, oldest first; linear."""
     return Segment(_merge_rows([s.once for s in segments]), _merge_rows([s.often for s in segments]))
 
 
@@ -214,12 +212,12 @@ class Postings:
         return sum(segment.nbytes for segment in self._segments)
 
     def append(self, segment: Segment) -> None:
-        """Add the postings of documents newer than all before."""
+        """Add the postings of documents that are newer than all before."""
         if segment.size:
             self._segments = (*self._segments, segment)
 
     def due(self) -> tuple[Segment, ...]:
-        """The youngest segments that should become one; empty if none should."""
+        """The youngest segments that should be merged, or none."""
         if len(self._segments) <= MAX_SEGMENTS:
             return ()
         total, first = self._segments[-1].size, len(self._segments) - 1
@@ -229,7 +227,7 @@ class Postings:
         return self._segments[first:] if len(self._segments) - first > 1 else ()
 
     def replace(self, old: tuple[Segment, ...], new: Segment) -> bool:
-        """Put ``new`` in the place of ``old``; False (and nothing done) if they are no longer there in a row."""
+        """Replace ``old`` by ``new``; False, without a change, if ``old`` is no longer a run of segments."""
         for first in range(len(self._segments) - len(old) + 1):
             if all(a is b for a, b in zip(self._segments[first:], old, strict=False)):
                 self._segments = (*self._segments[:first], new, *self._segments[first + len(old) :])
@@ -237,7 +235,7 @@ class Postings:
         return False
 
     def of(self, terms: Sequence[int]) -> list[TermPostings]:
-        """All postings of each term, none for one that has none; one look into each segment for all terms."""
+        """The postings of each term over all segments."""
         wanted = np.array(terms, np.uint64)
         once: list[list[Docs]] = [[] for _ in terms]
         often: list[list[Docs]] = [[] for _ in terms]

@@ -1,6 +1,6 @@
-"""Runs of values by document: word pieces, days, tokens.
+"""Variable-length runs of values by document: word pieces, days, bits.
 
-Invariant: a document has one run at a time; putting another lets the former one lie, as runs are replaced rarely.
+Invariant: a document has one run; the values of a replaced run are not reclaimed, since replacing is rare.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The runs of m documents, one after the other.
+    """The runs of m documents, concatenated.
 
     Attributes:
-        at: (total,) int64: where each value lies among all values.
+        at: (total,) int64 index of each value among all values.
         counts: (m,) int64: values of each document.
     """
 
@@ -30,7 +30,7 @@ class Gathered:
 
     @property
     def begins(self) -> Ints:
-        """(m,) int64: where each document's run begins in ``at``."""
+        """(m,) int64 start of each document's run in ``at``."""
         return np.cumsum(self.counts) - self.counts
 
 
@@ -39,7 +39,7 @@ class Ragged:
 
     Args:
         dtype: Of a value.
-        width: Columns of a value that is a row; None for one number.
+        width: Columns of a value; None for a scalar.
     """
 
     def __init__(self, dtype: npt.DTypeLike, width: int | None = None) -> None:
@@ -69,7 +69,7 @@ class Ragged:
         return counts
 
     def gather(self, docs: npt.NDArray[np.integer]) -> Gathered:
-        """Where the values of some documents lie."""
+        """Locate the values of some documents."""
         counts = self.counts_of(docs)
         if not len(self):
             return Gathered(np.empty(0, np.int64), counts)
@@ -84,7 +84,7 @@ class Ragged:
 
         Args:
             docs: (m,) documents.
-            values: Their values, one run after the other.
+            values: Their values, concatenated.
             counts: (m,) values of each.
         """
         if not len(docs):
@@ -96,7 +96,7 @@ class Ragged:
         self._count.rows[docs] = counts
 
     def cover(self, documents: int) -> None:
-        """Let the documents below have runs, empty ones if nothing was said."""
+        """Extend the documents to ``count``, with empty runs."""
         missing = documents - len(self._start)
         if missing > 0:
             self._start.append(np.zeros(missing, np.int64))

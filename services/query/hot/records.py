@@ -1,9 +1,7 @@
-"""What a hit shows of its entry, kept in memory for the newest entries, so that most recalls ask the database nothing.
+"""Caches the fields that a hit needs, for the newest entries, so that most recalls do not query the database.
 
-Why: fetching ten rows by sequence costs DuckDB 2 to 4 ms, most of it planning, and two switches of threads; more than
-the whole search. Entries never change, so a copy cannot be stale.
-
-Invariant: a record reads the same whether it comes from a commit, a load or the database.
+Fetching ten rows by sequence costs 2 to 4 ms in DuckDB, more than the search. Entries never change, so a copy is never
+stale. Invariant: a record is the same whether it comes from a commit, a load or the database.
 """
 
 from __future__ import annotations
@@ -40,16 +38,16 @@ _FIELDS: Final = (
     "valid_ms",
 )
 _SEPARATOR: Final = "\x1e"
-"""Record separator: no id, name or JSON text can hold it, and in a summary it has become a blank."""
+"""Record separator; never part of an id, a name, JSON text or a normalised summary."""
 RECORD_SQL: Final = "concat_ws(chr(30), " + ", ".join(f"coalesce({name}::VARCHAR, '')" for name in _FIELDS) + ")"
 """The record of a row of ``journal_entries``."""
 FETCH_SQL: Final = f"""SELECT seq, {RECORD_SQL} FROM (SELECT unnest(?::UBIGINT[]) AS wanted)
     JOIN {ENTRIES} ON seq = wanted WHERE workspace_id = ?"""
-"""Records by sequence: a join with the list is ten times faster than IN with ten parameters, which reads every row."""
+"""Records by sequence; a join with the list is ten times as fast as IN, which reads every row."""
 
 
 class EntryRecord(NamedTuple):
-    """What a hit shows of its entry, under the names that the hit has for it."""
+    """Fields of an entry that a hit contains, under the same names."""
 
     entry_id: str
     entry_type: str
@@ -69,7 +67,7 @@ class EntryRecord(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> EntryRecord:
-        """From the joined fields."""
+        """Parse the joined fields."""
         parts = text.split(_SEPARATOR)
         return cls(
             parts[0],
@@ -91,12 +89,12 @@ class EntryRecord(NamedTuple):
 
 
 def _object(text: str) -> dict[str, Any]:
-    value: dict[str, Any] = from_json(text) if text != "{}" else {}  # unlike orjson it keeps integers beyond 64 bits
+    value: dict[str, Any] = from_json(text) if text != "{}" else {}  # keeps integers above 64 bits, unlike orjson
     return value
 
 
 def record_of(event: EntryRecorded) -> bytes:
-    """The joined fields of an entry that was just committed."""
+    """The joined fields of a committed entry."""
     entry = event.entry
     fields = (
         entry.id,
@@ -121,7 +119,7 @@ def record_of(event: EntryRecorded) -> bytes:
 def _json(value: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(value) if value else b"{}"
-    except TypeError:  # orjson writes no integer beyond 64 bits
+    except TypeError:  # orjson cannot write integers above 64 bits
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -149,7 +147,7 @@ class Records:
         return self._cap
 
     def start_at(self, first: int) -> None:
-        """Forget all, and go on with document ``first``."""
+        """Drop all records; the next one is that of document ``first``."""
         self._first = first
         self._data, self._ends = GrowableArray(np.uint8), GrowableArray(np.int64)
 
@@ -167,7 +165,7 @@ class Records:
         self.append(np.frombuffer(b"".join(records), np.uint8), ends)
 
     def get(self, doc: int) -> EntryRecord | None:
-        """The record of a document, None if it is not held."""
+        """The record of a document, or None."""
         place = doc - self._first
         if not 0 <= place < len(self._ends):
             return None

@@ -1,6 +1,6 @@
-"""Whose memories a query may see, as a predicate inside every arm (DESIGN §7, contract §4).
+"""The scope of a query: a predicate inside every arm (DESIGN §7, contract §4).
 
-Invariant: what is out of scope influences nothing: no hit, no document frequency, no average length, no neighbour.
+Invariant: entries out of scope have no influence on hits, document frequencies, lengths or neighbours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .documents import ABSENT, EMBEDDABLE, HIGH_PRIORITY, Documents
 
 
 class ScopeKind(StrEnum):
-    """Whose entries.
+    """Which entries are searched.
 
     ``own``: the agent's. ``crew_shared``: own, plus the crew's that pass the embed policy or have a live priority of
     high or more. ``workspace``: everything (OWNER and ADMIN).
@@ -42,13 +42,13 @@ def resolve_scope(
 ) -> Scope:
     """The scope of a request.
 
-    Left out, it follows from the role: LEAD gets ``crew_shared``, AGENT gets ``own``; OWNER and ADMIN get
+    If it is absent, the role decides: LEAD gets ``crew_shared``, AGENT gets ``own``; OWNER and ADMIN get
     ``crew_shared`` if they name a crew, ``own`` if they name an agent, and ``workspace`` otherwise. AGENT and LEAD are
     bound to the agent and crew of their token and may name no other.
 
     Raises:
-        NotAllowed: The role may not see this scope, or the request names another agent or crew than the token's.
-        InvalidQuery: The scope needs an agent or a crew that nobody named.
+        NotAllowed: The role does not permit this scope, or the request names another agent or crew than the token's.
+        InvalidQuery: The scope needs an agent or a crew, and none is given.
     """
     if principal.role.administers:
         agent, crew = agent_id or principal.agent_id, crew_id or principal.crew_id
@@ -80,12 +80,14 @@ def resolve_scope(
 def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
     if named and named != bound:
         raise NotAllowed(
-            f"the token is bound to another {field}", hint=f"leave {field} out or use that one's token", field=field
+            f"the token belongs to another {field}",
+            hint=f"leave {field} out, or use a token of that {field}",
+            field=field,
         )
 
 
 def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.NDArray[np.bool_]:
-    """Which of the documents ``first`` to ``end`` (exclusive) are in scope: (end - first,) bool."""
+    """(end - first,) bool: which of the documents ``first`` to ``end`` (exclusive) are in scope."""
     if scope.kind is ScopeKind.WORKSPACE:
         return np.ones(end - first, bool)
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)

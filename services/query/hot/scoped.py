@@ -1,6 +1,6 @@
-"""The rows in scope of a query, kept between queries and extended as entries arrive.
+"""Caches the rows of a scope and extends them as entries arrive.
 
-Invariant: ``size``, ``total_length`` and ``speakers`` are those of exactly the rows whose mask is true.
+Invariant: all counts are those of exactly the rows whose mask is true.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .growable import GrowableArray
 from .scope import Scope, scope_mask
 
 MANY: Final = 1_000
-"""Rows from which sorting actors in numpy beats a set of them."""
+"""Rows from which sorting in numpy is faster than a set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,10 @@ class ScopedDocuments:
     """The rows of a scope among the first ``count`` documents.
 
     Attributes:
-        count: Documents that exist for this query.
+        count: Number of documents that this query sees.
         mask: (count,) bool; None if every row is in scope.
-        size: Number of rows in scope (N of BM25).
-        total_length: Sum of their indexed tokens.
-        speakers: Codes of actors that speak as users in scope.
+        speakers: Codes of actors in scope whose type is user.
         turns: (count,) bool: which rows in scope are turns of a conversation.
-        turn_count: How many.
     """
 
     count: int
@@ -60,7 +57,7 @@ class ScopeRows:
         return self._mask.nbytes + self._turns.nbytes
 
     def upto(self, documents: Documents, count: int) -> ScopedDocuments:
-        """The rows among the first ``count`` documents; ``count`` never shrinks."""
+        """The rows among the first ``count`` documents; ``count`` never decreases."""
         first = len(self._mask)
         if count > first:
             mask = scope_mask(self._scope, documents, first, count)

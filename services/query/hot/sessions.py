@@ -1,7 +1,7 @@
-"""Which entries of a session stand next to each other, for the rules about neighbours.
+"""Finds the previous and next entry in a session, for the rules about neighbours.
 
-Invariant: the order within a session is (ts, seq), and neighbours are found among the rows in scope only: the answer is
-the same as if nothing else had been published.
+Invariant: a session is ordered by (ts, seq), and only rows in scope count: entries out of scope do not change the
+result.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Docs = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
 RESORT_MIN: Final = 512
-"""Documents since the last sort below which a query simply sorts those it needs."""
+"""Unsorted documents up to which a query sorts those that it needs."""
 RESORT_SHARE: Final = 32
-"""Beyond that, sort anew, in a thread, when so large a share is unsorted: each document is then sorted some 33 times in
-its life, 5 µs in all, and a query scans 3,000 documents at 100,000."""
+"""Above that, all are sorted again in a thread if this share is unsorted. A query then scans at most 3,000 documents of
+100,000.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,9 @@ class SessionOrder:
 
     Attributes:
         docs: (m,) int32.
-        place: (covered,) int32: where each document stands in ``docs``, -1 without a session.
-        starts: (sessions + 1,) int64: session ``s`` has ``docs[starts[s] : starts[s + 1]]``.
-        covered: Number of documents looked at; later ones are found by scanning.
+        place: (covered,) int32 index of each document in ``docs``, -1 without a session.
+        starts: (sessions + 1,) int64: session ``s`` is ``docs[starts[s] : starts[s + 1]]``.
+        covered: Number of documents in the order; later ones are found by scanning.
     """
 
     docs: Docs
@@ -65,19 +66,19 @@ def sort_sessions(session: npt.NDArray[np.int32], ts_ms: npt.NDArray[np.int64]) 
 
 
 ToSort = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
-"""Session of each document, session of each that is a turn (``ABSENT`` for all else), time of each."""
+"""For each document: session, session if it is a turn (else ``ABSENT``), time."""
 
 
 def sort_both(
     session: npt.NDArray[np.int32], turn_session: npt.NDArray[np.int32], ts_ms: npt.NDArray[np.int64]
 ) -> tuple[SessionOrder, SessionOrder]:
-    """The order of all documents and that of the turns alone: between two turns may stand a hundred tool calls."""
+    """The order of all documents, and that of turns only."""
     every = sort_sessions(session, ts_ms)
     return every, every if np.array_equal(session, turn_session) else sort_sessions(turn_session, ts_ms)
 
 
 def is_due(order: SessionOrder, documents: int) -> bool:
-    """Whether the order should be sorted anew."""
+    """Whether the order should be sorted again."""
     return documents - order.covered > max(RESORT_MIN, documents // RESORT_SHARE)
 
 
@@ -90,23 +91,23 @@ def neighbours(
     *,
     all_in_scope: bool = False,
 ) -> tuple[Places, Places]:
-    """The previous and the next entry of each document's session, among the rows in scope.
+    """The previous and the next entry in the session of each document, among the rows in scope.
 
     Args:
         order: An order of the first ``order.covered`` documents.
         documents: The columns.
-        count: Documents that exist for this query.
+        count: Number of documents that this query sees.
         docs: (m,) intp, in scope.
         mask: (count,) rows in scope; None for all.
-        all_in_scope: Whether every document of ``order`` is in scope, so that the mask concerns newer ones alone.
+        all_in_scope: Whether every document of ``order`` is in scope, so that only newer ones need the mask.
 
     Returns:
-        Two (m,) intp arrays, -1 where there is no session or no neighbour.
+        Two (m,) intp arrays, -1 without a session or neighbour.
     """
     session = documents.session[:count]
     own = session[docs].astype(np.intp)
     easy = own != ABSENT
-    hard = np.zeros(len(docs), bool)  # whoever must look further than one place beside
+    hard = np.zeros(len(docs), bool)  # documents whose neighbour is more than one place away
     newest = session[order.covered :]
     if len(newest):
         unsorted = np.zeros(len(documents.sessions) + 1, bool)  # sessions with documents that are not in the order yet
@@ -132,13 +133,7 @@ def neighbours(
 
 
 def _beside(order: SessionOrder, docs: Places, session: npt.NDArray[np.intp]) -> tuple[Places, Places]:
-    """The documents one place before and behind in the same session, whatever the scope; -1 beyond its ends.
-
-    Args:
-        order: The order.
-        docs: (m,) intp, each in the order.
-        session: (m,) intp, the session of each.
-    """
+    """The documents one place before and after in the same session, regardless of scope; -1 at its ends."""
     place = order.place[docs].astype(np.intp)
     before = order.docs[place - 1].astype(np.intp)
     before[place == order.starts[session]] = ABSENT
@@ -149,7 +144,7 @@ def _beside(order: SessionOrder, docs: Places, session: npt.NDArray[np.intp]) ->
 
 
 def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Places) -> tuple[Docs, Docs]:
-    """Previous and next of each document in a list of members, session by session."""
+    """Previous and next of each document in a sorted list of members."""
     same = member_session[1:] == member_session[:-1]
     previous, following = np.full((2, len(members)), ABSENT, np.int32)
     previous[1:][same] = members[:-1][same]
@@ -162,13 +157,13 @@ def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Places)
 def _members(
     order: SessionOrder, documents: Documents, wanted: npt.NDArray[np.integer], count: int, mask: Mask | None
 ) -> tuple[Docs, npt.NDArray[np.integer]]:
-    """Every document of the wanted sessions in scope, sorted by (session, ts, seq), and the session of each."""
+    """Documents in scope of the wanted sessions, sorted by (session, ts, seq), and their sessions."""
     session, ts_ms = documents.session[:count], documents.ts_ms[:count]
     known = wanted[wanted < len(order.starts) - 1]
     begin = order.starts[known]
     lengths = order.starts[known + 1] - begin
     steps = np.arange(int(lengths.sum())) + np.repeat(begin - (np.cumsum(lengths) - lengths), lengths)
-    is_wanted = np.zeros(len(documents.sessions) + 1, bool)  # the last slot stands for ABSENT
+    is_wanted = np.zeros(len(documents.sessions) + 1, bool)  # the last slot is for ABSENT
     is_wanted[wanted] = True
     newest = np.flatnonzero(is_wanted[session[order.covered :]]).astype(np.int32) + np.int32(order.covered)
     members = np.concatenate((order.docs[steps], newest))

@@ -1,6 +1,6 @@
-"""Which speaker a query names, for the rule that lifts what a named person said.
+"""Finds the speaker that a query names, for the speaker rule.
 
-Invariant: only names heard in the query's scope count, so a query learns nothing of other people's names.
+Invariant: only names of speakers in scope count, so that a query reveals no other names.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from ....schemas.rules.text import STOP_WORDS, tokens_of
 from .documents import Vocabulary
 
 NO_NAMES: Final = STOP_WORDS | frozenset(kind.value for kind in ActorType) | {"assistant", "human", "bot"}
-"""Words that name nobody, though an actor may be called so: a query with "will" or "user" does not mean one."""
+"""Words that do not count as a speaker's name, although an actor may have it: "will", "user"."""
 
 
 class SpeakerNames:
-    """Actors by the first word of their name.
-
-    Args:
-        actors: The index's actors; read anew as it grows.
-    """
+    """Actors by the first word of their name."""
 
     def __init__(self, actors: Vocabulary) -> None:
         self._actors = actors
@@ -30,17 +26,13 @@ class SpeakerNames:
         self._last: tuple[str, Collection[int], int | None] | None = None
 
     def named(self, query: str, speakers: Collection[int]) -> int | None:
-        """The one speaker that a query names, None if it names none or several.
+        """The speaker that a query names; None if it names none or several.
 
-        A speaker is named by the whole name, word for word, or by the first word of it.
-
-        Args:
-            query: The query's text.
-            speakers: Codes of the actors who speak in scope.
+        A name matches as a whole or by its first word.
         """
         self._learn()
         if self._last is not None and self._last[0] == query and self._last[1] is speakers:
-            return self._last[2]  # the rules of both rankings of one query ask
+            return self._last[2]  # both rankings of a query need it
         words = tokens_of(query)
         whole: set[int] = set()
         first: set[int] = set()

@@ -1,10 +1,8 @@
-"""Sums by document: where the lexical arm adds up its terms, and where any candidate's score is read.
+"""An array of sums by document, in which the lexical arm adds up scores.
 
-Why: an array over all documents is too large to be made for every query, so all queries of an index share one.
-
-Invariant: a query begins with zeros everywhere, also if the one before failed half-way: what it touched was noted before
-anything was added. Sums are readable until the next query begins, which must not happen while one is under way; searches
-await nothing, so on one thread it cannot.
+All queries of an index share one array, which is too large to create for each query. Invariant: a query starts with
+zeros, even after one that failed, because touched documents are recorded before anything is added. The sums are valid
+until the next query begins; searches do not await, so queries never overlap.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from .lists import Docs
 Scores = npt.NDArray[np.float32]
 
 FILL_SHARE: Final = 8
-"""Where more than one sum in so many was touched, all are zeroed: that costs no more, and no list of them is kept."""
+"""If more than one sum in this many was touched, all are zeroed instead of keeping a list."""
 
 
 class Sums:
@@ -36,14 +34,14 @@ class Sums:
         return self._sums.nbytes + (0 if self._touched is None else self._touched.nbytes)
 
     def begin(self, lists: Sequence[Docs], count: int) -> tuple[Scores, Docs]:
-        """Begin a query; the sums of the one before are gone.
+        """Begin a query with zeros.
 
         Args:
-            lists: Documents that will be added to, one array or more.
-            count: Documents that exist.
+            lists: Documents whose sums will be used, one or more arrays.
+            count: Number of documents.
 
         Returns:
-            (count,) float32 zeros to add to, at those documents alone, and all lists one after the other.
+            (count,) float32 zeros, writable at those documents only, and the concatenated lists.
         """
         touched = np.concatenate(lists)
         if len(self._sums) < count:

@@ -1,10 +1,7 @@
-"""Another model's vectors for an index, read while queries and commits go on.
+"""Loads another model's vectors for an index while queries and commits continue.
 
-Why: an activation must neither stop recall nor load a workspace anew. The matrix of the new model is read in a thread;
-until it is there, queries meet the former one whole, and from one moment to the next they meet the new one whole. What was
-used before stays at hand, so switching back takes no read at all.
-
-Invariant: a matrix that was read holds every fact committed before the moment it is handed out.
+Queries use the former model's vectors until all of the new model's are loaded. The former matrix is kept, so switching
+back needs no load. Invariant: a loaded matrix holds every fact committed before it is returned.
 """
 
 from __future__ import annotations
@@ -20,12 +17,7 @@ InThread = Callable[..., Awaitable[VectorMatrix]]
 
 
 class MatrixReading:
-    """One reading of a model's vectors for an index that goes on changing; used on the event loop.
-
-    Args:
-        index: The index.
-        model: Whose vectors.
-    """
+    """Loads a model's vectors for an index that changes meanwhile; used on the event loop."""
 
     def __init__(self, index: HotIndex, model: str) -> None:
         self.index = index
@@ -34,15 +26,15 @@ class MatrixReading:
         self._dropped = False
 
     def follow(self, facts: Sequence[ModelFact], dropped: Collection[str]) -> None:
-        """Keep what is committed while the matrix is read."""
+        """Queue a commit while the matrix is loaded."""
         self._facts += [fact for fact in facts if fact.model == self.model]
         self._dropped = self._dropped or self.model in dropped
 
     async def read(self, views: ViewReader, in_thread: InThread) -> VectorMatrix:
-        """The matrix as of now, once it is read; read again if the model was dropped meanwhile."""
+        """Load the matrix and apply queued commits; loads again if the model was dropped meanwhile."""
         while True:
             self._facts, self._dropped = [], False
-            seqs = self.index.documents.seq  # documents that come meanwhile bring their facts with them, or after them
+            seqs = self.index.documents.seq  # facts of documents that arrive meanwhile are in the queued commits
             matrix = await in_thread(read_matrix, views, self.index.workspace_id, self.model, seqs)
             if not self._dropped:
                 put_facts(matrix, self.index.documents, self._facts)

@@ -1,7 +1,6 @@
-"""The tokens in context of one model's entries, one bit a dimension, beside its vectors.
+"""The token bits of one model's entries in context, one bit per dimension.
 
-Invariant: all tokens are of one quantiser, the newest that was seen; whatever order facts come in, what is held is the
-same.
+Invariant: all bits are of one quantiser, the newest; the order in which facts arrive does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def words_of(bits: bytes, dim: int) -> Words:
 
 
 class TokenStore:
-    """Token bits by document; empty until the first fact tells quantiser and width."""
+    """Token bits by document; the first fact sets quantiser and width."""
 
     def __init__(self) -> None:
         self.quantiser = 0
@@ -42,7 +41,7 @@ class TokenStore:
 
     @property
     def first_passage(self) -> npt.NDArray[np.uint16]:
-        """(n,) uint16: how many tokens of each document belong to its first passage."""
+        """(n,) uint16: number of tokens in the first passage of each document."""
         return self._first_passage.rows
 
     def put(self, doc: int, quantiser: int, dim: int, bits: bytes, first_passage: int) -> None:

@@ -1,7 +1,7 @@
-"""The vectors of one model in one workspace, as a matrix: the dense arm is one product with it.
+"""The vectors of one model in one workspace, as a matrix.
 
-Invariant: every row is L2-normalised or all zeros (a vector of another length, a zero norm or a value that is no
-number counts as cosine 0, contract §4); one row a document; a document whose vector was taken back has none.
+Invariant: each document has at most one row. A row is L2-normalised, or zeros if the vector has another dimension, norm
+0 or a NaN (cosine 0, contract §4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SMALLEST_NORM: Final = 1e-12
 
 
 def normalised(vectors: Vectors) -> Vectors:
-    """Rows divided by their L2 norms; rows without a usable norm become zeros."""
+    """Rows divided by their L2 norms; zeros if the norm is 0 or not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     usable = np.isfinite(norms) & (norms > _SMALLEST_NORM)
@@ -38,11 +38,10 @@ def query_vector(data: bytes) -> Vectors:
 
 
 class VectorMatrix:
-    """Vectors by row, and which document each row belongs to; ``tokens`` holds the same model's tokens in context.
+    """Vectors by row, with the document of each row; ``tokens`` holds the token bits of the same model.
 
     Args:
-        model: The model whose vectors these are.
-        dim: Dimensions; None until the first vector tells.
+        dim: Dimensions; None to take them from the first vector.
     """
 
     def __init__(self, model: str, dim: int | None = None) -> None:
@@ -59,7 +58,7 @@ class VectorMatrix:
 
     @property
     def dim(self) -> int | None:
-        """Dimensions, None while there is no vector."""
+        """Dimensions; None without a vector."""
         return self._dim
 
     @property
@@ -76,16 +75,16 @@ class VectorMatrix:
 
     @property
     def doc(self) -> npt.NDArray[np.int32]:
-        """(m,) int32 document of each row; -1 where the vector was taken back."""
+        """(m,) int32 document of each row; -1 if the vector was removed."""
         return self._doc.rows
 
     @property
     def fact_seq(self) -> npt.NDArray[np.int64]:
-        """(m,) int64 sequence of the fact that brought each row's vector."""
+        """(m,) int64 sequence of the fact of each row."""
         return self._fact_seq.rows
 
     def append(self, docs: npt.NDArray[np.int32], vectors: Vectors, fact_seq: npt.NDArray[np.int64]) -> None:
-        """Append rows of documents that have none yet; ``vectors`` (m, d) of any norm, and which facts brought them."""
+        """Append rows of documents without one; ``vectors`` (m, d) of any norm, and the sequences of their facts."""
         if not len(docs):
             return
         if self._vectors is None:
@@ -99,9 +98,9 @@ class VectorMatrix:
         self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
 
     def put(self, doc: int, data: bytes, fact_seq: int) -> None:
-        """Set one document's vector (little-endian float32) by the fact at ``fact_seq``; empty ``data`` takes it back.
+        """Set one document's vector (little-endian float32) by the fact at ``fact_seq``; empty ``data`` removes it.
 
-        A vector of another length than the others counts as zeros.
+        A vector of another dimension is stored as zeros.
         """
         row = int(self._row_of.rows[doc]) if doc < len(self._row_of) else NO_ROW
         if not data:
@@ -119,7 +118,7 @@ class VectorMatrix:
             self._fact_seq.rows[row] = fact_seq
 
     def put_all(self, facts: Sequence[tuple[int, bytes, int]]) -> None:
-        """``put`` of several, in order; one append where they are, as nearly always, of documents that have none yet."""
+        """``put`` of several vectors, in order; a single append if all documents are new."""
         width = FLOAT32_LE.itemsize * (self._dim or 0) or len(facts[0][1]) if facts else 0
         docs = np.array([doc for doc, _, _ in facts], np.int32)
         plain = width > 0 and all(len(data) == width for _, data, _ in facts)
@@ -131,7 +130,7 @@ class VectorMatrix:
             self.put(doc, data, fact_seq)
 
     def rows_of(self, docs: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
-        """(m,) int32 rows of documents, -1 where a document has no vector."""
+        """(m,) int32 rows of documents, -1 without a vector."""
         if not len(self._row_of):
             return np.full(len(docs), NO_ROW, np.int32)
         rows: npt.NDArray[np.int32] = self._row_of.rows.take(docs, mode="clip")

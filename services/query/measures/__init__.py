@@ -1,1 +1,1 @@
-"""How good recall is: measures, agreement of rankings and intervals, as pure functions of ranked ids."""
+"""Evaluation of recall: measures, agreement of rankings and intervals, as pure functions of ranked ids."""

@@ -1,7 +1,7 @@
-"""How far two rankings of the same question agree, as pure functions of ranked ids.
+"""Agreement of two rankings of the same question, as pure functions of ranked ids.
 
-Why: on one's own logged queries nobody says which entries are relevant. Where two models rank alike, switching changes
-nothing; where they do not, it pays to look before switching.
+Logged queries have no known relevant entries; agreement shows on which of them a switch of models would change the
+hits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 PERSISTENCE: Final = 0.9
-"""``p`` of the rank-biased overlap: 86 % of the weight lies on the first ten ranks (Webber et al. 2010)."""
+"""``p`` of the rank-biased overlap; the first ten ranks have 86 % of the weight (Webber et al. 2010)."""
 
 
 def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
@@ -22,13 +22,8 @@ def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
 def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PERSISTENCE) -> float:
     """Extrapolated rank-biased overlap of two rankings without repeats, in [0, 1]; 1 if both are empty.
 
-    Formula 32 of Webber, Moffat and Zobel, "A similarity measure for indefinite rankings", TOIS 28 (2010), which takes
-    rankings of different lengths s ≤ l: the agreement at depth d, weighted with ``p^d``, continued beyond both as it was.
-
-    Args:
-        one: Ids, best first.
-        other: Ids, best first.
-        p: How persistent a reader is, in (0, 1).
+    Formula 32 of Webber, Moffat and Zobel, "A similarity measure for indefinite rankings", TOIS 28 (2010), for rankings
+    of lengths s ≤ l: the agreement at depth d, weighted with ``p^d`` and extrapolated beyond both.
     """
     short, long = sorted((one, other), key=len)
     if not short:
@@ -58,5 +53,5 @@ def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PER
 
 
 def same_first(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether both begin with the same id, or both are empty."""
+    """Whether both rankings have the same first id, or both are empty."""
     return list(one[:1]) == list(other[:1])

@@ -1,7 +1,6 @@
-"""How well recall finds what it should: the measures, as pure functions of ranked ids.
+"""Measures of retrieval, as pure functions of ranked ids.
 
-Invariant: no search happens here; the same rankings give the same figures whichever shell asks. A
-question to which nothing is relevant is in no mean.
+Invariant: questions without relevant entries are left out of all means.
 """
 
 from __future__ import annotations
@@ -12,20 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 DEPTHS: Final = (5, 10)
-"""Cut-offs that are reported."""
+"""Depths k that are reported."""
 SESSION_DEPTH: Final = 5
 OVERALL: Final = "overall"
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """One question's answer.
-
-    Attributes:
-        category: Kind of question.
-        ranked: Entry ids, best first.
-        relevant: Ids of the entries that answer it.
-    """
+    """The ranking of one question."""
 
     category: str
     ranked: Sequence[str]
@@ -37,10 +30,9 @@ class Figures:
     """Means over questions.
 
     Attributes:
-        questions: How many.
         recall: Recall at each depth.
         ndcg: Normalised discounted cumulative gain at each depth.
-        mrr: Mean reciprocal rank of the first relevant entry in the whole ranking.
+        mrr: Mean reciprocal rank of the first relevant entry.
         session_recall: Recall of sessions at ``SESSION_DEPTH``.
     """
 
@@ -51,7 +43,7 @@ class Figures:
     session_recall: float
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures as JSON, rounded to four places."""
+        """The figures as JSON, rounded to four decimals."""
         return {
             "questions": self.questions,
             **{f"recall@{k}": round(v, 4) for k, v in self.recall.items()},
@@ -62,7 +54,7 @@ class Figures:
 
 
 def recall_at(ranked: Sequence[str], relevant: frozenset[str], k: int) -> float:
-    """Share of the relevant ids among the first ``k``; 0 if nothing is relevant, which is for the caller to leave out."""
+    """Share of the relevant ids that are among the first ``k``; 0 if nothing is relevant."""
     return len(relevant.intersection(ranked[:k])) / len(relevant) if relevant else 0.0
 
 
@@ -79,14 +71,7 @@ def reciprocal_rank(ranked: Sequence[str], relevant: frozenset[str]) -> float:
 
 
 def session_recall_at(ranked: Sequence[str], relevant: frozenset[str], session_of: Mapping[str, str], k: int) -> float:
-    """Share of the relevant entries' sessions among the first ``k`` distinct sessions of the ranking.
-
-    Args:
-        ranked: Entry ids, best first; those without a session are passed over.
-        relevant: Ids of the relevant entries.
-        session_of: Entry id → session; entries without one are left out.
-        k: How many distinct sessions count.
-    """
+    """Share of the relevant sessions that are among the first ``k`` distinct sessions of the ranking."""
     wanted = {session_of[one] for one in relevant if one in session_of}
     found = list(dict.fromkeys(session_of[one] for one in ranked if one in session_of))[:k]
     return len(wanted.intersection(found)) / len(wanted) if wanted else 0.0
@@ -96,8 +81,8 @@ def evaluate(rankings: Iterable[Ranking], session_of: Mapping[str, str]) -> dict
     """The figures of each category, and of all questions under ``OVERALL``.
 
     Args:
-        rankings: The questions' answers, at least ``max(DEPTHS)`` deep (50 for the sessions' sake); those to which nothing
-            is relevant are passed over.
+        rankings: Rankings of at least ``max(DEPTHS)`` entries (50 for session recall); those without relevant ids are
+            left out.
         session_of: Entry id → session.
     """
     groups: dict[str, list[Ranking]] = {}

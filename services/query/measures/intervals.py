@@ -1,8 +1,7 @@
-"""How sure a figure is: cluster-bootstrap intervals over conversations.
+"""Cluster-bootstrap intervals over conversations.
 
-Why clusters: questions about one conversation are easy or hard together, so single questions overstate what is known.
-
-Invariant: the same figures give the same interval (the draws are seeded).
+Questions about the same conversation are correlated, so an interval over single questions would be too narrow.
+Invariant: the same values give the same interval (the draws are seeded).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ LEVEL: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and the interval that holds it at level ``LEVEL``; over ``clusters`` clusters."""
+    """A mean and its interval at level ``LEVEL``, over ``clusters`` clusters."""
 
     mean: float
     low: float
@@ -28,18 +27,14 @@ class Interval:
     clusters: int
 
     def as_dict(self) -> dict[str, float]:
-        """As JSON, rounded to four places."""
+        """As JSON, rounded to four decimals."""
         return {"mean": round(self.mean, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
 
 
 def cluster_bootstrap(values: Sequence[float], clusters: Sequence[str]) -> Interval | None:
-    """The percentile interval of a mean when whole clusters are drawn anew (Field and Welsh, 2007); None for no value.
+    """Percentile interval of a mean by resampling whole clusters (Field and Welsh, 2007); None without values.
 
-    With few clusters it is narrow only if they agree; with one it says nothing and is as wide as one point.
-
-    Args:
-        values: One of each question.
-        clusters: The cluster (conversation) of each question.
+    With one cluster, the interval has no width and no meaning.
     """
     if not values:
         return None

@@ -20,6 +20,7 @@ from ...schemas.subjects import INGEST_SUBJECTS, ingest_subject
 from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.config import AgentUser
+from ..parts import Part
 
 BCRYPT_ROUNDS: Final = 4
 """The least there is: a token is 256 random bits and needs no slow hash, and the server pays at each connection (1 ms)."""
@@ -64,7 +65,7 @@ def broker_not_ours(bound: Principal) -> BrokerNotOurs:
     )
 
 
-class NatsUsers:
+class NatsUsers(Part):
     """Keeps the users of a managed broker as they are wanted.
 
     Args:

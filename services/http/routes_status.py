@@ -30,7 +30,7 @@ async def status(request: Request, principal: Principal) -> Response:
     workspace = principal.workspace_or_all(named_workspace(request))
     owns_the_node = principal.role.administers and principal.workspace_id is None
     body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node)
-    return answer(dict(body))
+    return answer(body)
 
 
 async def healthz(_request: Request) -> Response:
@@ -40,7 +40,7 @@ async def healthz(_request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """503 with every reason if it cannot serve."""
-    reasons = list(await services_of(request).status.not_ready())
+    reasons = services_of(request).status.not_ready()
     ready = not reasons
     return answer({"ready": ready, "reasons": reasons}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ...schemas.errors import InvalidQuery, Unavailable
+from ..parts import Part
 from .connections import BoundedProtocol, ConnectionBounds
 
 BACKLOG: Final = 512
@@ -30,7 +31,7 @@ class _Server(uvicorn.Server):
         yield  # signals are the runtime's: it drains the consumers too
 
 
-class HttpServer:
+class HttpServer(Part):
     """A running HTTP server.
 
     Args:

@@ -141,7 +141,7 @@ def app_with(desk: Desk) -> App:
         desk=desk,
         tokens=cast(Any, Tokens()),
         status=absent,
-        admin=absent,
+        operations=absent,
         models=absent,
         limits=HttpLimits(),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
@@ -23,6 +25,7 @@ from ...schemas.operations.letters import (
     DeadLetterAnswer,
     DeadLettersAnswer,
 )
+from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
 from ...schemas.operations.relations import (
@@ -53,12 +56,15 @@ from ...schemas.operations.workspaces import (
     NudgesAnswer,
     WorkspaceSettingsAnswer,
 )
-from .asking import ask_operation
-from .flavours import Awaiting, Blocking
+
+_A = TypeVar("_A", bound=BaseModel)
 
 
-class Operations(Blocking):
+class Operations:
     """Every operation of the service, blocking."""
+
+    def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
+        raise NotImplementedError
 
     def recall(
         self,
@@ -110,7 +116,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(RECALL, given))
+        return self._operate(RECALL, given)
 
     def render(
         self,
@@ -165,7 +171,7 @@ class Operations(Blocking):
             "workspace_id": workspace_id,
             "max_chars": max_chars,
         }
-        return self._run(ask_operation(RENDER, given))
+        return self._operate(RENDER, given)
 
     def used(
         self,
@@ -182,7 +188,7 @@ class Operations(Blocking):
             entry_ids: The hits that reached the prompt; all if absent.
         """
         given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return self._run(ask_operation(USED, given))
+        return self._operate(USED, given)
 
     def set_priority(
         self,
@@ -212,7 +218,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(SET_PRIORITY, given))
+        return self._operate(SET_PRIORITY, given)
 
     def health(
         self,
@@ -239,7 +245,7 @@ class Operations(Blocking):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(HEALTH, given))
+        return self._operate(HEALTH, given)
 
     def measure_health(
         self,
@@ -265,7 +271,7 @@ class Operations(Blocking):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(MEASURE_HEALTH, given))
+        return self._operate(MEASURE_HEALTH, given)
 
     def relate(
         self,
@@ -300,7 +306,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(RELATE, given))
+        return self._operate(RELATE, given)
 
     def unrelate(
         self,
@@ -332,7 +338,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(UNRELATE, given))
+        return self._operate(UNRELATE, given)
 
     def graph(
         self,
@@ -364,7 +370,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(GRAPH, given))
+        return self._operate(GRAPH, given)
 
     def register_agent(
         self,
@@ -391,7 +397,7 @@ class Operations(Blocking):
             "settings": settings,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(REGISTER_AGENT, given))
+        return self._operate(REGISTER_AGENT, given)
 
     def agent(
         self,
@@ -410,7 +416,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._run(ask_operation(AGENT, given))
+        return self._operate(AGENT, given)
 
     def sweep(
         self,
@@ -427,7 +433,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return self._run(ask_operation(SWEEP, given))
+        return self._operate(SWEEP, given)
 
     def sweep_embeddings(
         self,
@@ -442,7 +448,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._run(ask_operation(SWEEP_EMBEDDINGS, given))
+        return self._operate(SWEEP_EMBEDDINGS, given)
 
     def reindex(
         self,
@@ -461,7 +467,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return self._run(ask_operation(REINDEX, given))
+        return self._operate(REINDEX, given)
 
     def embedding_models(
         self,
@@ -476,7 +482,7 @@ class Operations(Blocking):
             workspace_id: Figures of this workspace; of all if absent, for a token of all workspaces.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._run(ask_operation(EMBEDDING_MODELS, given))
+        return self._operate(EMBEDDING_MODELS, given)
 
     def add_model(
         self,
@@ -490,7 +496,7 @@ class Operations(Blocking):
             model: minilm, or a model's name as `ollama list` shows it.
         """
         given: dict[str, Any] = {"model": model}
-        return self._run(ask_operation(ADD_MODEL, given))
+        return self._operate(ADD_MODEL, given)
 
     def activate_model(
         self,
@@ -512,7 +518,7 @@ class Operations(Blocking):
             workspace_id: Only in this workspace; wherever none was activated by name if absent.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return self._run(ask_operation(ACTIVATE_MODEL, given))
+        return self._operate(ACTIVATE_MODEL, given)
 
     def drop_model(
         self,
@@ -529,7 +535,7 @@ class Operations(Blocking):
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
-        return self._run(ask_operation(DROP_MODEL, given))
+        return self._operate(DROP_MODEL, given)
 
     def nudges(
         self,
@@ -555,7 +561,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(NUDGES, given))
+        return self._operate(NUDGES, given)
 
     def workspace_settings(
         self,
@@ -570,7 +576,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._run(ask_operation(WORKSPACE_SETTINGS, given))
+        return self._operate(WORKSPACE_SETTINGS, given)
 
     def configure_workspace(
         self,
@@ -587,7 +593,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
-        return self._run(ask_operation(CONFIGURE_WORKSPACE, given))
+        return self._operate(CONFIGURE_WORKSPACE, given)
 
     def create_token(
         self,
@@ -632,7 +638,7 @@ class Operations(Blocking):
             "speaks_for": speaks_for,
             "expires_at": expires_at,
         }
-        return self._run(ask_operation(CREATE_TOKEN, given))
+        return self._operate(CREATE_TOKEN, given)
 
     def tokens(
         self,
@@ -647,7 +653,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._run(ask_operation(TOKENS, given))
+        return self._operate(TOKENS, given)
 
     def revoke_token(
         self,
@@ -661,14 +667,14 @@ class Operations(Blocking):
             token_id: Its id, as `token list` shows it.
         """
         given: dict[str, Any] = {"token_id": token_id}
-        return self._run(ask_operation(REVOKE_TOKEN, given))
+        return self._operate(REVOKE_TOKEN, given)
 
     def broker(
         self,
     ) -> BrokerAnswer:
         """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
         given: dict[str, Any] = {}
-        return self._run(ask_operation(BROKER, given))
+        return self._operate(BROKER, given)
 
     def dead_letters(
         self,
@@ -685,7 +691,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return self._run(ask_operation(DEAD_LETTERS, given))
+        return self._operate(DEAD_LETTERS, given)
 
     def retry_dead_letter(
         self,
@@ -706,7 +712,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return self._run(ask_operation(RETRY_DEAD_LETTER, given))
+        return self._operate(RETRY_DEAD_LETTER, given)
 
     def discard_dead_letter(
         self,
@@ -725,11 +731,14 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return self._run(ask_operation(DISCARD_DEAD_LETTER, given))
+        return self._operate(DISCARD_DEAD_LETTER, given)
 
 
-class AsyncOperations(Awaiting):
+class AsyncOperations:
     """Every operation of the service, for asyncio."""
+
+    async def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
+        raise NotImplementedError
 
     async def recall(
         self,
@@ -781,7 +790,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(RECALL, given))
+        return await self._operate(RECALL, given)
 
     async def render(
         self,
@@ -836,7 +845,7 @@ class AsyncOperations(Awaiting):
             "workspace_id": workspace_id,
             "max_chars": max_chars,
         }
-        return await self._run(ask_operation(RENDER, given))
+        return await self._operate(RENDER, given)
 
     async def used(
         self,
@@ -853,7 +862,7 @@ class AsyncOperations(Awaiting):
             entry_ids: The hits that reached the prompt; all if absent.
         """
         given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return await self._run(ask_operation(USED, given))
+        return await self._operate(USED, given)
 
     async def set_priority(
         self,
@@ -883,7 +892,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(SET_PRIORITY, given))
+        return await self._operate(SET_PRIORITY, given)
 
     async def health(
         self,
@@ -910,7 +919,7 @@ class AsyncOperations(Awaiting):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(HEALTH, given))
+        return await self._operate(HEALTH, given)
 
     async def measure_health(
         self,
@@ -936,7 +945,7 @@ class AsyncOperations(Awaiting):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(MEASURE_HEALTH, given))
+        return await self._operate(MEASURE_HEALTH, given)
 
     async def relate(
         self,
@@ -971,7 +980,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(RELATE, given))
+        return await self._operate(RELATE, given)
 
     async def unrelate(
         self,
@@ -1003,7 +1012,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(UNRELATE, given))
+        return await self._operate(UNRELATE, given)
 
     async def graph(
         self,
@@ -1035,7 +1044,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(GRAPH, given))
+        return await self._operate(GRAPH, given)
 
     async def register_agent(
         self,
@@ -1062,7 +1071,7 @@ class AsyncOperations(Awaiting):
             "settings": settings,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(REGISTER_AGENT, given))
+        return await self._operate(REGISTER_AGENT, given)
 
     async def agent(
         self,
@@ -1081,7 +1090,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(ask_operation(AGENT, given))
+        return await self._operate(AGENT, given)
 
     async def sweep(
         self,
@@ -1098,7 +1107,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return await self._run(ask_operation(SWEEP, given))
+        return await self._operate(SWEEP, given)
 
     async def sweep_embeddings(
         self,
@@ -1113,7 +1122,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._run(ask_operation(SWEEP_EMBEDDINGS, given))
+        return await self._operate(SWEEP_EMBEDDINGS, given)
 
     async def reindex(
         self,
@@ -1132,7 +1141,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return await self._run(ask_operation(REINDEX, given))
+        return await self._operate(REINDEX, given)
 
     async def embedding_models(
         self,
@@ -1147,7 +1156,7 @@ class AsyncOperations(Awaiting):
             workspace_id: Figures of this workspace; of all if absent, for a token of all workspaces.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._run(ask_operation(EMBEDDING_MODELS, given))
+        return await self._operate(EMBEDDING_MODELS, given)
 
     async def add_model(
         self,
@@ -1161,7 +1170,7 @@ class AsyncOperations(Awaiting):
             model: minilm, or a model's name as `ollama list` shows it.
         """
         given: dict[str, Any] = {"model": model}
-        return await self._run(ask_operation(ADD_MODEL, given))
+        return await self._operate(ADD_MODEL, given)
 
     async def activate_model(
         self,
@@ -1183,7 +1192,7 @@ class AsyncOperations(Awaiting):
             workspace_id: Only in this workspace; wherever none was activated by name if absent.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return await self._run(ask_operation(ACTIVATE_MODEL, given))
+        return await self._operate(ACTIVATE_MODEL, given)
 
     async def drop_model(
         self,
@@ -1200,7 +1209,7 @@ class AsyncOperations(Awaiting):
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
-        return await self._run(ask_operation(DROP_MODEL, given))
+        return await self._operate(DROP_MODEL, given)
 
     async def nudges(
         self,
@@ -1226,7 +1235,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(NUDGES, given))
+        return await self._operate(NUDGES, given)
 
     async def workspace_settings(
         self,
@@ -1241,7 +1250,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(ask_operation(WORKSPACE_SETTINGS, given))
+        return await self._operate(WORKSPACE_SETTINGS, given)
 
     async def configure_workspace(
         self,
@@ -1258,7 +1267,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
-        return await self._run(ask_operation(CONFIGURE_WORKSPACE, given))
+        return await self._operate(CONFIGURE_WORKSPACE, given)
 
     async def create_token(
         self,
@@ -1303,7 +1312,7 @@ class AsyncOperations(Awaiting):
             "speaks_for": speaks_for,
             "expires_at": expires_at,
         }
-        return await self._run(ask_operation(CREATE_TOKEN, given))
+        return await self._operate(CREATE_TOKEN, given)
 
     async def tokens(
         self,
@@ -1318,7 +1327,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._run(ask_operation(TOKENS, given))
+        return await self._operate(TOKENS, given)
 
     async def revoke_token(
         self,
@@ -1332,14 +1341,14 @@ class AsyncOperations(Awaiting):
             token_id: Its id, as `token list` shows it.
         """
         given: dict[str, Any] = {"token_id": token_id}
-        return await self._run(ask_operation(REVOKE_TOKEN, given))
+        return await self._operate(REVOKE_TOKEN, given)
 
     async def broker(
         self,
     ) -> BrokerAnswer:
         """Show how reactors in other processes reach the broker; the answer holds the password of the service."""
         given: dict[str, Any] = {}
-        return await self._run(ask_operation(BROKER, given))
+        return await self._operate(BROKER, given)
 
     async def dead_letters(
         self,
@@ -1356,7 +1365,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return await self._run(ask_operation(DEAD_LETTERS, given))
+        return await self._operate(DEAD_LETTERS, given)
 
     async def retry_dead_letter(
         self,
@@ -1377,7 +1386,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return await self._run(ask_operation(RETRY_DEAD_LETTER, given))
+        return await self._operate(RETRY_DEAD_LETTER, given)
 
     async def discard_dead_letter(
         self,
@@ -1396,4 +1405,4 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return await self._run(ask_operation(DISCARD_DEAD_LETTER, given))
+        return await self._operate(DISCARD_DEAD_LETTER, given)

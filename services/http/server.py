@@ -60,6 +60,7 @@ class HttpServer(Part):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=DRAIN_S,
             timeout_keep_alive=30,
             ws="none",
@@ -68,9 +69,9 @@ class HttpServer(Part):
         self._serving: asyncio.Task[None] | None = None
 
     @property
-    def connections(self) -> int:
+    def connections(self) -> list[BoundedProtocol]:
         """Connections open now."""
-        return len(self._server.server_state.connections)
+        return [one for one in self._server.server_state.connections if isinstance(one, BoundedProtocol)]
 
     @property
     def tasks(self) -> int:
@@ -79,9 +80,8 @@ class HttpServer(Part):
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        for connection in list(self._server.server_state.connections):
-            if isinstance(connection, BoundedProtocol):
-                connection.look(now)
+        for connection in self.connections:
+            connection.look(now)
 
     @property
     def url(self) -> str:
@@ -96,7 +96,7 @@ class HttpServer(Part):
             Unavailable: If the address cannot be bound.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY on this alone
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((self._host, self._port))

@@ -23,14 +23,12 @@ class HttpLimits:
         body_bytes: Largest request body.
         bodies_bytes: Bytes of request bodies in memory at once; half of it for one token.
         heartbeat_s: Seconds of silence on a live tail until a heartbeat.
-        send_timeout_s: Seconds a client may leave a piece of a stream unread until it is cut off.
         hosts: Names accepted in the Host header beside addresses, in lower case, without port; None for any.
     """
 
     body_bytes: int = MAX_BATCH_BYTES
     bodies_bytes: int = BODIES_MB << 20
     heartbeat_s: float = 15.0
-    send_timeout_s: float = 30.0
     hosts: frozenset[str] | None = frozenset({"localhost"})
 
     @classmethod

@@ -32,7 +32,7 @@ from .openapi import (
 from .params import Params, whole_number
 from .route import Described, services_of
 from .sse import SSE_TYPE, frames
-from .streaming import BoundedStream
+from .streaming import Stream
 
 _LIST: Final = known_names(COMMON, PAGING, filters=True)
 _GET: Final = known_names(COMMON)
@@ -105,7 +105,7 @@ async def stream(request: Request, principal: Principal) -> Response:
         heartbeat_s=services.limits.heartbeat_s,
     )
     pieces = frames(events, lambda: services.tokens.counts(principal.token_id), after)
-    return BoundedStream(pieces, SSE_TYPE, services.limits.send_timeout_s)
+    return Stream(pieces, SSE_TYPE)
 
 
 async def get(request: Request, principal: Principal) -> Response:

@@ -55,6 +55,7 @@ from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.endings import end_task
 from crew_journal.services.http.app import create_app
+from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -303,6 +304,7 @@ async def running_stack(
     data_dir: Path,
     *,
     limits: HttpLimits | None = None,
+    connection_bounds: ConnectionBounds | None = None,
     tail_queue: int | None = None,
     token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Stack]:
@@ -384,7 +386,7 @@ async def running_stack(
             limits=limits or HttpLimits(),
         )
         app = create_app(services)
-        server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close)
+        server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close, bounds=connection_bounds)
         await parts.begin("http", server)
         yield Stack(
             server.url,

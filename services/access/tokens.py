@@ -18,15 +18,9 @@ from typing import Final
 import structlog
 
 from ...schemas.entry import ActorType
-from ...schemas.errors import (
-    CrewJournalError,
-    InvalidQuery,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    ViewsBehind,
-)
+from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.payload import ControlPayload
 from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
@@ -39,16 +33,8 @@ from ..journal.broker.config import MAX_PAYLOAD, AgentUser
 from ..journal.intake.recorder import Recorder
 from .folded_tokens import folded_tokens, token_records
 from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
-from .new_token import NewToken, administers_tokens, token_created, workspace_for
-from .owner_token import (
-    OWNER_TOKEN_FILE,
-    ensure_owner_token,
-    is_token,
-    mint_token,
-    token_hash,
-)
-
-__all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
+from .new_token import NewToken, token_created, workspace_for
+from .owner_token import OWNER_TOKEN_FILE, is_token, mint_token, token_hash
 
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
@@ -191,7 +177,6 @@ class TokenRegistry:
             BrokerError: If the broker did not take the user; then the token is revoked again.
             ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
         """
-        administers_tokens(principal)
         role, nats = asked.role, asked.nats
         workspace_id = workspace_for(principal, asked)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
@@ -199,15 +184,9 @@ class TokenRegistry:
         bound = payload.bearer()
         if nats:
             self._check_nats(bound)
-        recorded = await self._journal.record(
-            workspace_id or SYSTEM_WORKSPACE,
-            payload,
-            summary=f"Token {token_id} of role {role.value} created",
-            actor_type=ActorType.USER,
-            actor_id=principal.token_id,
-        )
+        summary = f"Token {token_id} of role {role.value} created"
+        access, seq = None, await self._record(principal, workspace_id, payload, summary)
         self._add(payload.sha256, bound)
-        access, seq = None, recorded.seq
         if nats:
             try:
                 access, seq = await self._allow_nats(principal, bound, plaintext)
@@ -216,7 +195,7 @@ class TokenRegistry:
                     await self._end(principal, token_id, bound.workspace_id)
                 raise
         await self._shown(seq)
-        log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq, nats=nats)
+        log.info("token.created", token_id=token_id, role=role.value, seq=seq, nats=nats)
         info = TokenRecord(
             **payload.model_dump(exclude={"sha256", "expires_at"}),
             created_ms=to_ms(self._clock()),
@@ -242,13 +221,8 @@ class TokenRegistry:
         """Record that a token counts on NATS, too, and return once it does; with the sequence of that fact."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
-        recorded = await self._journal.record(
-            bound.workspace_id or SYSTEM_WORKSPACE,
-            TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed),
-            summary=f"Token {bound.token_id} allowed on NATS",
-            actor_type=ActorType.USER,
-            actor_id=principal.token_id,
-        )
+        allowed = TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed)
+        seq = await self._record(principal, bound.workspace_id, allowed, f"Token {bound.token_id} allowed on NATS")
         if bound.token_id not in self._hash_of:
             raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
@@ -256,7 +230,7 @@ class TokenRegistry:
         access = NatsAccess(
             address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
         )
-        return access, recorded.seq
+        return access, seq
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
         """End a token; it is refused from the moment this returns, and its connections to the broker are cut.
@@ -267,7 +241,6 @@ class TokenRegistry:
             NotAllowed: If the asker's role does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
-        administers_tokens(principal)
         if token_id == OWNER_TOKEN_ID and principal.workspace_id is None:
             raise NotAllowed(
                 "the owner's token is a file, not a fact of the journal",
@@ -285,15 +258,19 @@ class TokenRegistry:
             await self._nats.settled(token_id)
 
     async def _end(self, principal: Principal, token_id: str, workspace_id: str | None) -> int:
-        recorded = await self._journal.record(
-            workspace_id or SYSTEM_WORKSPACE,
-            TokenRevoked(token_id=token_id),
-            summary=f"Token {token_id} revoked",
-            actor_type=ActorType.USER,
-            actor_id=principal.token_id,
-        )
+        revoked = TokenRevoked(token_id=token_id)
+        seq = await self._record(principal, workspace_id, revoked, f"Token {token_id} revoked")
         self._drop(token_id)
-        await self._shown(recorded.seq)
+        await self._shown(seq)
+        return seq
+
+    async def _record(
+        self, principal: Principal, workspace_id: str | None, payload: ControlPayload, summary: str
+    ) -> int:
+        where, actor = workspace_id or SYSTEM_WORKSPACE, ActorType.USER
+        recorded = await self._journal.record(
+            where, payload, summary=summary, actor_type=actor, actor_id=principal.token_id
+        )
         return recorded.seq
 
     async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
@@ -303,7 +280,6 @@ class TokenRegistry:
             NotAllowed: If the asker's role or workspace does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
-        administers_tokens(principal)
         self._require_loaded()
         return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
 
@@ -320,28 +296,25 @@ class TokenRegistry:
                 self._learn(event)
 
     def _learn(self, event: EntryRecorded) -> None:
-        """What the view ``tokens`` believes, believed here too: only the system or a workspace itself binds its tokens."""
+        """Apply a fact as the view ``tokens`` does: only the system or a workspace itself binds its tokens."""
+        kind, payload = event.entry.entry_type, event.entry.payload
         try:
-            if event.entry.entry_type == TokenRevoked.ENTRY_TYPE:
-                token_id = TokenRevoked.model_validate(event.entry.payload).token_id
-                known = self._by_hash.get(self._hash_of.get(token_id, ""))
-                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
-                    self._drop(token_id)
+            if kind == TokenCreated.ENTRY_TYPE:
+                made = TokenCreated.model_validate(payload)
+                if event.workspace_id in (SYSTEM_WORKSPACE, made.workspace_id) and made.token_id not in self._hash_of:
+                    self._add(made.sha256, made.bearer())
                 return
-            if event.entry.entry_type == TokenNatsAllowed.ENTRY_TYPE:
-                allowed = TokenNatsAllowed.model_validate(event.entry.payload)
-                known = self._by_hash.get(self._hash_of.get(allowed.token_id, ""))
-                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
-                    self._allow(known, allowed.bcrypt)
-                return
-            made = TokenCreated.model_validate(event.entry.payload)
-            if event.workspace_id not in (SYSTEM_WORKSPACE, made.workspace_id) or made.token_id in self._hash_of:
-                return
-            principal = made.bearer()
+            fact = (TokenRevoked if kind == TokenRevoked.ENTRY_TYPE else TokenNatsAllowed).model_validate(payload)
         except ValueError:  # pydantic's is one; the fold parks such a fact and says why
             log.error("token.fact_is_not_valid", seq=event.seq)
             return
-        self._add(made.sha256, principal)
+        known = self._by_hash.get(self._hash_of.get(fact.token_id, ""))
+        if known is None or event.workspace_id not in (SYSTEM_WORKSPACE, known.workspace_id):
+            return
+        if isinstance(fact, TokenNatsAllowed):
+            self._allow(known, fact.bcrypt)
+        else:
+            self._drop(fact.token_id)
 
     def _add(self, sha256: str, principal: Principal) -> None:
         self._by_hash[sha256] = principal

@@ -46,25 +46,11 @@ PURPOSE: Final = "deadletter"
 class StoredMessage(Protocol):
     """A message of JOURNAL, as ``consumers.feed.messages.RawMessage`` is one."""
 
-    @property
-    def seq(self) -> int:
-        """Its sequence."""
-
-    @property
-    def subject(self) -> str:
-        """Its subject."""
-
-    @property
-    def headers(self) -> Mapping[str, str] | None:
-        """Its headers."""
-
-    @property
-    def data(self) -> bytes:
-        """Its body."""
-
-    @property
-    def published_ms(self) -> int:
-        """The broker's time of it, milliseconds since the epoch."""
+    seq: int
+    subject: str
+    headers: Mapping[str, str] | None
+    data: bytes
+    published_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,9 @@ from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
+from crew_journal.services.access.new_token import NewToken
+from crew_journal.services.access.owner_token import ensure_owner_token
+from crew_journal.services.access.tokens import TokenRegistry
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.endings import end_task

@@ -1,10 +1,9 @@
 """Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
 
 Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
-NATS (``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once,
-in the answer that made it. While the view ``tokens`` is behind, as a new version of it is at first, nothing is taken from
-it: half folded it holds tokens that were revoked since. The owner's token of this machine alone is no event: it is in
-``admin.token`` below the data directory, so that a fresh node can be administered at all.
+NATS (``token.nats_allowed``) included; the plaintext exists once, in the answer that made it. While the view ``tokens`` is
+behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token of this machine is
+no event: it is in ``admin.token`` below the data directory, so that a fresh node can be administered.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class TokenRegistry:
-    """Knows every token that counts, and makes and revokes them.
+    """Creates, checks and revokes tokens.
 
     Args:
         views: Where the folded tokens are, and news of what is committed.
@@ -145,7 +144,7 @@ class TokenRegistry:
         return principal.expires_ms is not None and principal.expires_ms <= to_ms(self._clock())
 
     def _follow_swaps(self) -> None:
-        """Read anew after a rebuild or a catch-up, which tell no listener what they folded."""
+        """Read again after a rebuild or a catch-up, which notify no listener of what they folded."""
         if self._views.generation != self._generation or not self._loaded:
             self.load()
 
@@ -160,15 +159,11 @@ class TokenRegistry:
             raise ViewsBehind(
                 f"the tokens are folded up to {self._views.view_seq(TOKENS_PROJECTION)} of"
                 f" {self._views.view_seq(ADMISSION_PROJECTION)} so far",
-                hint="try again; `crew-journal status` tells of the view `tokens`",
+                hint="try again; `crew-journal status` shows the view `tokens`",
             )
 
     async def create(self, principal: Principal, asked: TokenRequest) -> NewToken:
-        """Make a token and wait until it counts.
-
-        Args:
-            principal: Who asks: OWNER or ADMIN; an ADMIN makes no OWNER.
-            asked: What it is to be bound to, and what it may do beyond its role.
+        """Make a token and wait until it is valid; an ADMIN makes no OWNER.
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
@@ -191,7 +186,7 @@ class TokenRegistry:
             try:
                 access, seq = await self._allow_nats(principal, bound, plaintext)
             except BaseException:
-                with contextlib.suppress(CrewJournalError):  # nobody will ever see it
+                with contextlib.suppress(CrewJournalError):  # no caller has it
                     await self._end(principal, token_id, bound.workspace_id)
                 raise
         await self._shown(seq)

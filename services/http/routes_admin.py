@@ -49,7 +49,7 @@ async def rebuild(request: Request, principal: Principal) -> Response:
     """Build views beside the live ones, then swap."""
     check_access(Access.NODE_OWNER, principal)
     services = services_of(request)
-    asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
+    asked = await read_model(request, RebuildRequest, services.limits.body_bytes)
     log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
     records = services.operations.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
     return lines(request, records)

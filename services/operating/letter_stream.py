@@ -15,7 +15,6 @@ the better way: it folds the original in its place.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -93,13 +92,7 @@ class DeadLetters:
         self._js = writer.client.jetstream()
 
     async def park(self, projection: str, version: int, message: StoredMessage, reason: str) -> None:
-        """Keep a message that ``projection`` cannot fold, and record that.
-
-        Args:
-            projection: Its name.
-            version: Its version.
-            message: The message as it is in JOURNAL.
-            reason: Why, without the text of the entry.
+        """Keep a message that a version of ``projection`` cannot fold, and record that; the reason quotes no text of it.
 
         Raises:
             BrokerUnavailable: If it could not be kept; the projection must not go past the message then.
@@ -184,12 +177,11 @@ class DeadLetters:
             actor_type=ActorType.SYSTEM if actor_id is None else ActorType.USER,
             actor_id=actor_id,
         )
-        with contextlib.suppress(NotFoundError):
-            try:
-                await self._js.delete_msg(DEADLETTER_STREAM, letter.letter_seq)
-            except APIError as error:
-                if error.err_code != _NO_MESSAGE:
-                    raise
+        try:
+            await self._js.delete_msg(DEADLETTER_STREAM, letter.letter_seq)
+        except APIError as error:
+            if error.err_code not in _NO_MESSAGE:
+                raise
 
     def _again(self, letter: DeadLetter) -> tuple[bytes, dict[str, str]]:
         body, headers = letter.body, letter.headers
@@ -217,10 +209,9 @@ class DeadLetters:
         return orjson.dumps(record), new_headers
 
     async def _record(self, workspace_id: str, payload: ControlPayload, *, entry_id: str, **fields: Any) -> None:
-        """Record a decision once; where somebody holds the id that follows from it, under another one.
+        """Record a decision once; under a minted id where the derived one is taken, so that this never stops the folding.
 
-        Anybody who may publish can foresee such an id and take it. Were that a failure, he would stop the folding of all
-        workspaces. The fold knows a parking by projection and sequence, so recording it twice changes nothing.
+        The fold knows a parking by projection and sequence, so recording it twice changes nothing.
         """
         try:
             await self._journal.record(workspace_id, payload, entry_id=entry_id, **fields)
@@ -248,8 +239,8 @@ class DeadLetters:
         )
 
 
-_NO_MESSAGE: Final = 10_043
-"""JetStream's err_code of a delete that finds no message."""
+_NO_MESSAGE: Final = (10_037, 10_043)
+"""JetStream's err_codes of a delete that finds no message."""
 
 
 def workspace_of(subject: str) -> str:

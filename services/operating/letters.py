@@ -45,8 +45,7 @@ class Letters:
 
     async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
         """Parked events, newest first, at most 1,000."""
-        found = await self._letters(caller.workspace_or_all, asked.state)
-        return DeadLettersAnswer(dead_letters=tuple(found))
+        return DeadLettersAnswer(dead_letters=tuple(await self._letters(caller, asked.state)))
 
     async def retry(self, caller: Caller, asked: RetryRequest) -> DeadLetterAnswer:
         """Publish a parked event again as a new one.
@@ -77,12 +76,12 @@ class Letters:
             )
         return DeadLetterAnswer(seq=asked.seq, state="discarded")
 
-    async def _letters(self, workspace_id: str | None, state: str | None) -> list[DeadLetter]:
-        rows = await asyncio.to_thread(self._views.rows, _DEAD_LETTERS, [workspace_id, state])
+    async def _letters(self, caller: Caller, state: str | None) -> list[DeadLetter]:
+        rows = await asyncio.to_thread(self._views.rows, _DEAD_LETTERS, [caller.workspace_or_all, state])
         return [DeadLetter.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
     async def _parked(self, caller: Caller, seq: int) -> list[DeadLetter]:
-        letters = [one for one in await self._letters(caller.workspace_or_all, "parked") if one.seq == seq]
+        letters = [one for one in await self._letters(caller, "parked") if one.seq == seq]
         if not letters:
             raise NotFound(f"no parked event at sequence {seq}", hint="crew-journal dlq list shows them")
         return letters

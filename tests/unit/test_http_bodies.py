@@ -28,7 +28,7 @@ def _request(body: Any) -> Request:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": orjson.dumps(body), "more_body": False}
 
-    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "headers": [(b"transfer-encoding", b"chunked")]}, receive)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def _raw(body: str) -> Request:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body.encode(), "more_body": False}
 
-    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "headers": [(b"transfer-encoding", b"chunked")]}, receive)
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30, -(10**40), 10**200])

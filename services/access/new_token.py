@@ -60,14 +60,9 @@ def token_created(
         payload = TokenCreated(
             token_id=token_id,
             sha256=token_hash(plaintext),
-            role=role,
             workspace_id=workspace_id,
-            crew_id=asked.crew_id,
             agent_id=agent_id,
-            label=asked.label,
-            may_publish=asked.may_publish,
-            speaks_for=asked.speaks_for,
-            expires_at=asked.expires_at,
+            **asked.model_dump(include={"role", "crew_id", "label", "may_publish", "speaks_for", "expires_at"}),
         )
         payload.bearer()
     except ValidationError as error:

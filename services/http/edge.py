@@ -54,9 +54,6 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         headers = Headers(scope=scope)
         trace_id = _trace_id(headers)
         scope.setdefault("state", {})["trace_id"] = trace_id

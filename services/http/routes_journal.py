@@ -14,7 +14,9 @@ from starlette.responses import Response
 
 from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.principal import Principal
+from ...schemas.settings import LIST_LIMIT_DEFAULT
 from ..journal.intake.submitted import append_submitted
+from ..query.entries.cursor import Cursor
 from ..query.entries.filters import parse_filters
 from .bodies import answer, read_json
 from .metrics import HttpMetrics
@@ -59,12 +61,13 @@ async def append(request: Request, principal: Principal) -> Response:
 async def list_entries(request: Request, principal: Principal) -> Response:
     """A page of entries."""
     params = Params(request, _LIST)
+    cursor, limit = params.text("cursor"), params.whole("limit")
     page = await services_of(request).queries.list(
         principal,
         parse_filters(params.items),
         workspace=params.text("workspace_id"),
-        cursor=params.cursor,
-        limit=params.limit,
+        cursor=None if cursor is None else Cursor.parse(cursor),
+        limit=LIST_LIMIT_DEFAULT if limit is None else limit,
         min_seq=params.whole("min_seq"),
     )
     return answer(

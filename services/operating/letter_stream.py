@@ -100,7 +100,7 @@ class DeadLetters:
         workspace = workspace_of(message.subject)
         why = reason[:MAX_REASON]
         headers = {
-            **_kept_headers(message.headers),
+            **{k: _header_text(v) for k, v in (message.headers or {}).items() if k.startswith("Crew-")},
             h.MSG_ID: message_id(workspace, derived_id(PURPOSE, version, f"{projection}/{message.seq}")),
             h.FORMAT: h.FORMAT_VERSION,
             h.DEAD_CONSUMER: projection,
@@ -248,10 +248,6 @@ def workspace_of(subject: str) -> str:
     tokens = subject.split(".")
     known = len(tokens) > 1 and tokens[0] in {family.value for family in Family} and is_workspace(tokens[1])
     return tokens[1] if known else SYSTEM_WORKSPACE
-
-
-def _kept_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: _header_text(value) for name, value in (headers or {}).items() if name.startswith("Crew-")}
 
 
 def _header_text(text: str) -> str:

@@ -32,12 +32,7 @@ ORDER BY seq DESC, projection LIMIT 1000
 
 
 class Letters:
-    """Lists and settles dead letters.
-
-    Args:
-        views: Know which events were parked.
-        kept: Keeps, retries and discards them.
-    """
+    """Lists dead letters from the views, and settles those that DEADLETTER keeps."""
 
     def __init__(self, views: ViewReader, kept: DeadLetters) -> None:
         self._views = views

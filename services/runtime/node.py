@@ -37,7 +37,7 @@ from ..access.tokens import TokenRegistry
 from ..data_dir import announce, lock
 from ..desk import Desk
 from ..endings import end_task
-from ..http.app import create_app
+from ..http.app import App
 from ..http.connections import ConnectionBounds
 from ..http.ports import AppServices, HttpLimits
 from ..http.server import HttpServer
@@ -328,7 +328,7 @@ class Runtime:
                 agents=memory.agents,
             ),
         )
-        app = create_app(
+        app = App(
             AppServices(
                 journal=journal,
                 queries=queries,

@@ -11,7 +11,7 @@ from support.stack import HTTP_TIMEOUT_S, Stack
 
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.http.app import create_app
+from crew_journal.services.http.app import App
 from crew_journal.services.http.docs_page import render_docs
 from crew_journal.services.http.edge import SECURITY_HEADERS
 from crew_journal.services.http.ports import HttpLimits
@@ -20,7 +20,7 @@ OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
 
 
 def _routes(stack: Stack) -> list[tuple[str, str]]:
-    paths = create_app(stack.services).openapi()["paths"]
+    paths = App(stack.services).openapi()["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
 
@@ -168,7 +168,7 @@ async def test_status_shows_a_bound_token_its_workspace_only(stack: Stack) -> No
 
 
 async def test_the_docs_page_names_every_route_and_loads_nothing(stack: Stack) -> None:
-    app = create_app(stack.services)
+    app = App(stack.services)
     page = render_docs(app.openapi())
     for route in app.routes:
         if isinstance(route, Route) and route.path not in {"/docs", "/openapi.json"}:

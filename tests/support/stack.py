@@ -56,7 +56,7 @@ from crew_journal.services.access.tokens import TokenRegistry
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.endings import end_task
-from crew_journal.services.http.app import create_app
+from crew_journal.services.http.app import App
 from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
@@ -387,7 +387,7 @@ async def running_stack(
             models=models,
             limits=limits or HttpLimits(),
         )
-        app = create_app(services)
+        app = App(services)
         server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close, bounds=connection_bounds)
         await parts.begin("http", server)
         yield Stack(

@@ -52,7 +52,7 @@ lint: $(VENV)/.installed
 
 generate: $(VENV)/.installed
 	$(BIN)/python -m crew_journal.services.generate .
-	$(BIN)/ruff format --quiet services/client/generated.py
+	$(BIN)/ruff format --quiet services/client/generated*.py
 # One file for all systems and for Python 3.11 and newer (markers). uv is used only here and is not a dependency.
 lock:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

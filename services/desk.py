@@ -126,9 +126,13 @@ def parse(operation: Operation[Q, A], raw: Mapping[str, Any]) -> Q:
     try:
         return operation.request.model_validate(raw)
     except ValidationError as error:
-        problems = body_problems(error, operation.request)
+        raise for_effect(InvalidRequest(body_problems(error, operation.request)), operation) from None
+
+
+def for_effect(error: InvalidRequest, operation: Operation[Any, Any]) -> InvalidRequest | InvalidQuery:
+    """The error as it is for operations that change something, or, for those that read, of its first field alone."""
     if operation.effect is not Effect.READS:
-        raise InvalidRequest(problems)
-    first = problems[0]
+        return error
+    first = error.problems[0]
     hint = f"{first.field}: {first.fix}" if first.fix else ""
-    raise InvalidQuery(f"{first.field}: {first.problem}", hint=hint, field=first.field)
+    return InvalidQuery(f"{first.field}: {first.problem}", hint=hint, field=first.field)

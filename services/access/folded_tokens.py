@@ -16,16 +16,11 @@ from ...schemas.principal import Principal, Role
 from ..journal.broker.config import AgentUser
 from .nats_access import nats_user
 
-_GRANTS: Final = "may_publish, speaks_for, expires_ms"
-_COUNTING: Final = f"""SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, {_GRANTS}
-    FROM tokens WHERE revoked_ms IS NULL"""
-_RECORDS: Final = f"""SELECT token_id, role, workspace_id, crew_id, agent_id, label, created_ms, revoked_ms,
-    nats_bcrypt IS NOT NULL AS nats, {_GRANTS}
-    FROM tokens WHERE $1 IS NULL OR workspace_id = $1 ORDER BY created_ms, token_id"""
-_RECORD_FIELDS: Final = (
-    "token_id", "role", "workspace_id", "crew_id", "agent_id", "label", "created_ms", "revoked_ms", "nats", "may_publish",
-    "speaks_for", "expires_ms",
-)  # fmt: skip
+_COUNTING: Final = """SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, may_publish, speaks_for,
+    expires_ms FROM tokens WHERE revoked_ms IS NULL"""
+_FIELDS: Final = tuple(TokenRecord.model_fields)
+_COLUMNS: Final = ", ".join("nats_bcrypt IS NOT NULL" if name == "nats" else name for name in _FIELDS)
+_RECORDS: Final = f"SELECT {_COLUMNS} FROM tokens WHERE $1 IS NULL OR workspace_id = $1 ORDER BY created_ms, token_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
 
 def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRecord, ...]:
     """Every token of a workspace, or of all, oldest first, without secrets; blocking."""
-    found = (dict(zip(_RECORD_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
+    found = (dict(zip(_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
     return tuple(
         TokenRecord.model_validate(
             {**one, "may_publish": one["may_publish"].split(), "speaks_for": one["speaks_for"].split()}

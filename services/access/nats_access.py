@@ -1,9 +1,7 @@
-"""Agents on NATS: the users of the managed broker, kept as the tokens say.
+"""Agents on NATS: the users of the managed broker follow the tokens of the journal.
 
-Why: a token that counts on NATS is a fact of the journal like any other token; the broker's configuration only follows.
-Invariants: every user there has a token that counts, and reaches the subject of its workspace, crew and agent alone; the
-password is the token itself, so it is shown once and revoked once, and the broker is told a bcrypt hash. What the broker
-could not be told is told again until it has it.
+Invariants: every user there has a valid token, and reaches the subject of its workspace, crew and agent alone; the password
+is the token itself, of which the broker gets a bcrypt hash. A change that the broker refuses is sent again until it does.
 """
 
 from __future__ import annotations
@@ -20,13 +18,14 @@ from ...schemas.subjects import INGEST_SUBJECTS, ingest_subject
 from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.config import AgentUser
+from ..parts import Part
 
 BCRYPT_ROUNDS: Final = 4
 """The least there is: a token is 256 random bits and needs no slow hash, and the server pays at each connection (1 ms)."""
 RETRY_S: Final = 2.0
-"""Seconds until the broker is told again what it could not be told."""
+"""Seconds until a change that the broker did not take is sent again."""
 SETTLE_S: Final = 40.0
-"""Seconds to wait for it: two reloads of at most 15 s, or a server that is being started anew; usually 50 ms."""
+"""Seconds to wait for a change: two reloads of at most 15 s, or a server that is restarting; usually 50 ms."""
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +48,7 @@ def nats_user(bound: Principal, hashed: str) -> AgentUser:
 
 
 def broker_not_ours(bound: Principal) -> BrokerNotOurs:
-    """Why a node with ``--nats`` makes no NATS users, and what its broker is to be told instead."""
+    """Why a node with ``--nats`` makes no NATS users, and how to configure its broker instead."""
     subject = ingest_subject(str(bound.workspace_id), bound.crew_id, str(bound.agent_id))
     agent = (
         f'AGENT-{bound.agent_id}: {{users: [{{user: {bound.agent_id}, password: "BCRYPT HASH", permissions: '
@@ -64,14 +63,8 @@ def broker_not_ours(bound: Principal) -> BrokerNotOurs:
     )
 
 
-class NatsUsers:
-    """Keeps the users of a managed broker as they are wanted.
-
-    Args:
-        broker: The broker, started.
-        retry_s: Seconds until it is told again what it could not be told.
-        settle_s: Seconds to wait for a change.
-    """
+class NatsUsers(Part):
+    """Keeps the users of a managed broker, which is started, as they are wanted."""
 
     def __init__(self, broker: ManagedBroker, *, retry_s: float = RETRY_S, settle_s: float = SETTLE_S) -> None:
         self._broker = broker
@@ -89,12 +82,12 @@ class NatsUsers:
         return self._broker.url
 
     def want(self, users: Sequence[AgentUser]) -> None:
-        """From now on these users, and no others; the broker is told in the background."""
+        """From now on these users, and no others; the broker is reloaded in the background."""
         self._wanted = tuple(sorted(users, key=lambda user: user.name))
         self._due.set()
 
     async def start(self) -> None:
-        """Tell the broker what is wanted now, then follow.
+        """Send the broker what is wanted now, then follow.
 
         Raises:
             BrokerError: If it refuses.
@@ -109,18 +102,18 @@ class NatsUsers:
             await end_task(task)
 
     async def settled(self, name: str) -> None:
-        """Return once the broker knows of the user ``name`` what is wanted: that it is there, or that it is not.
+        """Return once the broker has the user ``name``, or no longer has it, as wanted.
 
         Raises:
-            BrokerUnavailable: If that takes too long; it is tried on.
+            BrokerUnavailable: If that takes too long; attempts go on.
         """
         try:
             async with asyncio.timeout(self._settle_s), self._told:
                 await self._told.wait_for(lambda: _named(self._wanted, name) == _named(self._broker.agent_users, name))
         except TimeoutError:
             raise BrokerUnavailable(
-                f"nats-server was not told of {name} within {self._settle_s:g} s: {self._trouble or 'it is busy'}",
-                hint="it is tried again until it has been; see crew-journal status",
+                f"nats-server did not take {name} within {self._settle_s:g} s: {self._trouble or 'it is busy'}",
+                hint="it is sent again until the server takes it; see crew-journal status",
             ) from None
 
     async def _follow(self) -> None:

@@ -1,4 +1,4 @@
-"""A token that is being made: the fact that it is, and what the one answer shows that holds its secret.
+"""A new token: the fact that is recorded, and the only answer that holds its secret.
 
 Invariant: the fact holds a hash of the secret, and binds what its role allows; nothing else is ever published.
 """
@@ -20,14 +20,14 @@ from .owner_token import token_hash
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token just made; ``plaintext`` is not shown again. ``nats_access`` if it counts on NATS, too."""
+    """A new token; ``plaintext`` is not stored. ``nats_access`` if it is valid on NATS, too."""
 
     plaintext: str
     info: TokenRecord
     nats_access: NatsAccess | None = None
 
     def answer(self) -> TokenCreatedAnswer:
-        """What the caller is shown, this once."""
+        """The answer to the caller."""
         return TokenCreatedAnswer(**self.info.model_dump(), token=self.plaintext, nats_access=self.nats_access)
 
 
@@ -45,7 +45,7 @@ def token_created(
     if role.administers and (asked.may_publish or asked.speaks_for):
         field = "may_publish" if asked.may_publish else "speaks_for"
         raise InvalidQuery(
-            f"{role.value} tokens publish these types and speak for everybody anyway",
+            f"{role.value} tokens may publish all types and speak for all actors",
             hint=f"leave {field} out, or ask for role AGENT",
             field=field,
         )
@@ -60,14 +60,9 @@ def token_created(
         payload = TokenCreated(
             token_id=token_id,
             sha256=token_hash(plaintext),
-            role=role,
             workspace_id=workspace_id,
-            crew_id=asked.crew_id,
             agent_id=agent_id,
-            label=asked.label,
-            may_publish=asked.may_publish,
-            speaks_for=asked.speaks_for,
-            expires_at=asked.expires_at,
+            **asked.model_dump(include={"role", "crew_id", "label", "may_publish", "speaks_for", "expires_at"}),
         )
         payload.bearer()
     except ValidationError as error:
@@ -79,16 +74,6 @@ def token_created(
             field=field,
         ) from None
     return payload
-
-
-def administers_tokens(principal: Principal) -> None:
-    """Go on only for OWNER and ADMIN.
-
-    Raises:
-        NotAllowed: For another role.
-    """
-    if not principal.role.administers:
-        raise NotAllowed(f"a token of role {principal.role.value} manages no tokens", hint="use an ADMIN token")
 
 
 def workspace_for(principal: Principal, asked: TokenRequest) -> str | None:

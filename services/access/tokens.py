@@ -1,10 +1,9 @@
 """Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
 
 Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
-NATS (``token.nats_allowed``) included; every node that folds the journal knows the same tokens; the plaintext exists once,
-in the answer that made it. While the view ``tokens`` is behind, as a new version of it is at first, nothing is taken from
-it: half folded it holds tokens that were revoked since. The owner's token of this machine alone is no event: it is in
-``admin.token`` below the data directory, so that a fresh node can be administered at all.
+NATS (``token.nats_allowed``) included; the plaintext exists once, in the answer that made it. While the view ``tokens`` is
+behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token of this machine is
+no event: it is in ``admin.token`` below the data directory, so that a fresh node can be administered.
 """
 
 from __future__ import annotations
@@ -18,15 +17,9 @@ from typing import Final
 import structlog
 
 from ...schemas.entry import ActorType
-from ...schemas.errors import (
-    CrewJournalError,
-    InvalidQuery,
-    NotAllowed,
-    NotAuthenticated,
-    NotFound,
-    ViewsBehind,
-)
+from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.payload import ControlPayload
 from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
 from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
@@ -39,16 +32,8 @@ from ..journal.broker.config import MAX_PAYLOAD, AgentUser
 from ..journal.intake.recorder import Recorder
 from .folded_tokens import folded_tokens, token_records
 from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
-from .new_token import NewToken, administers_tokens, token_created, workspace_for
-from .owner_token import (
-    OWNER_TOKEN_FILE,
-    ensure_owner_token,
-    is_token,
-    mint_token,
-    token_hash,
-)
-
-__all__ = ["NewToken", "TokenRegistry", "ensure_owner_token"]
+from .new_token import NewToken, token_created, workspace_for
+from .owner_token import OWNER_TOKEN_FILE, is_token, mint_token, token_hash
 
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
@@ -60,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class TokenRegistry:
-    """Knows every token that counts, and makes and revokes them.
+    """Creates, checks and revokes tokens.
 
     Args:
         views: Where the folded tokens are, and news of what is committed.
@@ -159,7 +144,7 @@ class TokenRegistry:
         return principal.expires_ms is not None and principal.expires_ms <= to_ms(self._clock())
 
     def _follow_swaps(self) -> None:
-        """Read anew after a rebuild or a catch-up, which tell no listener what they folded."""
+        """Read again after a rebuild or a catch-up, which notify no listener of what they folded."""
         if self._views.generation != self._generation or not self._loaded:
             self.load()
 
@@ -174,15 +159,11 @@ class TokenRegistry:
             raise ViewsBehind(
                 f"the tokens are folded up to {self._views.view_seq(TOKENS_PROJECTION)} of"
                 f" {self._views.view_seq(ADMISSION_PROJECTION)} so far",
-                hint="try again; `crew-journal status` tells of the view `tokens`",
+                hint="try again; `crew-journal status` shows the view `tokens`",
             )
 
     async def create(self, principal: Principal, asked: TokenRequest) -> NewToken:
-        """Make a token and wait until it counts.
-
-        Args:
-            principal: Who asks: OWNER or ADMIN; an ADMIN makes no OWNER.
-            asked: What it is to be bound to, and what it may do beyond its role.
+        """Make a token and wait until it is valid; an ADMIN makes no OWNER.
 
         Raises:
             NotAllowed: If the asker's role or workspace does not allow it.
@@ -191,7 +172,6 @@ class TokenRegistry:
             BrokerError: If the broker did not take the user; then the token is revoked again.
             ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
         """
-        administers_tokens(principal)
         role, nats = asked.role, asked.nats
         workspace_id = workspace_for(principal, asked)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
@@ -199,24 +179,18 @@ class TokenRegistry:
         bound = payload.bearer()
         if nats:
             self._check_nats(bound)
-        recorded = await self._journal.record(
-            workspace_id or SYSTEM_WORKSPACE,
-            payload,
-            summary=f"Token {token_id} of role {role.value} created",
-            actor_type=ActorType.USER,
-            actor_id=principal.token_id,
-        )
+        summary = f"Token {token_id} of role {role.value} created"
+        access, seq = None, await self._record(principal, workspace_id, payload, summary)
         self._add(payload.sha256, bound)
-        access, seq = None, recorded.seq
         if nats:
             try:
                 access, seq = await self._allow_nats(principal, bound, plaintext)
             except BaseException:
-                with contextlib.suppress(CrewJournalError):  # nobody will ever see it
+                with contextlib.suppress(CrewJournalError):  # no caller has it
                     await self._end(principal, token_id, bound.workspace_id)
                 raise
         await self._shown(seq)
-        log.info("token.created", token_id=token_id, role=role.value, seq=recorded.seq, nats=nats)
+        log.info("token.created", token_id=token_id, role=role.value, seq=seq, nats=nats)
         info = TokenRecord(
             **payload.model_dump(exclude={"sha256", "expires_at"}),
             created_ms=to_ms(self._clock()),
@@ -242,13 +216,8 @@ class TokenRegistry:
         """Record that a token counts on NATS, too, and return once it does; with the sequence of that fact."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
-        recorded = await self._journal.record(
-            bound.workspace_id or SYSTEM_WORKSPACE,
-            TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed),
-            summary=f"Token {bound.token_id} allowed on NATS",
-            actor_type=ActorType.USER,
-            actor_id=principal.token_id,
-        )
+        allowed = TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed)
+        seq = await self._record(principal, bound.workspace_id, allowed, f"Token {bound.token_id} allowed on NATS")
         if bound.token_id not in self._hash_of:
             raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
@@ -256,7 +225,7 @@ class TokenRegistry:
         access = NatsAccess(
             address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
         )
-        return access, recorded.seq
+        return access, seq
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
         """End a token; it is refused from the moment this returns, and its connections to the broker are cut.
@@ -267,7 +236,6 @@ class TokenRegistry:
             NotAllowed: If the asker's role does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
-        administers_tokens(principal)
         if token_id == OWNER_TOKEN_ID and principal.workspace_id is None:
             raise NotAllowed(
                 "the owner's token is a file, not a fact of the journal",
@@ -285,15 +253,19 @@ class TokenRegistry:
             await self._nats.settled(token_id)
 
     async def _end(self, principal: Principal, token_id: str, workspace_id: str | None) -> int:
-        recorded = await self._journal.record(
-            workspace_id or SYSTEM_WORKSPACE,
-            TokenRevoked(token_id=token_id),
-            summary=f"Token {token_id} revoked",
-            actor_type=ActorType.USER,
-            actor_id=principal.token_id,
-        )
+        revoked = TokenRevoked(token_id=token_id)
+        seq = await self._record(principal, workspace_id, revoked, f"Token {token_id} revoked")
         self._drop(token_id)
-        await self._shown(recorded.seq)
+        await self._shown(seq)
+        return seq
+
+    async def _record(
+        self, principal: Principal, workspace_id: str | None, payload: ControlPayload, summary: str
+    ) -> int:
+        where, actor = workspace_id or SYSTEM_WORKSPACE, ActorType.USER
+        recorded = await self._journal.record(
+            where, payload, summary=summary, actor_type=actor, actor_id=principal.token_id
+        )
         return recorded.seq
 
     async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
@@ -303,7 +275,6 @@ class TokenRegistry:
             NotAllowed: If the asker's role or workspace does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
-        administers_tokens(principal)
         self._require_loaded()
         return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
 
@@ -320,28 +291,25 @@ class TokenRegistry:
                 self._learn(event)
 
     def _learn(self, event: EntryRecorded) -> None:
-        """What the view ``tokens`` believes, believed here too: only the system or a workspace itself binds its tokens."""
+        """Apply a fact as the view ``tokens`` does: only the system or a workspace itself binds its tokens."""
+        kind, payload = event.entry.entry_type, event.entry.payload
         try:
-            if event.entry.entry_type == TokenRevoked.ENTRY_TYPE:
-                token_id = TokenRevoked.model_validate(event.entry.payload).token_id
-                known = self._by_hash.get(self._hash_of.get(token_id, ""))
-                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
-                    self._drop(token_id)
+            if kind == TokenCreated.ENTRY_TYPE:
+                made = TokenCreated.model_validate(payload)
+                if event.workspace_id in (SYSTEM_WORKSPACE, made.workspace_id) and made.token_id not in self._hash_of:
+                    self._add(made.sha256, made.bearer())
                 return
-            if event.entry.entry_type == TokenNatsAllowed.ENTRY_TYPE:
-                allowed = TokenNatsAllowed.model_validate(event.entry.payload)
-                known = self._by_hash.get(self._hash_of.get(allowed.token_id, ""))
-                if known is not None and event.workspace_id in (SYSTEM_WORKSPACE, known.workspace_id):
-                    self._allow(known, allowed.bcrypt)
-                return
-            made = TokenCreated.model_validate(event.entry.payload)
-            if event.workspace_id not in (SYSTEM_WORKSPACE, made.workspace_id) or made.token_id in self._hash_of:
-                return
-            principal = made.bearer()
+            fact = (TokenRevoked if kind == TokenRevoked.ENTRY_TYPE else TokenNatsAllowed).model_validate(payload)
         except ValueError:  # pydantic's is one; the fold parks such a fact and says why
             log.error("token.fact_is_not_valid", seq=event.seq)
             return
-        self._add(made.sha256, principal)
+        known = self._by_hash.get(self._hash_of.get(fact.token_id, ""))
+        if known is None or event.workspace_id not in (SYSTEM_WORKSPACE, known.workspace_id):
+            return
+        if isinstance(fact, TokenNatsAllowed):
+            self._allow(known, fact.bcrypt)
+        else:
+            self._drop(fact.token_id)
 
     def _add(self, sha256: str, principal: Principal) -> None:
         self._by_hash[sha256] = principal

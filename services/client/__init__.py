@@ -6,6 +6,6 @@ given by us.
 
 from ...schemas.rules.stripping import strip_injected, strip_nudges, strip_recalled_memory
 from .aio import AsyncCrewJournal
-from .sync import CrewJournal
+from .generated_sync import CrewJournal
 
 __all__ = ["AsyncCrewJournal", "CrewJournal", "strip_injected", "strip_nudges", "strip_recalled_memory"]

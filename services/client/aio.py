@@ -1,44 +1,33 @@
-"""The client for asyncio.
+"""The client for asyncio; ``make generate`` writes the blocking one, ``generated_sync``, from this text.
 
-Invariant: no logic here: requests are those of ``*Calls``, streams of ``streams``; this file only awaits them.
+Invariant: only what may be done twice is sent again. What needs no I/O stands in the modules that both import.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
 import httpx
+from pydantic import BaseModel
 
-from ...schemas.api import (
-    EntryRecord,
-    Receipt,
-    TailGap,
-)
+from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer, EntryRecord, Receipt, TailGap
 from ...schemas.errors import Unavailable
+from ...schemas.operations.operation import Operation
 from ...schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
-from .administering import (
-    AdminCalls,
-    compare_request,
-    rebuild_request,
-    salvage_request,
-    verify_request,
-)
-from .core import checked
+from .core import TIMEOUT_S, Request, checked, entry_path, object_of, params_of, pause_after, present, request_of
 from .find import find
 from .generated import AsyncOperations
-from .journalling import JournalCalls
 from .streams import TAIL_SILENCE_S, Lines, Tail, record_of
-from .submitting import Entry, checked_size, in_batches, places_from
-from .wire import TIMEOUT_S, Broken, Outcome, Pause, Reply, Request, Steps
+from .submitting import Entry, body_of, checked_size, encoded, encoded_batch, in_batches, places_from
 
-_T = TypeVar("_T")
+_A = TypeVar("_A", bound=BaseModel)
 
 
-class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
+class AsyncCrewJournal(AsyncOperations):
     """A Crew Journal over HTTP, for asyncio.
 
     Args:
@@ -63,7 +52,7 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
         self._http = httpx.AsyncClient(**find(url, token, data_dir).arguments(), timeout=timeout_s)
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -72,13 +61,31 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # streams
+    # the journal
+
+    async def append(self, entry: Entry) -> Receipt:
+        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent.
+
+        Raises:
+            InvalidEntry: Naming every field that is wrong.
+        """
+        answer = await self._ask(Request("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
+        return answer.entries[0]
+
+    async def append_batch(self, entries: Iterable[Entry]) -> tuple[Receipt, ...]:
+        """Append up to 1,000 entries and 32 MiB, all or nothing; ``append_many`` takes more, in parts.
+
+        Raises:
+            InvalidEntry: Naming every field that is wrong of every entry (``entries[3].summary``).
+            EntryTooLarge: If they are more.
+        """
+        return await self._append_encoded(encoded_batch(entries))
 
     def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> AsyncIterator[Receipt]:
-        """Append any number of entries, batch by batch, handing out receipts in order.
+        """Append any number of entries, batch by batch, yielding receipts in order.
 
-        Nothing is sent but by iterating: each batch when the receipts of the one before it are taken. ``async for receipt in
-        journal.append_many(entries)``, to the end, appends them all.
+        Entries are sent only while iterating: each batch when the receipts of the one before it are taken.
+        ``async for receipt in journal.append_many(entries)``, to the end, appends them all.
 
         Args:
             entries: The entries; taken from the iterable as they are sent.
@@ -90,6 +97,36 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
                 before it are.
         """
         return self._append_all(in_batches(entries, checked_size(batch)))
+
+    async def list(
+        self,
+        /,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        **filters: object,
+    ) -> EntriesAnswer:
+        """One page, newest first; ``filters`` are the query parameters of GET /v1/journal."""
+        given = {**filters, "limit": limit, "cursor": cursor, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer)
+
+    async def count(
+        self, /, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
+    ) -> CountAnswer:
+        """How many entries pass the filters."""
+        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer)
+
+    async def get(self, entry_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> EntryRecord:
+        """One entry.
+
+        Raises:
+            NotFound: If there is none that the token may see.
+        """
+        given = params_of({"min_seq": min_seq, "workspace_id": workspace_id})
+        return await self._ask(Request("GET", f"{entry_path(entry_id)}/entry", given), EntryAnswer)
 
     async def entries(
         self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
@@ -118,7 +155,7 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
         Args:
             after: Begin after this sequence; with the newest 50 if absent.
             workspace_id: For a token of all workspaces.
-            on_gap: Told when more was missed than the service replays.
+            on_gap: Called when more was missed than the service replays.
             filters: The query parameters of GET /v1/journal.
         """
         tail = Tail({**filters, "workspace_id": workspace_id}, after, on_gap)
@@ -133,9 +170,19 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
                 pause = tail.pause_after(error)
             await asyncio.sleep(pause)
 
+    # the node
+
+    async def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
+        """How the node and the workspace are doing."""
+        return object_of(await self._send(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
+
+    async def embedder_status(self) -> dict[str, Any]:
+        """The embedder and its last outcome."""
+        return object_of(await self._send(Request("GET", "/v1/admin/embedder")))
+
     def compare_models(self, one: str, other: str, **given: object) -> AsyncIterator[dict[str, Any]]:
         """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
-        return self._records(compare_request(one, other, given))
+        return self._records("embeddings/compare", {"one": one, "other": other, **given})
 
     def rebuild(
         self, projections: Sequence[str] | None = None, *, accept_loss: bool = False
@@ -143,19 +190,42 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
         """Rebuild views: progress records, the last one with key ``result``.
 
         Raises:
-            JournalDamaged: If the journal has lost something, unless ``accept_loss`` gives it up.
+            JournalDamaged: If the journal has lost something, unless ``accept_loss`` accepts that.
         """
-        return self._records(rebuild_request(projections, accept_loss))
+        names = list(projections) if projections else None
+        return self._records("rebuild", {"projections": names, "accept_loss": accept_loss or None})
 
     def salvage(self) -> AsyncIterator[dict[str, Any]]:
         """What the views still know of lost entries: records with ``entry`` or ``decision``, the last with ``result``."""
-        return self._records(salvage_request())
+        return self._records("salvage")
 
     def verify(self) -> AsyncIterator[dict[str, Any]]:
         """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
-        return self._records(verify_request())
+        return self._records("verify")
 
-    # carrying out
+    # requests
+
+    async def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
+        return await self._ask(request_of(operation, given), operation.answer)
+
+    async def _ask(self, request: Request, model: type[_A]) -> _A:
+        return request.answer_of(await self._send(request), model)
+
+    async def _send(self, request: Request) -> bytes:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = await self._http.request(**request.arguments())
+                return checked(answer.status_code, answer.content)
+            except (httpx.TransportError, Unavailable) as error:
+                pause = pause_after(error, attempt, request)
+            await asyncio.sleep(pause)
+
+    async def _append_encoded(self, records: Sequence[bytes]) -> tuple[Receipt, ...]:
+        if not records:
+            return ()
+        return (await self._ask(Request("POST", "/v1/journal", content=body_of(records)), AppendAnswer)).entries
 
     async def _append_all(self, batches: Iterable[Sequence[bytes]]) -> AsyncIterator[Receipt]:
         sent = 0
@@ -166,9 +236,10 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
             for receipt in receipts:
                 yield receipt
 
-    async def _records(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+    async def _records(self, name: str, given: Mapping[str, object] | None = None) -> AsyncIterator[dict[str, Any]]:
+        body = None if given is None else present(given)
         lines = Lines()
-        async with self._stream(request, None) as pieces:
+        async with self._stream(Request("POST", f"/v1/admin/{name}", json=body), None) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     yield record_of(line)
@@ -178,26 +249,5 @@ class AsyncCrewJournal(AsyncOperations, JournalCalls, AdminCalls):
         timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
         async with self._http.stream(**request.arguments(), timeout=timeout) as answer:
             if answer.is_error:
-                checked(Reply(answer.status_code, await answer.aread()))
+                checked(answer.status_code, await answer.aread())
             yield answer.aiter_bytes()
-
-    async def _run(self, steps: Steps[_T]) -> _T:
-        outcome: Outcome = None
-        while True:
-            try:
-                step = steps.send(outcome)
-            except StopIteration as done:
-                result: _T = done.value
-                return result
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-                outcome = None
-            else:
-                outcome = await self._perform(step)
-
-    async def _perform(self, request: Request) -> Outcome:
-        try:
-            answer = await self._http.request(**request.arguments())
-        except httpx.TransportError as error:
-            return Broken(type(error).__name__)
-        return Reply(answer.status_code, answer.content)

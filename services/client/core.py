@@ -1,13 +1,15 @@
-"""What the client does, without I/O: requests, retries, answers. Both flavours run these steps.
+"""What the client does without I/O: requests, when to send them again, and answers. Both flavours use it.
 
-Invariant: only what may be done twice is retried, with growing pauses and a bounded number of times.
+Invariant: only what may be done twice is sent again, with growing pauses and a bounded number of times.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -22,18 +24,99 @@ from ...schemas.errors import (
     ViewsDamaged,
 )
 from ...schemas.ids import is_id
+from ...schemas.operations.operation import Operation
+from ...schemas.timestamps import format_ts
 from .faults import error_of
-from .wire import Broken, Params, Pause, Reply, Request, Steps
 
-ATTEMPTS: Final = 5
+TIMEOUT_S: Final = 40.0
+"""Seconds for one answer; an append may wait 30 for the broker's ack."""
+ATTEMPTS: Final = 6
 """Tries of one request; with the pauses below about 3 seconds, a restart of the service."""
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 2.0
 _JITTER: Final = 0.25
 """Share of a pause that is random, so that clients do not come back all at once."""
 _ERRORS_FROM: Final = 400
+_NO_SEGMENT: Final = ("", ".", "..")
 
 _A = TypeVar("_A", bound=BaseModel)
+Params = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request.
+
+    Attributes:
+        method: GET, POST, PUT or DELETE.
+        path: Below the service's URL.
+        params: Query parameters, repeated ones as several pairs.
+        json: The body; None for none.
+        repeatable: Whether doing it twice is the same as once.
+        headers: Beside the token's.
+        content: The body where it is JSON already; None for none.
+    """
+
+    method: str
+    path: str
+    params: Params = ()
+    json: Any = None
+    repeatable: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of httpx's ``request`` and ``stream``."""
+        typed = {} if self.content is None else {"Content-Type": "application/json"}
+        return {
+            "method": self.method,
+            "url": self.path,
+            "params": list(self.params),
+            "json": self.json,
+            "content": self.content,
+            "headers": {**self.headers, **typed},
+        }
+
+    def answer_of(self, body: bytes, model: type[_A]) -> _A:
+        """The answer.
+
+        Raises:
+            CrewJournalError: If the body is not a ``model``.
+        """
+        try:
+            return model.model_validate_json(body)
+        except ValidationError:
+            raise CrewJournalError(
+                f"{self.method} {self.path} answered something other than {model.__name__}",
+                hint="check that the service is a Crew Journal of the same version",
+            ) from None
+
+
+def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Request:
+    """An operation as a request.
+
+    Args:
+        operation: What is asked.
+        given: Every field; one that has its default is not sent.
+
+    Raises:
+        NotFound: If a field of the path cannot stand in one, so that nothing can have that name.
+    """
+    fields = operation.request.model_fields
+    path = operation.path
+    for name in operation.path_fields:
+        value = str(given[name])
+        if value in _NO_SEGMENT:
+            raise NotFound(f"nothing has the {name} {value!r}", hint="check the id", field=name)
+        path = path.replace("{" + name + "}", quote(value, safe=""))
+    rest = {
+        name: format_ts(value) if isinstance(value, datetime) else value
+        for name, value in given.items()
+        if name not in operation.path_fields and value is not None and value != fields[name].default
+    }
+    if operation.has_body:
+        return Request(operation.method, path, json=rest, repeatable=operation.repeatable)
+    return Request(operation.method, path, params_of(rest), repeatable=operation.repeatable)
 
 
 def pause_before(attempt: int) -> float:
@@ -42,65 +125,42 @@ def pause_before(attempt: int) -> float:
     return base * (1 - _JITTER + 2 * _JITTER * random.random())  # spreads load; no secret
 
 
-def exchange(request: Request) -> Steps[Reply]:
-    """Send a request until it is answered.
+def pause_after(error: Exception, attempt: int, request: Request) -> float:
+    """Seconds to wait after try number ``attempt`` failed.
 
     Raises:
-        CrewJournalError: What the service answered, or Unavailable if it did not.
+        Unavailable: If the request is not to be sent again. Where the service has waited itself, or waiting does not help,
+            it is not: five times 30 s would look like a hang.
     """
-    attempts = ATTEMPTS if request.repeatable else 1
-    for attempt in range(1, attempts + 1):
-        outcome = yield request
-        if isinstance(outcome, Reply):
-            try:
-                return checked(outcome)
-            except (BrokerUnavailable, ViewsBehind, ViewsDamaged):
-                raise  # the service has waited already, or waiting does not help: five times 30 s would look like a hang
-            except Unavailable:
-                if attempt == attempts:
-                    raise
-        if attempt < attempts:
-            yield Pause(pause_before(attempt))
-    reason = outcome.reason if isinstance(outcome, Broken) else "no answer"
-    raise Unavailable(f"the service does not answer: {reason}", hint="is `crew-journal up` running, and the URL right?")
+    waited = isinstance(error, BrokerUnavailable | ViewsBehind | ViewsDamaged)
+    if request.repeatable and attempt < ATTEMPTS and not waited:
+        return pause_before(attempt)
+    if isinstance(error, Unavailable):
+        raise error
+    raise Unavailable(
+        f"the service does not answer: {type(error).__name__}",
+        hint="is `crew-journal up` running, and the URL right?",
+    ) from None
 
 
-def checked(reply: Reply) -> Reply:
-    """The reply.
+def checked(status: int, body: bytes) -> bytes:
+    """The body of an answer.
 
     Raises:
-        CrewJournalError: If its status is an error.
+        CrewJournalError: If the status is an error.
     """
-    if reply.status < _ERRORS_FROM:
-        return reply
+    if status < _ERRORS_FROM:
+        return body
     try:
-        problem = json.loads(reply.body)
+        problem = json.loads(body)
     except ValueError:
         problem = {}
-    raise error_of(reply.status, problem if isinstance(problem, dict) else {})
+    raise error_of(status, problem if isinstance(problem, dict) else {})
 
 
-def ask(request: Request, model: type[_A]) -> Steps[_A]:
-    """Send a request until it is answered, and read the answer.
-
-    Raises:
-        CrewJournalError: What the service answered, also if that is no ``model``.
-        Unavailable: If it did not answer.
-    """
-    reply = yield from exchange(request)
-    try:
-        return model.model_validate_json(reply.body)
-    except ValidationError:
-        raise CrewJournalError(
-            f"{request.method} {request.path} answered something other than {model.__name__}",
-            hint="check that the service is a Crew Journal of the same version",
-        ) from None
-
-
-def ask_json(request: Request) -> Steps[dict[str, Any]]:
-    """``ask`` for a JSON object that no model describes."""
-    reply = yield from exchange(request)
-    return dict(json.loads(reply.body))
+def object_of(body: bytes) -> dict[str, Any]:
+    """A JSON object that no model describes."""
+    return dict(json.loads(body))
 
 
 def params_of(given: Mapping[str, object]) -> Params:
@@ -114,7 +174,7 @@ def params_of(given: Mapping[str, object]) -> Params:
     return found
 
 
-def said(given: Mapping[str, object]) -> dict[str, object]:
+def present(given: Mapping[str, object]) -> dict[str, object]:
     """Keyword arguments as the fields of a body: None is left out."""
     return {name: value for name, value in given.items() if value is not None}
 

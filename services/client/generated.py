@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
@@ -23,6 +25,7 @@ from ...schemas.operations.letters import (
     DeadLetterAnswer,
     DeadLettersAnswer,
 )
+from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
 from ...schemas.operations.relations import (
@@ -53,12 +56,15 @@ from ...schemas.operations.workspaces import (
     NudgesAnswer,
     WorkspaceSettingsAnswer,
 )
-from .asking import ask_operation
-from .flavours import Awaiting, Blocking
+
+_A = TypeVar("_A", bound=BaseModel)
 
 
-class Operations(Blocking):
+class Operations:
     """Every operation of the service, blocking."""
+
+    def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
+        raise NotImplementedError
 
     def recall(
         self,
@@ -110,7 +116,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(RECALL, given))
+        return self._operate(RECALL, given)
 
     def render(
         self,
@@ -165,7 +171,7 @@ class Operations(Blocking):
             "workspace_id": workspace_id,
             "max_chars": max_chars,
         }
-        return self._run(ask_operation(RENDER, given))
+        return self._operate(RENDER, given)
 
     def used(
         self,
@@ -182,7 +188,7 @@ class Operations(Blocking):
             entry_ids: The hits that reached the prompt; all if absent.
         """
         given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return self._run(ask_operation(USED, given))
+        return self._operate(USED, given)
 
     def set_priority(
         self,
@@ -212,7 +218,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(SET_PRIORITY, given))
+        return self._operate(SET_PRIORITY, given)
 
     def health(
         self,
@@ -239,7 +245,7 @@ class Operations(Blocking):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(HEALTH, given))
+        return self._operate(HEALTH, given)
 
     def measure_health(
         self,
@@ -265,7 +271,7 @@ class Operations(Blocking):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(MEASURE_HEALTH, given))
+        return self._operate(MEASURE_HEALTH, given)
 
     def relate(
         self,
@@ -300,7 +306,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(RELATE, given))
+        return self._operate(RELATE, given)
 
     def unrelate(
         self,
@@ -332,7 +338,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(UNRELATE, given))
+        return self._operate(UNRELATE, given)
 
     def graph(
         self,
@@ -364,7 +370,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(GRAPH, given))
+        return self._operate(GRAPH, given)
 
     def register_agent(
         self,
@@ -391,7 +397,7 @@ class Operations(Blocking):
             "settings": settings,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(REGISTER_AGENT, given))
+        return self._operate(REGISTER_AGENT, given)
 
     def agent(
         self,
@@ -410,7 +416,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._run(ask_operation(AGENT, given))
+        return self._operate(AGENT, given)
 
     def sweep(
         self,
@@ -427,7 +433,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return self._run(ask_operation(SWEEP, given))
+        return self._operate(SWEEP, given)
 
     def sweep_embeddings(
         self,
@@ -442,7 +448,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._run(ask_operation(SWEEP_EMBEDDINGS, given))
+        return self._operate(SWEEP_EMBEDDINGS, given)
 
     def reindex(
         self,
@@ -461,7 +467,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return self._run(ask_operation(REINDEX, given))
+        return self._operate(REINDEX, given)
 
     def embedding_models(
         self,
@@ -476,7 +482,7 @@ class Operations(Blocking):
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._run(ask_operation(EMBEDDING_MODELS, given))
+        return self._operate(EMBEDDING_MODELS, given)
 
     def add_model(
         self,
@@ -490,7 +496,7 @@ class Operations(Blocking):
             model: minilm, or the name of a model as `ollama list` prints it.
         """
         given: dict[str, Any] = {"model": model}
-        return self._run(ask_operation(ADD_MODEL, given))
+        return self._operate(ADD_MODEL, given)
 
     def activate_model(
         self,
@@ -513,7 +519,7 @@ class Operations(Blocking):
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return self._run(ask_operation(ACTIVATE_MODEL, given))
+        return self._operate(ACTIVATE_MODEL, given)
 
     def drop_model(
         self,
@@ -530,7 +536,7 @@ class Operations(Blocking):
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
-        return self._run(ask_operation(DROP_MODEL, given))
+        return self._operate(DROP_MODEL, given)
 
     def nudges(
         self,
@@ -556,7 +562,7 @@ class Operations(Blocking):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return self._run(ask_operation(NUDGES, given))
+        return self._operate(NUDGES, given)
 
     def workspace_settings(
         self,
@@ -571,7 +577,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._run(ask_operation(WORKSPACE_SETTINGS, given))
+        return self._operate(WORKSPACE_SETTINGS, given)
 
     def configure_workspace(
         self,
@@ -589,7 +595,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
-        return self._run(ask_operation(CONFIGURE_WORKSPACE, given))
+        return self._operate(CONFIGURE_WORKSPACE, given)
 
     def create_token(
         self,
@@ -633,7 +639,7 @@ class Operations(Blocking):
             "speaks_for": speaks_for,
             "expires_at": expires_at,
         }
-        return self._run(ask_operation(CREATE_TOKEN, given))
+        return self._operate(CREATE_TOKEN, given)
 
     def tokens(
         self,
@@ -648,7 +654,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._run(ask_operation(TOKENS, given))
+        return self._operate(TOKENS, given)
 
     def revoke_token(
         self,
@@ -662,14 +668,14 @@ class Operations(Blocking):
             token_id: Its id, as `token list` prints it.
         """
         given: dict[str, Any] = {"token_id": token_id}
-        return self._run(ask_operation(REVOKE_TOKEN, given))
+        return self._operate(REVOKE_TOKEN, given)
 
     def broker(
         self,
     ) -> BrokerAnswer:
         """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         given: dict[str, Any] = {}
-        return self._run(ask_operation(BROKER, given))
+        return self._operate(BROKER, given)
 
     def dead_letters(
         self,
@@ -686,7 +692,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return self._run(ask_operation(DEAD_LETTERS, given))
+        return self._operate(DEAD_LETTERS, given)
 
     def retry_dead_letter(
         self,
@@ -707,7 +713,7 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return self._run(ask_operation(RETRY_DEAD_LETTER, given))
+        return self._operate(RETRY_DEAD_LETTER, given)
 
     def discard_dead_letter(
         self,
@@ -726,11 +732,14 @@ class Operations(Blocking):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return self._run(ask_operation(DISCARD_DEAD_LETTER, given))
+        return self._operate(DISCARD_DEAD_LETTER, given)
 
 
-class AsyncOperations(Awaiting):
+class AsyncOperations:
     """Every operation of the service, for asyncio."""
+
+    async def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
+        raise NotImplementedError
 
     async def recall(
         self,
@@ -782,7 +791,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(RECALL, given))
+        return await self._operate(RECALL, given)
 
     async def render(
         self,
@@ -837,7 +846,7 @@ class AsyncOperations(Awaiting):
             "workspace_id": workspace_id,
             "max_chars": max_chars,
         }
-        return await self._run(ask_operation(RENDER, given))
+        return await self._operate(RENDER, given)
 
     async def used(
         self,
@@ -854,7 +863,7 @@ class AsyncOperations(Awaiting):
             entry_ids: The hits that reached the prompt; all if absent.
         """
         given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return await self._run(ask_operation(USED, given))
+        return await self._operate(USED, given)
 
     async def set_priority(
         self,
@@ -884,7 +893,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(SET_PRIORITY, given))
+        return await self._operate(SET_PRIORITY, given)
 
     async def health(
         self,
@@ -911,7 +920,7 @@ class AsyncOperations(Awaiting):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(HEALTH, given))
+        return await self._operate(HEALTH, given)
 
     async def measure_health(
         self,
@@ -937,7 +946,7 @@ class AsyncOperations(Awaiting):
             "history": history,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(MEASURE_HEALTH, given))
+        return await self._operate(MEASURE_HEALTH, given)
 
     async def relate(
         self,
@@ -972,7 +981,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(RELATE, given))
+        return await self._operate(RELATE, given)
 
     async def unrelate(
         self,
@@ -1004,7 +1013,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(UNRELATE, given))
+        return await self._operate(UNRELATE, given)
 
     async def graph(
         self,
@@ -1036,7 +1045,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(GRAPH, given))
+        return await self._operate(GRAPH, given)
 
     async def register_agent(
         self,
@@ -1063,7 +1072,7 @@ class AsyncOperations(Awaiting):
             "settings": settings,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(REGISTER_AGENT, given))
+        return await self._operate(REGISTER_AGENT, given)
 
     async def agent(
         self,
@@ -1082,7 +1091,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(ask_operation(AGENT, given))
+        return await self._operate(AGENT, given)
 
     async def sweep(
         self,
@@ -1099,7 +1108,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return await self._run(ask_operation(SWEEP, given))
+        return await self._operate(SWEEP, given)
 
     async def sweep_embeddings(
         self,
@@ -1114,7 +1123,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._run(ask_operation(SWEEP_EMBEDDINGS, given))
+        return await self._operate(SWEEP_EMBEDDINGS, given)
 
     async def reindex(
         self,
@@ -1133,7 +1142,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return await self._run(ask_operation(REINDEX, given))
+        return await self._operate(REINDEX, given)
 
     async def embedding_models(
         self,
@@ -1148,7 +1157,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._run(ask_operation(EMBEDDING_MODELS, given))
+        return await self._operate(EMBEDDING_MODELS, given)
 
     async def add_model(
         self,
@@ -1162,7 +1171,7 @@ class AsyncOperations(Awaiting):
             model: minilm, or the name of a model as `ollama list` prints it.
         """
         given: dict[str, Any] = {"model": model}
-        return await self._run(ask_operation(ADD_MODEL, given))
+        return await self._operate(ADD_MODEL, given)
 
     async def activate_model(
         self,
@@ -1185,7 +1194,7 @@ class AsyncOperations(Awaiting):
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
         given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return await self._run(ask_operation(ACTIVATE_MODEL, given))
+        return await self._operate(ACTIVATE_MODEL, given)
 
     async def drop_model(
         self,
@@ -1202,7 +1211,7 @@ class AsyncOperations(Awaiting):
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
-        return await self._run(ask_operation(DROP_MODEL, given))
+        return await self._operate(DROP_MODEL, given)
 
     async def nudges(
         self,
@@ -1228,7 +1237,7 @@ class AsyncOperations(Awaiting):
             "min_seq": min_seq,
             "workspace_id": workspace_id,
         }
-        return await self._run(ask_operation(NUDGES, given))
+        return await self._operate(NUDGES, given)
 
     async def workspace_settings(
         self,
@@ -1243,7 +1252,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._run(ask_operation(WORKSPACE_SETTINGS, given))
+        return await self._operate(WORKSPACE_SETTINGS, given)
 
     async def configure_workspace(
         self,
@@ -1261,7 +1270,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
-        return await self._run(ask_operation(CONFIGURE_WORKSPACE, given))
+        return await self._operate(CONFIGURE_WORKSPACE, given)
 
     async def create_token(
         self,
@@ -1305,7 +1314,7 @@ class AsyncOperations(Awaiting):
             "speaks_for": speaks_for,
             "expires_at": expires_at,
         }
-        return await self._run(ask_operation(CREATE_TOKEN, given))
+        return await self._operate(CREATE_TOKEN, given)
 
     async def tokens(
         self,
@@ -1320,7 +1329,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._run(ask_operation(TOKENS, given))
+        return await self._operate(TOKENS, given)
 
     async def revoke_token(
         self,
@@ -1334,14 +1343,14 @@ class AsyncOperations(Awaiting):
             token_id: Its id, as `token list` prints it.
         """
         given: dict[str, Any] = {"token_id": token_id}
-        return await self._run(ask_operation(REVOKE_TOKEN, given))
+        return await self._operate(REVOKE_TOKEN, given)
 
     async def broker(
         self,
     ) -> BrokerAnswer:
         """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         given: dict[str, Any] = {}
-        return await self._run(ask_operation(BROKER, given))
+        return await self._operate(BROKER, given)
 
     async def dead_letters(
         self,
@@ -1358,7 +1367,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return await self._run(ask_operation(DEAD_LETTERS, given))
+        return await self._operate(DEAD_LETTERS, given)
 
     async def retry_dead_letter(
         self,
@@ -1379,7 +1388,7 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return await self._run(ask_operation(RETRY_DEAD_LETTER, given))
+        return await self._operate(RETRY_DEAD_LETTER, given)
 
     async def discard_dead_letter(
         self,
@@ -1398,4 +1407,4 @@ class AsyncOperations(Awaiting):
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return await self._run(ask_operation(DISCARD_DEAD_LETTER, given))
+        return await self._operate(DISCARD_DEAD_LETTER, given)

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from ...schemas.api import EntryRecord, TailGap
 from ...schemas.errors import CrewJournalError, TooManyTails, Unavailable
-from .core import params_of, pause_before
+from .core import Request, params_of, pause_before
 from .faults import error_of
-from .wire import Request
 
 RESUME_FOR_S: Final = 60.0
 """Seconds a tail tries to come back before it gives up."""
@@ -43,7 +42,7 @@ class Tail:
     Args:
         given: Filters and workspace.
         after: Resume after this sequence; None for the newest.
-        on_gap: Told when more was missed than is replayed.
+        on_gap: Called when more was missed than is replayed.
     """
 
     def __init__(

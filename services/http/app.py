@@ -1,4 +1,4 @@
-"""The HTTP application, put together: one factory, no global.
+"""The HTTP application.
 
 Invariant: every route below ``/v1`` asks for a token; every answer, errors included, passes the edge.
 """
@@ -50,8 +50,3 @@ class App(Starlette):
     @cached_property
     def _document(self) -> dict[str, Any]:
         return document(self._described, title=TITLE, version=API_VERSION, summary=SUMMARY)
-
-
-def create_app(services: AppServices) -> App:
-    """The application over these use-cases."""
-    return App(services)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,6 +35,7 @@ SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
 """Answers are data of one token; nothing of them may be cached, framed, sniffed or run."""
+_SECURITY_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 class Edge:
@@ -53,9 +54,6 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         headers = Headers(scope=scope)
         trace_id = _trace_id(headers)
         scope.setdefault("state", {})["trace_id"] = trace_id
@@ -66,10 +64,7 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                marked = MutableHeaders(scope=message)
-                marked["X-Trace-Id"] = trace_id
-                for name, value in SECURITY_HEADERS.items():
-                    marked.setdefault(name, value)
+                message["headers"] = [*message["headers"], (b"x-trace-id", trace_id.encode()), *_SECURITY_HEADERS]
             await send(message)
 
         try:

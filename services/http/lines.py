@@ -12,8 +12,7 @@ from starlette.responses import Response
 from ...schemas.errors import CrewJournalError
 from ..problem import log_unexpected, problem_of, unexpected_problem
 from .problems import trace_id_of
-from .route import services_of
-from .streaming import BoundedStream
+from .streaming import Stream
 
 NDJSON_TYPE: Final = "application/x-ndjson"
 LINES: Final[dict[str, Any]] = {
@@ -24,8 +23,7 @@ LINES: Final[dict[str, Any]] = {
 
 def lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
     """The records as they come; an error that ends them, foreseen or not, is the last line."""
-    services = services_of(request)
-    return BoundedStream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE, services.limits.send_timeout_s)
+    return Stream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE)
 
 
 async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) -> AsyncGenerator[bytes]:

@@ -6,6 +6,7 @@ Invariant: labels are bounded and name no tenant: routes as templates, methods a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -36,12 +37,17 @@ class HttpMetrics:
         )
         self._tails = Gauge("crew_journal_http_tails", "Live tails being watched.", registry=self.registry)
         self._node: dict[str, Gauge] = {}
+        self._labelled = lru_cache(maxsize=1_024)(self._label)  # prometheus_client takes 50 µs to find them
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """One answered request."""
         known = method if method in _METHODS else "OTHER"
-        self._seconds.labels(route, known).observe(seconds)
-        self._requests.labels(route, known, str(status)).inc()
+        histogram, counter = self._labelled(route, known, str(status))
+        histogram.observe(seconds)
+        counter.inc()
+
+    def _label(self, route: str, method: str, status: str) -> tuple[Histogram, Counter]:
+        return self._seconds.labels(route, method), self._requests.labels(route, method, status)
 
     def appended(self, entries: int) -> None:
         """Entries acked."""

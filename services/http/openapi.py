@@ -1,7 +1,7 @@
-"""What FastAPI cannot see of routes that parse their own parameters and bodies, said for OpenAPI.
+"""The OpenAPI description of the routes.
 
 Invariant: names come from where they are parsed (``FILTER_PARAMETERS``, the entry's own model), so the description
-cannot drift from the code; a fuzzing test holds every answer against it.
+follows the code; a fuzzing test compares every answer with it.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _PROBLEMS: Final = {
 _EVERYWHERE: Final = (400, 401, 403, 421, 500, 503)
 
 
-def problems(*also: int) -> dict[int | str, dict[str, Any]]:
-    """The problem answers of a route: those of every route and ``also``; what may be too large may be too many, too."""
+def problems(*also: int) -> dict[str, Any]:
+    """The problem answers of a route: those of every route and ``also``; 429 wherever 413 is possible."""
     bodies = (429,) if 413 in also else ()
     content = {"application/problem+json": {"schema": Problem.model_json_schema(mode="serialization")}}
     return {
-        status: {"description": _PROBLEMS[status], "content": content}
+        str(status): {"description": _PROBLEMS[status], "content": content}
         for status in sorted({*_EVERYWHERE, *also, *bodies})
     }
 
@@ -96,15 +96,10 @@ def json_body(schema: JsonSchema, *, required: bool, example: Any = None) -> dic
     return {"requestBody": {"required": required, "content": {"application/json": shown}}}
 
 
-def json_answer(model: type[BaseModel]) -> dict[str, Any]:
-    """The ``content`` of an answer that is a model."""
-    schema = inlined(model.model_json_schema(mode="serialization"))
-    return {"content": {"application/json": {"schema": schema}}}
-
-
 def answered(model: type[BaseModel], status: int = 200) -> dict[str, Any]:
     """``responses`` of a route that answers a model."""
-    return {str(int(status)): {"description": "Done.", **json_answer(model)}}
+    schema = inlined(model.model_json_schema(mode="serialization"))
+    return {str(int(status)): {"description": "Done.", "content": {"application/json": {"schema": schema}}}}
 
 
 ANY_OBJECT: Final[dict[str, Any]] = {
@@ -116,16 +111,6 @@ ANY_OBJECT: Final[dict[str, Any]] = {
 def document(routes: Iterable[Described], *, title: str, version: str, summary: str) -> dict[str, Any]:
     """The whole OpenAPI description."""
     bearer = {"type": "http", "scheme": "bearer", "description": "A token: cj_ and 43 characters."}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": title, "version": version, "summary": summary},
-        "paths": paths_of(routes),
-        "components": {"securitySchemes": {"HTTPBearer": bearer}},
-    }
-
-
-def paths_of(routes: Iterable[Described]) -> dict[str, Any]:
-    """OpenAPI's ``paths`` of described routes."""
     paths: dict[str, Any] = {}
     for route in routes:
         found = {
@@ -134,12 +119,17 @@ def paths_of(routes: Iterable[Described]) -> dict[str, Any]:
             "description": route.description,
             "operationId": route.name,
             **route.extra,
-            "responses": {**route.answers, **{str(status): said for status, said in problems(*route.errors).items()}},
+            "responses": {**route.answers, **problems(*route.errors)},
         }
         if route.open is None:
             found["security"] = [{"HTTPBearer": []}]
         paths.setdefault(route.path, {})[route.method.lower()] = found
-    return paths
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version, "summary": summary},
+        "paths": paths,
+        "components": {"securitySchemes": {"HTTPBearer": bearer}},
+    }
 
 
 def submission_schema() -> JsonSchema:

@@ -16,12 +16,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...schemas.errors import FieldProblem, InvalidEntry, InvalidQuery, InvalidRequest
+from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest
 from ...schemas.operations import ALL
 from ...schemas.operations.operation import Effect, Operation, plain_types
 from ...schemas.operations.operation import Request as AskedFor
 from ...schemas.principal import Principal
-from .bodies import answer_model, read_json
+from ..desk import for_effect
+from .bodies import answer, read_fields
 from .openapi import answered, inlined, json_body, parameter
 from .route import Described, services_of
 
@@ -38,7 +39,7 @@ def _route(operation: Operation[Any, Any]) -> Described:
     async def serve(request: Request, principal: Principal) -> Response:
         services = services_of(request)
         raw = await given(request, operation, services.limits.body_bytes)
-        return answer_model(await services.desk.run(operation, principal, raw), _status(operation))
+        return answer(await services.desk.run(operation, principal, raw), _status(operation))
 
     return Described(
         route=operation.route,
@@ -98,23 +99,14 @@ def _twice(name: str) -> InvalidQuery:
 
 
 async def _body(request: Request, operation: Operation[Any, Any], limit: int) -> dict[str, Any]:
-    if request.headers.get("content-length") in (None, "0") and "transfer-encoding" not in request.headers:
-        return {}
-    reads = operation.effect is Effect.READS
     try:
-        value = await read_json(request, limit)
-    except InvalidEntry as error:  # a number beyond 64 bits
-        if not reads:
-            raise InvalidRequest(error.problems) from None
-        first = error.problems[0]
-        raise InvalidQuery(f"{first.field}: {first.problem}", hint=first.fix, field=first.field) from None
-    if not isinstance(value, dict):
+        value = await read_fields(request, limit)
+        if isinstance(value, dict):
+            return value
         known = ", ".join(operation.request.model_fields)
-        said, fix = "is not a JSON object", f"send an object with {known}"
-        if not reads:
-            raise InvalidRequest((FieldProblem("body", said, fix),))
-        raise InvalidQuery(f"the body {said}", hint=fix, field="body")
-    return value
+        raise InvalidRequest((FieldProblem("body", "is not a JSON object", f"send an object with {known}"),))
+    except InvalidRequest as error:
+        raise for_effect(error, operation) from None
 
 
 def _kinds(model: type[AskedFor]) -> Mapping[str, Callable[[str], Any]]:

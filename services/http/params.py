@@ -12,13 +12,9 @@ from typing import Final
 from starlette.requests import Request
 
 from ...schemas.errors import InvalidQuery
-from ...schemas.settings import LIST_LIMIT_DEFAULT
-from ..query.entries.cursor import Cursor
 from ..query.entries.filters import FILTER_PARAMETERS
 from ..query.entries.queries import MAX_SEQ
-from .openapi import WORKSPACE, known_names
 
-_WORKSPACE_ALONE: Final = known_names(WORKSPACE)
 _WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)
 
 
@@ -69,27 +65,6 @@ class Params:
         """
         text = self.text(name)
         return None if text is None else whole_number(name, text)
-
-    @property
-    def limit(self) -> int:
-        """Entries of a page; its range is the query's to check."""
-        found = self.whole("limit")
-        return LIST_LIMIT_DEFAULT if found is None else found
-
-    @property
-    def cursor(self) -> Cursor | None:
-        """Where the page begins."""
-        text = self.text("cursor")
-        return None if text is None else Cursor.parse(text)
-
-
-def named_workspace(request: Request) -> str | None:
-    """The workspace that a request names whose route knows no other parameter; None if it names none.
-
-    Raises:
-        InvalidQuery: As of ``Params``.
-    """
-    return Params(request, _WORKSPACE_ALONE).text("workspace_id")
 
 
 def whole_number(name: str, text: str) -> int:

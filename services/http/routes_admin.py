@@ -49,9 +49,9 @@ async def rebuild(request: Request, principal: Principal) -> Response:
     """Build views beside the live ones, then swap."""
     check_access(Access.NODE_OWNER, principal)
     services = services_of(request)
-    asked = await read_model(request, RebuildRequest, services.limits.body_bytes, optional=True)
+    asked = await read_model(request, RebuildRequest, services.limits.body_bytes)
     log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
-    records = services.admin.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
+    records = services.operations.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
     return lines(request, records)
 
 
@@ -59,20 +59,20 @@ async def salvage(request: Request, principal: Principal) -> Response:
     """What the views still know of lost entries."""
     check_access(Access.NODE_OWNER, principal)
     log.info("admin.salvage", token_id=principal.token_id)
-    return lines(request, services_of(request).admin.salvage())
+    return lines(request, services_of(request).operations.salvage())
 
 
 async def verify(request: Request, principal: Principal) -> Response:
     """Compare the live views with a fresh rebuild."""
     check_access(Access.NODE_OWNER, principal)
     log.info("admin.verify", token_id=principal.token_id)
-    return lines(request, services_of(request).admin.verify())
+    return lines(request, services_of(request).operations.verify())
 
 
 async def embedder(request: Request, principal: Principal) -> Response:
     """The embedder and its last outcome."""
     check_access(Access.ADMINISTRATOR, principal)
-    return answer(dict(await services_of(request).admin.embedder()))
+    return answer(await services_of(request).status.embedder())
 
 
 async def compare(request: Request, principal: Principal) -> Response:

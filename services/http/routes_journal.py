@@ -14,7 +14,9 @@ from starlette.responses import Response
 
 from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.principal import Principal
+from ...schemas.settings import LIST_LIMIT_DEFAULT
 from ..journal.intake.submitted import append_submitted
+from ..query.entries.cursor import Cursor
 from ..query.entries.filters import parse_filters
 from .bodies import answer, read_json
 from .metrics import HttpMetrics
@@ -32,7 +34,7 @@ from .openapi import (
 from .params import Params, whole_number
 from .route import Described, services_of
 from .sse import SSE_TYPE, frames
-from .streaming import BoundedStream
+from .streaming import Stream
 
 _LIST: Final = known_names(COMMON, PAGING, filters=True)
 _GET: Final = known_names(COMMON)
@@ -59,12 +61,13 @@ async def append(request: Request, principal: Principal) -> Response:
 async def list_entries(request: Request, principal: Principal) -> Response:
     """A page of entries."""
     params = Params(request, _LIST)
+    cursor, limit = params.text("cursor"), params.whole("limit")
     page = await services_of(request).queries.list(
         principal,
         parse_filters(params.items),
         workspace=params.text("workspace_id"),
-        cursor=params.cursor,
-        limit=params.limit,
+        cursor=None if cursor is None else Cursor.parse(cursor),
+        limit=LIST_LIMIT_DEFAULT if limit is None else limit,
         min_seq=params.whole("min_seq"),
     )
     return answer(
@@ -105,7 +108,7 @@ async def stream(request: Request, principal: Principal) -> Response:
         heartbeat_s=services.limits.heartbeat_s,
     )
     pieces = frames(events, lambda: services.tokens.counts(principal.token_id), after)
-    return BoundedStream(pieces, SSE_TYPE, services.limits.send_timeout_s)
+    return Stream(pieces, SSE_TYPE)
 
 
 async def get(request: Request, principal: Principal) -> Response:

@@ -15,10 +15,11 @@ from ...schemas.principal import Principal
 from .bodies import answer
 from .docs_page import render_docs
 from .metrics import METRICS_TYPE, HttpMetrics
-from .openapi import ANY_OBJECT, WORKSPACE, parameters
-from .params import named_workspace
+from .openapi import ANY_OBJECT, WORKSPACE, known_names, parameters
+from .params import Params
 from .route import Described, services_of
 
+_STATUS: Final = known_names(WORKSPACE)
 _TEXT: Final[dict[str, Any]] = {
     "200": {"description": "Text format 0.0.4.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
@@ -27,10 +28,10 @@ _READY: Final = {**ANY_OBJECT, "503": {**ANY_OBJECT["200"], "description": "Not 
 
 async def status(request: Request, principal: Principal) -> Response:
     """Figures of a workspace, or of the node."""
-    workspace = principal.workspace_or_all(named_workspace(request))
+    workspace = principal.workspace_or_all(Params(request, _STATUS).text("workspace_id"))
     owns_the_node = principal.role.administers and principal.workspace_id is None
     body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node)
-    return answer(dict(body))
+    return answer(body)
 
 
 async def healthz(_request: Request) -> Response:
@@ -40,7 +41,7 @@ async def healthz(_request: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     """503 with every reason if it cannot serve."""
-    reasons = list(await services_of(request).status.not_ready())
+    reasons = services_of(request).status.not_ready()
     ready = not reasons
     return answer({"ready": ready, "reasons": reasons}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ...schemas.errors import InvalidQuery, Unavailable
+from ..parts import Part
 from .connections import BoundedProtocol, ConnectionBounds
 
 BACKLOG: Final = 512
@@ -30,7 +31,7 @@ class _Server(uvicorn.Server):
         yield  # signals are the runtime's: it drains the consumers too
 
 
-class HttpServer:
+class HttpServer(Part):
     """A running HTTP server.
 
     Args:
@@ -59,6 +60,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=DRAIN_S,
             timeout_keep_alive=30,
             ws="none",
@@ -67,9 +69,9 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
 
     @property
-    def connections(self) -> int:
+    def connections(self) -> list[BoundedProtocol]:
         """Connections open now."""
-        return len(self._server.server_state.connections)
+        return [one for one in self._server.server_state.connections if isinstance(one, BoundedProtocol)]
 
     @property
     def tasks(self) -> int:
@@ -78,9 +80,8 @@ class HttpServer:
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        for connection in list(self._server.server_state.connections):
-            if isinstance(connection, BoundedProtocol):
-                connection.look(now)
+        for connection in self.connections:
+            connection.look(now)
 
     @property
     def url(self) -> str:
@@ -95,7 +96,7 @@ class HttpServer:
             Unavailable: If the address cannot be bound.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY on this alone
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((self._host, self._port))

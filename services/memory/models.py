@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final, Literal
 
 from ...schemas.active_models import active_in, read_active_models
@@ -61,43 +61,53 @@ SETTLE_TIMEOUT_S: Final = 5.0
 _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,96}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelParts:
-    """What the use-cases are made of; handed in by the composition root.
+class EmbeddingModels:
+    """Fills, switches, compares and drops models.
 
-    Attributes:
+    Args:
+        journal: Records the decisions.
+        views: Where vectors and decisions are.
         running: What runs a model here, made if need be; None if the node is not to embed.
-        release: Lets one go that is not wanted.
+        release: Closes a model that is not wanted.
         wanted: Models being filled, blocking.
         kind_of: Which adapter runs a model.
         aliases: Short names of models.
         outcomes: Model → how its last call ended.
         filling: Model → status of the reactor that fills it.
-        settled: Returns when recalls meet the vectors of the models that are active.
+        settled: Returns when recalls use the vectors of the models that are active.
         comparison: Compares two models on logged queries.
         runnable: Models this node would run as it is set up.
     """
 
-    running: Callable[[str], Embedder | None]
-    release: Callable[[str], Awaitable[None]]
-    wanted: Callable[[], Mapping[str, int]]
-    kind_of: Callable[[str], Literal["minilm", "ollama"]]
-    aliases: Mapping[str, str]
-    outcomes: Callable[[], Mapping[str, Mapping[str, Any]]]
-    filling: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
-    settled: Callable[[], Awaitable[None]]
-    comparison: ModelComparison
-    runnable: Collection[str]
-
-
-class EmbeddingModels:
-    """Fills, switches, compares and drops models."""
-
-    def __init__(self, journal: Journal, views: ViewReader, parts: ModelParts) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        views: ViewReader,
+        *,
+        running: Callable[[str], Embedder | None],
+        release: Callable[[str], Awaitable[None]],
+        wanted: Callable[[], Mapping[str, int]],
+        kind_of: Callable[[str], Literal["minilm", "ollama"]],
+        aliases: Mapping[str, str],
+        outcomes: Callable[[], Mapping[str, Mapping[str, Any]]],
+        filling: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]],
+        settled: Callable[[], Awaitable[None]],
+        comparison: ModelComparison,
+        runnable: Collection[str],
+    ) -> None:
         self._journal = journal
         self._views = views
-        self._parts = parts
-        self._figures = ModelFigures(views, parts.wanted)
+        self._running = running
+        self._release = release
+        self._wanted = wanted
+        self._kind_of = kind_of
+        self._aliases = aliases
+        self._outcomes = outcomes
+        self._filling = filling
+        self._recall_settled = settled
+        self._comparison = comparison
+        self._runnable = runnable
+        self._figures = ModelFigures(views, wanted)
         self._one_at_a_time = asyncio.Lock()
 
     def name_of(self, model: str) -> str:
@@ -106,7 +116,7 @@ class EmbeddingModels:
         Raises:
             InvalidQuery: If it cannot be one.
         """
-        name = self._parts.aliases.get(model, model)
+        name = self._aliases.get(model, model)
         if not _NAME.match(name):
             raise InvalidQuery(
                 "not the name of a model", hint="use minilm, or a name from `ollama list`", field="model"
@@ -120,15 +130,15 @@ class EmbeddingModels:
         """
         workspace_id = caller.workspace_or_all
         known = await self._figures.read(workspace_id)
-        filling = await self._parts.filling() if workspace_id is None else {}
-        outcomes = self._parts.outcomes()
+        filling = await self._filling() if workspace_id is None else {}
+        outcomes = self._outcomes()
         models = []
         for model in sorted(known.models):
             filled = known.coverage(model)
             is_filled = model in known.wanted
             shown: dict[str, Any] = {
                 "model": model,
-                "embedder": self._parts.kind_of(model),
+                "embedder": self._kind_of(model),
                 "state": known.states.get(model, ModelState.ACTIVATED),
                 "active": active_in(known.active, workspace_id or SYSTEM_WORKSPACE) == model,
                 "filled": is_filled,
@@ -160,7 +170,7 @@ class EmbeddingModels:
             if await self._figures.state(name) == ModelState.ADDED:
                 return ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
             dim = await self._try_out(name)
-            added = EmbeddingsAdded(model=name, embedder=self._parts.kind_of(name))
+            added = EmbeddingsAdded(model=name, embedder=self._kind_of(name))
             seq = await self._record(caller, added, f"Vectors of {name} are filled beside the others")
             return ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
@@ -177,22 +187,22 @@ class EmbeddingModels:
         workspace_id = caller.workspace_or_all
         where = workspace_id or SYSTEM_WORKSPACE
         async with self._one_at_a_time:
-            wanted = await asyncio.to_thread(self._parts.wanted)
+            wanted = await asyncio.to_thread(self._wanted)
             if await self._figures.state(name) == ModelState.DROPPED:
                 raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it again", field="model")
-            runnable = {*wanted, *(self._parts.runnable if workspace_id is None else ())}
+            runnable = {*wanted, *(self._runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
             if former != name and not asked.force:
                 await self._check_filled(name, workspace_id)
             if former is not None and former != name and await self._figures.state(former) == ModelState.ACTIVATED:
-                kept = EmbeddingsAdded(model=former, embedder=self._parts.kind_of(former))
+                kept = EmbeddingsAdded(model=former, embedder=self._kind_of(former))
                 await self._record(caller, kept, f"Vectors of {former} go on being filled, to switch back to")
             result = await activate_embeddings(
                 self._journal,
                 self._views,
                 model=name,
-                embedder=self._parts.kind_of(name),
+                embedder=self._kind_of(name),
                 dim=await self._figures.dim(name),
                 reason=asked.reason,
                 workspace_id=workspace_id,
@@ -260,11 +270,11 @@ class EmbeddingModels:
                     field="model",
                 )
             coverage[name] = asdict(filled)
-        records = await self._parts.comparison.begin(workspace_id, names, queries=queries, k=k, recipe=recipe)
+        records = await self._comparison.begin(workspace_id, names, queries=queries, k=k, recipe=recipe)
         return _with_coverage(records, names, coverage)
 
     async def _try_out(self, name: str) -> int | None:
-        embedder = self._parts.running(name)
+        embedder = self._running(name)
         if embedder is None:
             raise Unavailable(
                 "this node has no embedder", hint="start it with another --embedder than none", field="model"
@@ -279,8 +289,8 @@ class EmbeddingModels:
                     hint=f"another model of the same name: `embeddings drop {name}` first",
                 )
         except BaseException as error:
-            if name not in await asyncio.to_thread(self._parts.wanted):
-                await self._parts.release(name)
+            if name not in await asyncio.to_thread(self._wanted):
+                await self._release(name)
             if isinstance(error, EmbedderModelMissing):
                 raise NotFound(error.message, hint=error.hint, field="model") from error
             if isinstance(error, TimeoutError):
@@ -294,7 +304,7 @@ class EmbeddingModels:
         """Wait until recalls meet the new vectors, bounded: it is decided, and they will, however long the reading takes."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                await self._parts.settled()
+                await self._recall_settled()
 
     async def _record(self, caller: Caller, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
         recorded = await self._journal.record(

@@ -20,7 +20,7 @@ from ...schemas.operations.letters import (
 from ...schemas.ports import ViewReader
 from ...schemas.views import BEFORE_VIEWS
 from ..desk import Caller
-from .letter_stream import LIST_LIMIT, DeadLetters
+from .letter_stream import DeadLetters
 from .status import LETTERS
 
 _COLUMNS = tuple(DeadLetter.model_fields)
@@ -32,12 +32,7 @@ ORDER BY seq DESC, projection LIMIT 1000
 
 
 class Letters:
-    """Lists and settles dead letters.
-
-    Args:
-        views: Know which events were parked.
-        kept: Keeps, retries and discards them.
-    """
+    """Lists dead letters from the views, and settles those that DEADLETTER keeps."""
 
     def __init__(self, views: ViewReader, kept: DeadLetters) -> None:
         self._views = views
@@ -45,8 +40,7 @@ class Letters:
 
     async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
         """Parked events, newest first, at most 1,000."""
-        found = await self._letters(caller.workspace_or_all, asked.state)
-        return DeadLettersAnswer(dead_letters=tuple(found))
+        return DeadLettersAnswer(dead_letters=tuple(await self._letters(caller, asked.state)))
 
     async def retry(self, caller: Caller, asked: RetryRequest) -> DeadLetterAnswer:
         """Publish a parked event again as a new one.
@@ -62,7 +56,7 @@ class Letters:
                 hint=f"fix {letter.projection} and raise its version: it then folds the event in its place, which settles "
                 "this; or discard it; or publish it again with --force",
             )
-        new_seq = await self._kept.retry(await self._letter_seq(letter), actor_id=caller.actor)
+        new_seq = await self._kept.retry(await self._kept.find(letter.projection, letter.seq), actor_id=caller.actor)
         return DeadLetterAnswer(seq=asked.seq, state="retried", new_seq=new_seq)
 
     async def discard(self, caller: Caller, asked: DiscardRequest) -> DeadLetterAnswer:
@@ -72,29 +66,17 @@ class Letters:
             NotFound: If no event is parked at ``seq``.
         """
         for letter in await self._parked(caller, asked.seq):
-            await self._kept.discard(await self._letter_seq(letter), reason=asked.reason, actor_id=caller.actor)
+            await self._kept.discard(
+                await self._kept.find(letter.projection, letter.seq), reason=asked.reason, actor_id=caller.actor
+            )
         return DeadLetterAnswer(seq=asked.seq, state="discarded")
 
-    async def _letters(self, workspace_id: str | None, state: str | None) -> list[DeadLetter]:
-        rows = await asyncio.to_thread(self._views.rows, _DEAD_LETTERS, [workspace_id, state])
+    async def _letters(self, caller: Caller, state: str | None) -> list[DeadLetter]:
+        rows = await asyncio.to_thread(self._views.rows, _DEAD_LETTERS, [caller.workspace_or_all, state])
         return [DeadLetter.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
     async def _parked(self, caller: Caller, seq: int) -> list[DeadLetter]:
-        letters = [one for one in await self._letters(caller.workspace_or_all, "parked") if one.seq == seq]
+        letters = [one for one in await self._letters(caller, "parked") if one.seq == seq]
         if not letters:
             raise NotFound(f"no parked event at sequence {seq}", hint="crew-journal dlq list shows them")
         return letters
-
-    async def _letter_seq(self, letter: DeadLetter) -> int:
-        """Where DEADLETTER keeps the event."""
-        after = 0
-        while found := await self._kept.list(after=after):
-            for kept in found:
-                if (kept.projection, kept.seq) == (letter.projection, letter.seq):
-                    return kept.letter_seq
-            if len(found) < LIST_LIMIT:
-                break
-            after = found[-1].letter_seq
-        raise NotFound(
-            f"the event at {letter.seq} is no longer kept in DEADLETTER", hint="it was settled or erased meanwhile"
-        )

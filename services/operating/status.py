@@ -1,15 +1,15 @@
 """How the node is doing: the body of ``/v1/status``, the reasons of ``/readyz``, the gauges of ``/metrics``.
 
-Invariant: nothing here is latched or configured; every figure is read from the part it speaks of when it is asked, and what
-fails is named with since when. Tenants' figures are shown to their workspace only.
+Invariant: every figure is read from its part when it is asked for, and a failure is named with its beginning. Figures of a
+workspace are shown to its tokens only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES
 from ...schemas.timestamps import format_ts
 from ...schemas.views import HEALTH_SNAPSHOTS
+from ..parts import Parts
 
 LETTERS: Final = """(
     SELECT projection, version, seq, subject, reason, parked_ms, workspace_id,
@@ -50,57 +51,18 @@ SELECT band, count(*), min(score) FROM (
 GROUP BY band
 """
 _BANDS: Final = ("red", "yellow", "green")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeParts:
-    """Where each figure comes from; made by the composition root.
-
-    Attributes:
-        version: Of the distribution.
-        started_at: When the node was started.
-        data_dir: Whose disk is watched.
-        views: The views.
-        projections: Name → version of each.
-        stream: Asks the broker for JOURNAL: ``head``, ``messages``, ``bytes``.
-        broker: The broker: url, version, durability, restarts …
-        connection: The writer's connection: connected, since, last_error.
-        folding: The host: stopped, since, laggards, parked …
-        feed: The live feed: lag, last_error, since.
-        reactors: Status of each reactor.
-        embedder: The embedder: kind, reason, mode, model, error, since …
-        stream_trouble: What is wrong with JOURNAL itself, None if nothing is.
-        canary: The write probe: ok, last_error, since.
-        ingest: Requests to append over NATS: requests, entries, refused, overloaded …
-        cache: The hot indexes: workspaces, bytes.
-        memory: Of a workspace (None: of all) the sweeps, and, if its second argument is true, the node's logs.
-        journal: What the journal has lost: trouble, missing, sequences, since, views_kept, broker_said.
-        damage: What is broken in the file of the views, None if nothing was found to be.
-        views_trouble: Why DuckDB cannot use that file at the moment, None if it can.
-        views_aside: The file that was put aside when the node started: name, reason, at; None if none was.
-    """
-
-    version: str
-    started_at: datetime
-    data_dir: Path
-    views: ViewReader
-    projections: Mapping[str, int]
-    stream: Callable[[], Awaitable[Mapping[str, int]]]
-    broker: Callable[[], Mapping[str, Any]]
-    connection: Callable[[], Mapping[str, Any]]
-    folding: Callable[[], Mapping[str, Any]]
-    feed: Callable[[], Mapping[str, Any]]
-    reactors: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
-    embedder: Callable[[], Mapping[str, Any]]
-    stream_trouble: Callable[[], str | None]
-    canary: Callable[[], Mapping[str, Any]]
-    ingest: Callable[[], Mapping[str, Any]]
-    cache: Callable[[], Mapping[str, Any]]
-    memory: Callable[[str | None, bool], Mapping[str, Any]]
-    journal: Callable[[], Mapping[str, Any]]
-    damage: Callable[[], str | None]
-    views_trouble: Callable[[], str | None]
-    views_aside: Mapping[str, Any] | None
+_GAUGES: Final = {
+    "stream_head": ("stream", "head"),
+    "stream_bytes": ("stream", "bytes"),
+    "damaged": ("journal_damage", "trouble"),
+    "missing_sequences": ("journal_damage", "missing"),
+    "broker_damage_warnings": ("journal_damage", "broker_said"),
+    "disk_free_bytes": ("disk", "free_bytes"),
+    "ingest_requests": ("ingest", "requests"),
+    "ingest_overloaded": ("ingest", "overloaded"),
+    "broker_restarts": ("broker", "restarts"),
+}
+"""Gauge → the part and its figure; of a list the length, of a text whether there is one."""
 
 
 def as_json(value: Any) -> Any:
@@ -118,162 +80,112 @@ def as_json(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _body(figures: dict[str, Any]) -> dict[str, Any]:
-    body: dict[str, Any] = as_json(figures)
-    return body
+def disk_figures(data_dir: Path) -> dict[str, int]:
+    """Bytes of the disk of a data directory: free, in all, and the least that must be free."""
+    disk = shutil.disk_usage(data_dir)
+    return {"free_bytes": disk.free, "total_bytes": disk.total, "floor_bytes": FREE_DISK_FLOOR_BYTES}
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """One look at the parts that readiness hangs on; free bytes of disk included."""
-
-    folding: Mapping[str, Any]
-    canary: Mapping[str, Any]
-    connection: Mapping[str, Any]
-    stream_trouble: str | None
-    journal: Mapping[str, Any]
-    damage: str | None
-    views_trouble: str | None
-    free_bytes: int
-    total_bytes: int
-
-    def problems(self) -> list[str]:
-        """Why the node cannot serve, in words; empty if it can."""
-        reasons = []
-        if self.journal.get("trouble"):
-            reasons.append(str(self.journal["trouble"]))
-        if self.damage is not None:
-            reasons.append(f"{self.damage} (crew-journal rebuild)")
-        if self.views_trouble is not None:
-            reasons.append(f"the views cannot be used and are being reopened automatically: {self.views_trouble}")
-        if self.folding.get("stopped"):
-            reasons.append(f"folding has stopped: {self.folding['stopped']}")
-        if not self.connection.get("connected", True):
-            reasons.append(f"the broker is not connected: {self.connection.get('last_error') or 'reconnecting'}")
-        elif self.canary.get("ok") is False:
-            reasons.append(f"the broker does not accept writes: {self.canary.get('error')}")
-        if self.stream_trouble is not None:
-            reasons.append(self.stream_trouble)
-        if self.free_bytes < FREE_DISK_FLOOR_BYTES:
-            floor = FREE_DISK_FLOOR_BYTES // 2**20
-            reasons.append(f"only {self.free_bytes // 2**20} MiB of disk are free, {floor} are needed")
-        return reasons
+def space_trouble(data_dir: Path) -> str | None:
+    """That the disk is nearly full, None if it is not."""
+    free, floor = shutil.disk_usage(data_dir).free, FREE_DISK_FLOOR_BYTES
+    if free >= floor:
+        return None
+    return f"only {free // 2**20} MiB of disk are free, {floor // 2**20} are needed"
 
 
 class Node:
-    """Implements ``services.http.ports.NodeStatus``."""
+    """Status, readiness and gauges of a node.
 
-    def __init__(self, parts: NodeParts, *, clock: Callable[[], datetime]) -> None:
+    Args:
+        views: Where entries, vectors and dead letters are counted.
+        parts: What the node consists of.
+        projections: Name → version of each.
+        memory: Sweeps of a workspace (None: of all) and, if the second argument is true, the node's logs; blocking.
+        about: Facts that do not change: ``version``, ``started_at``, ``views_put_aside``.
+        clock: The time, UTC.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        parts: Parts,
+        *,
+        projections: Mapping[str, int],
+        memory: Callable[[str | None, bool], Mapping[str, Any]],
+        about: Mapping[str, Any],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._views = views
         self._parts = parts
+        self._projections = projections
+        self._memory = memory
+        self._about = about
         self._clock = clock
 
-    async def status(self, *, workspace_id: str | None, node: bool) -> Mapping[str, Any]:
-        """The body of ``/v1/status``; without ``node`` only the workspace's own figures."""
-        parts = self._parts
-        counts = await asyncio.to_thread(self._counts, workspace_id)
-        memory = await asyncio.to_thread(parts.memory, workspace_id, node)
-        embedder = parts.embedder()
-        view_seq = parts.views.view_seq()
-        look = await self._look()
-        problems = look.problems()
-        if not node:
-            return _body(
-                {
-                    "workspace_id": workspace_id,
-                    "view_seq": view_seq,
-                    "ready": not problems,
-                    "embedder": {"mode": embedder["mode"], "model": embedder["model"]},
-                    "memory": memory,
-                    **counts,
-                }
-            )
-        head = await self._head()
-        at = {name: parts.views.view_seq(name) for name in parts.projections}
-        lag = {
-            name: {"version": version, "seq": at[name], "lag": max(0, head["head"] - at[name])}
-            for name, version in parts.projections.items()
+    async def status(self, *, workspace_id: str | None, node: bool) -> dict[str, Any]:
+        """The body of ``/v1/status``.
+
+        Args:
+            workspace_id: Show figures of this workspace alone; None for all.
+            node: Whether to show the figures of the node's parts: to an OWNER of all workspaces.
+        """
+        problems = self.not_ready()
+        body: dict[str, Any] = {
+            "workspace_id": workspace_id,
+            "view_seq": self._views.view_seq(),
+            "ready": not problems,
+            "memory": await asyncio.to_thread(self._memory, workspace_id, node),
+            **await asyncio.to_thread(self._counts, workspace_id),
         }
-        return _body(
-            {
-                "version": parts.version,
-                "workspace_id": workspace_id,
-                "started_at": parts.started_at,
-                "uptime_s": round((self._clock() - parts.started_at).total_seconds(), 1),
-                "ready": not problems,
-                "problems": problems,
-                "stream": head,
-                "view_seq": view_seq,
-                "projections": lag,
-                "journal_damage": look.journal,
-                "views_put_aside": parts.views_aside,
-                "folding": look.folding,
-                "feed": parts.feed(),
-                "reactors": await parts.reactors(),
-                "broker": parts.broker(),
-                "connection": look.connection,
-                "canary": look.canary,
-                "ingest": parts.ingest(),
-                "disk": {
-                    "free_bytes": look.free_bytes,
-                    "total_bytes": look.total_bytes,
-                    "floor_bytes": FREE_DISK_FLOOR_BYTES,
-                },
-                "embedder": embedder,
-                "hot_index": parts.cache(),
-                "memory": memory,
-                **counts,
-            }
-        )
+        if node:
+            parts = await self._parts.figures()
+            uptime_s = round((self._clock() - self._about["started_at"]).total_seconds(), 1)
+            lags = self._lags(parts["stream"]["head"])
+            body |= {**self._about, "uptime_s": uptime_s, "problems": problems, "projections": lags, **parts}
+        else:
+            embedder = await self.embedder()
+            body["embedder"] = {"mode": embedder["mode"], "model": embedder["model"]}
+        shown: dict[str, Any] = as_json(body)
+        return shown
 
-    async def not_ready(self) -> list[str]:
-        """Why the node cannot serve, in words; empty if it can."""
-        return (await self._look()).problems()
+    def _lags(self, head: int) -> dict[str, Any]:
+        at = {name: self._views.view_seq(name) for name in self._projections}
+        return {
+            name: {"version": version, "seq": at[name], "lag": max(0, head - at[name])}
+            for name, version in self._projections.items()
+        }
 
-    async def _look(self) -> _Look:
-        parts = self._parts
-        disk = await asyncio.to_thread(shutil.disk_usage, parts.data_dir)
-        return _Look(
-            parts.folding(),
-            parts.canary(),
-            parts.connection(),
-            parts.stream_trouble(),
-            parts.journal(),
-            parts.damage(),
-            parts.views_trouble(),
-            disk.free,
-            disk.total,
-        )
+    def not_ready(self) -> list[str]:
+        """Why the node cannot serve; empty if it can."""
+        return self._parts.troubles()
 
-    async def gauges(self) -> Mapping[str, float]:
-        """Figures for Prometheus; no tenant in any of them."""
-        parts = self._parts
+    async def embedder(self) -> dict[str, Any]:
+        """The embedder, its model, and its last outcome."""
+        shown: dict[str, Any] = as_json((await self._parts.figures("embedder"))["embedder"])
+        return shown
+
+    async def gauges(self) -> dict[str, float]:
+        """Figures for Prometheus by name (``crew_journal_…``); no workspace, agent or id in them."""
+        parts = as_json(await self._parts.figures("embedder", *{part for part, _ in _GAUGES.values()}))
         counts = await asyncio.to_thread(self._counts, None)
-        head = await self._head()
-        embedder, look = parts.embedder(), await self._look()
-        figures: dict[str, float] = {
-            "crew_journal_stream_head": head["head"],
-            "crew_journal_stream_bytes": head.get("bytes", 0),
-            "crew_journal_view_seq": parts.views.view_seq(),
-            "crew_journal_view_lag": max(0, head["head"] - parts.views.view_seq()),
+        view_seq = self._views.view_seq()
+        return {
+            **{f"crew_journal_{name}": _number(parts[part].get(key)) for name, (part, key) in _GAUGES.items()},
+            "crew_journal_view_seq": view_seq,
+            "crew_journal_view_lag": max(0, parts["stream"]["head"] - view_seq),
             "crew_journal_entries": counts["entries"]["count"],
             "crew_journal_embeddings": counts["embeddings"]["count"],
             "crew_journal_embeddings_missing": counts["embeddings"]["missing"],
             "crew_journal_dead_letters": counts["dead_letters"]["parked"],
-            "crew_journal_embedder_degraded": float(embedder["mode"] == "vector-degraded"),
-            "crew_journal_ready": float(not look.problems()),
-            "crew_journal_damaged": float(bool(look.journal.get("trouble"))),
-            "crew_journal_missing_sequences": float(look.journal.get("missing", 0)),
-            "crew_journal_broker_damage_warnings": float(len(look.journal.get("broker_said", ()))),
-            "crew_journal_disk_free_bytes": look.free_bytes,
-            "crew_journal_ingest_requests": float(parts.ingest().get("requests", 0)),
-            "crew_journal_ingest_overloaded": float(parts.ingest().get("overloaded", 0)),
-            "crew_journal_broker_restarts": float(parts.broker().get("restarts", 0)),
+            "crew_journal_embedder_degraded": float(parts["embedder"]["mode"] == "vector-degraded"),
+            "crew_journal_ready": float(not self.not_ready()),
+            **await asyncio.to_thread(self._health),
         }
-        return figures | await asyncio.to_thread(self._health)
 
     def _health(self) -> dict[str, float]:
         """How many workspaces are in each band by their latest snapshot, and the worst score; none without snapshots."""
-        rows = {band: (float(count), score) for band, count, score in self._parts.views.rows(_HEALTH)}
+        rows = {band: (float(count), score) for band, count, score in self._views.rows(_HEALTH)}
         if not rows:
             return {}
         figures = {f"crew_journal_health_{band}": rows.get(band, (0.0, None))[0] for band in _BANDS}
@@ -281,16 +193,9 @@ class Node:
         scores = [score for _, score in rows.values() if score is not None]
         return figures | ({"crew_journal_health_worst_score": min(scores)} if scores else {})
 
-    async def _head(self) -> dict[str, Any]:
-        try:
-            return dict(await self._parts.stream())
-        except Exception as error:  # the broker is away: say so, and go by what the views have seen
-            return {"head": self._parts.views.view_seq(), "unavailable": str(error) or type(error).__name__}
-
     def _counts(self, workspace_id: str | None) -> dict[str, dict[str, Any]]:
-        views = self._parts.views
-        model = active_in(read_active_models(views), workspace_id or SYSTEM_WORKSPACE)
-        ((entries, embeddable, vectors, refused, parked),) = views.rows(_COUNTS, [workspace_id, model])
+        model = active_in(read_active_models(self._views), workspace_id or SYSTEM_WORKSPACE)
+        ((entries, embeddable, vectors, refused, parked),) = self._views.rows(_COUNTS, [workspace_id, model])
         return {
             "entries": {"count": entries},
             "embeddings": {
@@ -302,3 +207,9 @@ class Node:
             },
             "dead_letters": {"parked": parked},
         }
+
+
+def _number(figure: Any) -> float:
+    if isinstance(figure, list):
+        return float(len(figure))
+    return float(bool(figure)) if isinstance(figure, str) else float(figure or 0)

@@ -1,4 +1,4 @@
-"""What the node's parts say of themselves, as ``status`` shows it.
+"""Figures and trouble of the parts that are not started by ``Parts``: broker, connection, views, feed, reactors.
 
 Invariant: reading figures changes nothing and waits for nothing but an answer.
 """
@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...consumers.feed.live import LiveFeed
 from ...consumers.reactor import Reactor
+from ...schemas.ports import ViewReader
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import Connection
 from ..journal.broker.nats_binary import version_text
+from ..journal.broker.streams import stream_figures
 from ..operating.status import as_json
+from ..parts import Parts
 from .filling import Filling
+from .views import NodeViews
 
 
 def mapping(value: object) -> dict[str, Any]:
@@ -23,10 +28,10 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -> Mapping[str, Any]:
-    """The managed broker, or what is known of somebody else's at ``url``: ``client`` is connected to it."""
+    """The managed broker, or what is known of the operator's at ``url``, to which ``client`` is connected."""
     if broker is None:
-        told = client.connected_server_version
-        version = version_text((told.major, told.minor, told.patch))
+        server = client.connected_server_version
+        version = version_text((server.major, server.minor, server.patch))
         return {"managed": False, "url": url, "version": version, "durability": "unknown"}
     return {"managed": True, **mapping(broker.status())}
 
@@ -40,3 +45,36 @@ async def reactor_figures(filling: Filling, reactors: Sequence[Reactor]) -> list
     """How the reactors are doing, those that fill a model first."""
     models = [{**mapping(await one.status()), "model": model} for model, one in filling.reactors.items()]
     return [*models, *[mapping(await reactor.status()) for reactor in reactors]]
+
+
+async def stream_section(client: Connection, views: ViewReader) -> dict[str, Any]:
+    """Head, messages and bytes of JOURNAL; the sequence of the views as head while the broker is away."""
+    try:
+        return dict(await stream_figures(client))
+    except Exception as error:
+        return {"head": views.view_seq(), "unavailable": str(error) or type(error).__name__}
+
+
+def connection_trouble(client: Connection) -> str | None:
+    """That the broker is away, None if it is not."""
+    state = client.state
+    return None if state.connected else f"the broker is not connected: {state.last_error or 'reconnecting'}"
+
+
+def show_views(parts: Parts, views: NodeViews, feed: LiveFeed) -> None:
+    """Show the file of the views, the folding into them, and the feed."""
+    store, host = views.store, views.host
+
+    def unusable() -> str | None:
+        if store.damage is not None:
+            return f"{store.damage} (crew-journal rebuild)"
+        trouble = store.trouble
+        return trouble and f"the views cannot be used and are being reopened automatically: {trouble}"
+
+    def stopped() -> str | None:
+        reason = host.status().stopped
+        return reason and f"folding has stopped: {reason}"
+
+    parts.show("views", trouble=unusable)
+    parts.show("folding", host.status, stopped)
+    parts.show("feed", feed.status)

@@ -26,6 +26,7 @@ from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.subjects import JOURNAL_STREAM
 from ...schemas.views import EMBEDDING_MODELS, ModelState
 from ..endings import end_task
+from ..parts import Part
 from ..query.hot.active_models import decides_models
 from .embedding import Embedding
 
@@ -38,7 +39,7 @@ _KNOWN: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
 _log = structlog.get_logger(__name__)
 
 
-class Filling:
+class Filling(Part):
     """The embed reactors of a node.
 
     Args:

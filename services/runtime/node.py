@@ -37,12 +37,12 @@ from ..access.tokens import TokenRegistry
 from ..data_dir import announce, lock
 from ..desk import Desk
 from ..endings import end_task
-from ..http.app import create_app
+from ..http.app import App
 from ..http.connections import ConnectionBounds
 from ..http.ports import AppServices, HttpLimits
 from ..http.server import HttpServer
 from ..journal.broker.connection import Connection
-from ..journal.broker.streams import declare_streams, stream_figures, stream_head
+from ..journal.broker.streams import declare_streams, stream_head
 from ..journal.intake.ingest import Ingest
 from ..journal.publishing.writer import Writer
 from ..journal.watch.canary import Canary
@@ -52,10 +52,11 @@ from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
 from ..memory.compare import ModelComparison
 from ..memory.health import MemoryHealth
-from ..memory.models import EmbeddingModels, ModelParts
+from ..memory.models import EmbeddingModels
 from ..operating.letters import Letters
-from ..operating.long_work import OperationParts, Operations
-from ..operating.status import Node, NodeParts
+from ..operating.long_work import Operations
+from ..operating.status import Node, disk_figures, space_trouble
+from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
@@ -65,11 +66,10 @@ from ..query.recall import RecallService
 from ..query.render import RenderService
 from .bindings import Handlers, bind_operations
 from .embedding import Embedding
-from .figures import broker_figures, fillings, mapping, reactor_figures
+from .figures import broker_figures, connection_trouble, fillings, reactor_figures, show_views, stream_section
 from .filling import Filling
 from .link import BrokerLink, open_link
 from .memory import start_memory
-from .parts import begin
 from .resting import Resting
 from .static_table import StaticTable
 from .views import VIEWS_FILE, NodeViews, aside_text
@@ -173,6 +173,7 @@ class Runtime:
 
     async def _start(self) -> None:
         settings, stack = self._settings, self._stack
+        parts = Parts(stack)
         data_dir = settings.data_dir.resolve()
         data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         stack.callback(lock(data_dir))
@@ -209,25 +210,30 @@ class Runtime:
         feed = await views.follow(stack, data_dir, client, link.address)
         watching = asyncio.create_task(self._watch(client), name="connection-watch")
         stack.push_async_callback(end_task, watching)
-        stream_watch = StreamWatch(client, streams.made)
-        await begin(stack, stream_watch)
-        gap_watch = await views.watch(stack, client, streams, broker, clock=utc_now, give_up=self._give_up)
-        canary = Canary(client, clock=utc_now)
-        await begin(stack, canary)
+        parts.show("stream", partial(stream_section, client, store))
+        parts.show("broker", lambda: broker_figures(broker, self.nats_url, client))
+        parts.show("connection", lambda: client.state, lambda: connection_trouble(client))
+        parts.show("disk", partial(disk_figures, data_dir), partial(space_trouble, data_dir))
+        show_views(parts, views, feed)
+        stream_watch = await parts.begin("stream_watch", StreamWatch(client, streams.made))
+        gap_watch = await parts.begin(
+            "journal_damage", views.watch(client, streams, broker, clock=utc_now, give_up=self._give_up)
+        )
+        canary = await parts.begin("canary", Canary(client, clock=utc_now))
         heartbeat = Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker)
-        await begin(stack, heartbeat)
-        stall_watch = StallWatch(writer, canary, stream_watch, broker, data_dir)
-        await begin(stack, stall_watch)
+        await parts.begin("heartbeat", heartbeat)
+        await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))
 
         nats = NatsUsers(broker) if broker is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
         tokens.load()
         stack.callback(tokens.close)
         if nats is not None:
-            await begin(stack, nats)
+            await parts.begin("nats_users", nats)
         ingest = Ingest(await link.connect(stack, "crew-journal ingest"), journal)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
+        parts.show("embedder", embedding.figures)
         self._say(f"embedder: {embedding.choice.kind} ({embedding.choice.reason})")
 
         static_table = StaticTable(settings.models_dir, self._say)
@@ -248,6 +254,7 @@ class Runtime:
             static_table=static_table.current,
         )
         stack.callback(recall.close)
+        parts.show("hot_index", recall.figures)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -260,64 +267,43 @@ class Runtime:
             embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
         )
-        filling = Filling(embedding, context, store, self._say)
-        await begin(stack, filling)
+        filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
         await self._start_reactors(replace(context, embed_unsettled=filling.unsettled))
+        parts.show("reactors", lambda: reactor_figures(filling, self._reactors))
         models = EmbeddingModels(
             journal,
             store,
-            ModelParts(
-                running=embedding.running,
-                release=embedding.release,
-                wanted=embedding.wanted,
-                kind_of=kind_of,
-                aliases={"minilm": MODEL_ID},
-                outcomes=embedding.outcomes,
-                filling=lambda: fillings(filling),
-                settled=recall.settled,
-                comparison=ModelComparison(
-                    store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)
-                ),
-                runnable=(MODEL_ID, settings.ollama_model),
+            running=embedding.running,
+            release=embedding.release,
+            wanted=embedding.wanted,
+            kind_of=kind_of,
+            aliases={"minilm": MODEL_ID},
+            outcomes=embedding.outcomes,
+            filling=lambda: fillings(filling),
+            settled=recall.settled,
+            comparison=ModelComparison(
+                store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)
             ),
+            runnable=(MODEL_ID, settings.ollama_model),
         )
         health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
         tail = LiveTail(store, queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
-        aside = views.aside or self._aside
         node = Node(
-            NodeParts(
-                version=distribution_version("crew-journal"),
-                started_at=self._started_at,
-                data_dir=data_dir,
-                views=store,
-                projections={projection.name: projection.version for projection in host.projections},
-                stream=lambda: stream_figures(client),
-                broker=lambda: broker_figures(broker, self.nats_url, client),
-                connection=lambda: mapping(client.state),
-                folding=lambda: mapping(host.status()),
-                feed=lambda: mapping(feed.status()),
-                reactors=lambda: reactor_figures(filling, self._reactors),
-                embedder=embedding.figures,
-                stream_trouble=lambda: heartbeat.trouble or stream_watch.trouble or stall_watch.trouble,
-                canary=lambda: mapping(canary.outcome),
-                ingest=lambda: mapping(ingest.figures()),
-                cache=recall.figures,
-                memory=memory.figures,
-                journal=lambda: mapping(gap_watch.figures()),
-                damage=lambda: store.damage,
-                views_trouble=lambda: store.trouble,
-                views_aside=None if aside is None else mapping(aside),
-            ),
+            store,
+            parts,
+            projections={projection.name: projection.version for projection in host.projections},
+            memory=memory.figures,
+            about={
+                "version": distribution_version("crew-journal"),
+                "started_at": self._started_at,
+                "views_put_aside": views.aside or self._aside,
+            },
             clock=utc_now,
         )
+        parts.show("ingest", ingest.figures)
         await node.gauges()  # reads most views: damage shows before the node is announced
         operations = Operations(
-            OperationParts(
-                rebuild=partial(views.rebuild, gap_watch),
-                verify=partial(views.verify, gap_watch),
-                salvage=views.salvage,
-                embedder=embedding.figures,
-            )
+            rebuild=partial(views.rebuild, gap_watch), verify=partial(views.verify, gap_watch), salvage=views.salvage
         )
         desk = Desk(store)
         bind_operations(
@@ -342,7 +328,7 @@ class Runtime:
                 agents=memory.agents,
             ),
         )
-        app = create_app(
+        app = App(
             AppServices(
                 journal=journal,
                 queries=queries,
@@ -350,15 +336,15 @@ class Runtime:
                 desk=desk,
                 tokens=tokens,
                 status=node,
-                admin=operations,
+                operations=operations,
                 models=models,
                 limits=HttpLimits.of(settings),
             )
         )
         bounds = ConnectionBounds(connections=settings.http_connections)
         server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
-        await begin(stack, server)
-        await begin(stack, ingest)
+        await parts.begin("http", server)
+        await parts.begin("ingest", ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
@@ -383,6 +369,7 @@ class Runtime:
             reactor = create(context)
             if reactor is None:
                 continue
-            await begin(self._stack, reactor)
+            await reactor.start()
+            self._stack.push_async_callback(reactor.stop)
             self._reactors.append(reactor)
             self._say(f"reactor: {name}")

@@ -47,13 +47,12 @@ from ..journal.broker.streams import DeclaredStreams, stream_gaps
 from ..journal.broker.warnings import damage_warnings
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
-from ..journal.watch.gap_watch import GapParts, GapWatch
+from ..journal.watch.gap_watch import GapWatch
 from ..operating.letter_stream import DeadLetters
 from ..operating.long_work import Progress
-from .figures import mapping
+from ..operating.status import as_json
 from .losses import accept_loss as record_loss
 from .losses import ahead_files
-from .parts import begin
 
 VIEWS_FILE: Final = "views.duckdb"
 RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
@@ -168,9 +167,8 @@ class NodeViews:
         self.account.account(self.host.checkpoint + 1, messages)
         await self.host.fold(messages)
 
-    async def watch(
+    def watch(
         self,
-        stack: AsyncExitStack,
         client: Connection,
         streams: DeclaredStreams,
         broker: ManagedBroker | None,
@@ -178,10 +176,9 @@ class NodeViews:
         clock: Callable[[], datetime],
         give_up: Callable[[CrewJournalError], None],
     ) -> GapWatch:
-        """Watch whether the stream still holds everything that was acked, until the stack is closed.
+        """What watches whether the stream still holds everything that was acked; to be started.
 
         Args:
-            stack: Ends it.
             client: Asks the broker.
             streams: What the stream was at the start.
             broker: Whose log is read; None if it is not ours.
@@ -196,7 +193,11 @@ class NodeViews:
             status = broker.status()
             return damage_warnings(status.log_path, status.pid)
 
-        parts = GapParts(
+        return GapWatch(
+            client,
+            made=streams.made,
+            last_seq=streams.last_seq,
+            clock=clock,
             read=lambda: self.account.missing,
             explained=lambda: explained(self.store).ranges,
             folded=lambda seq, wait_s: self.store.wait_for(seq, wait_s, ADMISSION_PROJECTION),
@@ -204,9 +205,6 @@ class NodeViews:
             said=said,
             on_lost_end=lambda said: give_up(JournalDamaged(said, hint=RESTART_HINT)),
         )
-        watch = GapWatch(client, parts, made=streams.made, last_seq=streams.last_seq, clock=clock)
-        await begin(stack, watch)
-        return watch
 
     async def rebuild(
         self, watch: GapWatch, names: Sequence[str] | None, accept_loss: bool, actor: str | None, progress: Progress
@@ -245,7 +243,7 @@ class NodeViews:
             seq = await record_loss(self.journal, self.store.path, done, watch.missing, actor=actor)
             await self.store.wait_for(seq, LOSS_FOLD_S, ADMISSION_PROJECTION)
             await watch.look()
-        result = mapping(replace(done, lack=None))
+        result = as_json(replace(done, lack=None))
         return result if done.lack is None else {**result, "lost": _lack_figures(done.lack)}
 
     async def verify(self, watch: GapWatch, progress: Progress) -> Mapping[str, Any]:
@@ -257,10 +255,11 @@ class NodeViews:
         journal = {**_lack_figures(results.lack), "views_kept": list(watch.kept)}
         return {"equal": equal, "projections": list(results), "journal": journal}
 
-    async def salvage(self, progress: Progress) -> AsyncIterator[Mapping[str, Any]]:
+    async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
         """What the views still know of lost entries: a record for each, then how many."""
         counts = {"entries": 0, "decisions": 0}
-        async with aclosing(salvage(self.host, self.source, memory_mb=self.memory_mb, progress=progress)) as found:
+        salvaged = salvage(self.host, self.source, memory_mb=self.memory_mb, progress=lambda _done, _total: None)
+        async with aclosing(salvaged) as found:
             async for control, entry in found:
                 kind = "decision" if control else "entry"
                 counts["decisions" if control else "entries"] += 1

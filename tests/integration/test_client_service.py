@@ -57,7 +57,7 @@ async def test_the_sync_client_does_what_the_async_one_does(stack: Stack) -> Non
             client.revoke_token(made.token_id)
             assert list(client.verify())[-1] == {"result": {"same": True}}
             assert client.broker().user == "crew-journal"
-            assert client.embedder_status() == {"mode": "sparse-only"}
+            assert client.embedder_status()["mode"] == "sparse-only"
             return seen + [entry.summary for entry in client.entries(workspace_id="sync", types=["run.completed"])]
 
     summaries = await asyncio.to_thread(use)

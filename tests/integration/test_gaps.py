@@ -30,7 +30,7 @@ from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import stream_gaps
-from crew_journal.services.journal.watch.gap_watch import GapParts, GapWatch
+from crew_journal.services.journal.watch.gap_watch import GapWatch
 from crew_journal.services.runtime import Runtime
 
 ENTRY = {"workspace_id": "acme", "entry_type": "run.completed"}
@@ -201,20 +201,27 @@ async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_lat
     async def folded(seq: int, _wait_s: float) -> int:
         return seq
 
-    parts = GapParts(
-        read=lambda: (),
-        explained=lambda: explains,
-        folded=folded,
-        kept=lambda: (),
-        said=lambda: (),
-        on_lost_end=ended.append,
-    )
+    def watching(made: str, last_seq: int) -> GapWatch:
+        return GapWatch(
+            client,
+            made=made,
+            last_seq=last_seq,
+            clock=lambda: datetime.now(UTC),
+            read=lambda: (),
+            explained=lambda: explains,
+            folded=folded,
+            kept=lambda: (),
+            said=lambda: (),
+            on_lost_end=ended.append,
+            every_s=0.05,
+        )
+
     js = client.jetstream()
     await js.add_stream(name="JOURNAL", subjects=["journal.>"])
     for number in range(10):
         await js.publish("journal.w.c.a.x", str(number).encode())
     made = (await stream_gaps(client)).made
-    watch = GapWatch(client, parts, made=made, last_seq=10, clock=lambda: datetime.now(UTC), every_s=0.05)
+    watch = watching(made, 10)
     await watch.start()
     try:
         assert watch.trouble is None
@@ -231,9 +238,7 @@ async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_lat
         await js.add_stream(name="JOURNAL", subjects=["journal.>"])
         await watch.look()
         assert not ended, "another stream is another matter"
-        again = GapWatch(
-            client, parts, made=(await stream_gaps(client)).made, last_seq=7, clock=lambda: datetime.now(UTC)
-        )
+        again = watching((await stream_gaps(client)).made, 7)
         await again.look()
         assert "ends at 0" in ended[0]
     finally:

@@ -11,7 +11,7 @@ from support.stack import HTTP_TIMEOUT_S, Stack
 
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.http.app import create_app
+from crew_journal.services.http.app import App
 from crew_journal.services.http.docs_page import render_docs
 from crew_journal.services.http.edge import SECURITY_HEADERS
 from crew_journal.services.http.ports import HttpLimits
@@ -20,7 +20,7 @@ OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
 
 
 def _routes(stack: Stack) -> list[tuple[str, str]]:
-    paths = create_app(stack.services).openapi()["paths"]
+    paths = App(stack.services).openapi()["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
 
@@ -119,7 +119,7 @@ async def test_an_unexpected_fault_says_nothing_of_the_inside(stack: Stack, monk
     async def explode(*_args: object, **_kwargs: object) -> None:
         raise RuntimeError("secret /home/path SELECT *")
 
-    monkeypatch.setattr(stack.node, "embedder", explode)
+    monkeypatch.setattr(stack.services.status, "embedder", explode)
     async with stack.http() as http:
         answer = await http.get("/v1/admin/embedder")
     assert answer.status_code == 500
@@ -131,11 +131,11 @@ async def test_an_unexpected_fault_says_nothing_of_the_inside(stack: Stack, monk
 async def test_readiness_tells_every_reason(stack: Stack) -> None:
     async with httpx.AsyncClient(base_url=stack.url, timeout=HTTP_TIMEOUT_S) as http:
         assert (await http.get("/readyz")).json() == {"ready": True, "reasons": []}
-        stack.node.reasons = ["the broker is away", "the disk is full"]
+        stack.node.reasons.update(broker="the broker is away", disk="the disk is full")
         try:
             answer = await http.get("/readyz")
         finally:
-            stack.node.reasons = []
+            stack.node.reasons.clear()
         assert answer.status_code == 503
         assert answer.json()["reasons"] == ["the broker is away", "the disk is full"]
         assert (await http.get("/healthz")).status_code == 200
@@ -154,18 +154,21 @@ async def test_metrics_name_routes_but_no_ids(stack: Stack) -> None:
 async def test_status_shows_a_bound_token_its_workspace_only(stack: Stack) -> None:
     agent = await stack.token(Role.AGENT, "acme", agent="ada", crew="core")
     async with stack.http(agent.plaintext) as http:
-        assert (await http.get("/v1/status")).json() == {"workspace_id": "acme", "node": False}
+        own = (await http.get("/v1/status")).json()
+        assert (own["workspace_id"], "stream" in own) == ("acme", False)
         assert (await http.get("/v1/status", params={"workspace_id": "other"})).status_code == 403
     for role in (Role.ADMIN, Role.OWNER):
         async with stack.http((await stack.token(role, "acme")).plaintext) as http:
-            assert (await http.get("/v1/status")).json() == {"workspace_id": "acme", "node": False}
+            own = (await http.get("/v1/status")).json()
+            assert (own["workspace_id"], "stream" in own) == ("acme", False)
     async with stack.http() as http:
-        assert (await http.get("/v1/status")).json() == {"workspace_id": None, "node": True}
+        whole = (await http.get("/v1/status")).json()
+        assert (whole["workspace_id"], whole["stream"]) == (None, {"head": 7})
         assert (await http.get("/v1/status", params={"workspace_id": "w"})).json()["workspace_id"] == "w"
 
 
 async def test_the_docs_page_names_every_route_and_loads_nothing(stack: Stack) -> None:
-    app = create_app(stack.services)
+    app = App(stack.services)
     page = render_docs(app.openapi())
     for route in app.routes:
         if isinstance(route, Route) and route.path not in {"/docs", "/openapi.json"}:

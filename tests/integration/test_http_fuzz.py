@@ -24,7 +24,7 @@ from support.stack import HTTP_TIMEOUT_S, Stack, running_stack
 
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
-from crew_journal.services.http.app import create_app
+from crew_journal.services.http.app import App
 
 EXAMPLES = 10
 """Per route; the nightly run may raise it."""
@@ -51,14 +51,14 @@ def _now() -> datetime:
 
 
 async def test_the_description_covers_every_route_and_is_valid(stack: Stack) -> None:
-    app = create_app(stack.services)
+    app = App(stack.services)
     described = app.openapi()
     assert described["openapi"].startswith("3.")
     schemathesis.openapi.from_dict(described).validate()
 
 
 async def test_no_generated_request_is_a_server_fault_or_answered_otherwise_than_described(stack: Stack) -> None:
-    schema = schemathesis.openapi.from_dict(create_app(stack.services).openapi())
+    schema = schemathesis.openapi.from_dict(App(stack.services).openapi())
     operations = [result.ok() for result in schema.get_all_operations()]
     assert len(operations) >= 20
 

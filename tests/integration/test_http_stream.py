@@ -17,6 +17,7 @@ from support.stack import Stack, running_stack, until
 from crew_journal.schemas.errors import InvalidQuery, TooManyTails
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
+from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import HttpLimits
 from crew_journal.services.query.entries import live_tail
 
@@ -204,8 +205,8 @@ async def test_watchers_that_leave_are_forgotten(stack: Stack) -> None:
 
 
 async def test_a_watcher_that_does_not_read_at_all_is_let_go(tmp_path_factory: pytest.TempPathFactory) -> None:
-    limits = HttpLimits(heartbeat_s=HEARTBEAT_S, send_timeout_s=0.3)
-    async with running_stack(tmp_path_factory.mktemp("stuck"), limits=limits) as running:
+    bounds = ConnectionBounds(unread_s=0.3)
+    async with running_stack(tmp_path_factory.mktemp("stuck"), connection_bounds=bounds) as running:
         host, port = running.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1)
         request = f"GET /v1/journal/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {running.owner}\r\n\r\n"

@@ -12,7 +12,7 @@ import pytest
 from support.stack import Stack, running_stack
 
 from crew_journal.schemas.principal import Role
-from crew_journal.services.http.app import create_app
+from crew_journal.services.http.app import App
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
 
 MARK = {"acme": "zirconium", "globex": "palladium"}
@@ -139,7 +139,7 @@ BODIES = {"/v1/journal/{entry_id}/priority": {"priority": "pin", "reason": "mine
 async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
     world: World, mine: str, other: str, role: str
 ) -> None:
-    app = create_app(world.stack.services)
+    app = App(world.stack.services)
     async with world.stack.http(world.tokens[mine, role]) as http:
         tried = 0
         for path, methods in app.openapi()["paths"].items():

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,11 +50,14 @@ from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
+from crew_journal.services.access.new_token import NewToken
+from crew_journal.services.access.owner_token import ensure_owner_token
+from crew_journal.services.access.tokens import TokenRegistry
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.endings import end_task
-from crew_journal.services.http.app import create_app
+from crew_journal.services.http.app import App
+from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -73,6 +77,9 @@ from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 from crew_journal.services.operating.letters import Letters
+from crew_journal.services.operating.long_work import Operations, Progress
+from crew_journal.services.operating.status import Node
+from crew_journal.services.parts import Parts
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -94,41 +101,32 @@ HTTP_TIMEOUT_S = 180.0
 
 @dataclass
 class FakeNode:
-    """Status and administration that remember what they were asked."""
+    """Parts and administration that remember what they were asked."""
 
-    reasons: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
     letters: list[DeadLetter] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     failing: bool | Exception = False
 
-    async def status(self, *, workspace_id: str | None, node: bool) -> Mapping[str, Any]:
-        return {"workspace_id": workspace_id, "node": node}
-
-    async def not_ready(self) -> Sequence[str]:
-        return self.reasons
-
-    async def gauges(self) -> Mapping[str, float]:
-        return {"crew_journal_stream_head": 7.0}
-
     async def rebuild(
-        self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None
-    ) -> AsyncIterator[Mapping[str, Any]]:
+        self, projections: Sequence[str] | None, accept_loss: bool, _actor: str | None, progress: Progress
+    ) -> Mapping[str, Any]:
         self.asked.append(("rebuild", (projections, accept_loss) if accept_loss else projections))
-        yield {"done": 1, "total": 2}
+        progress(1, 2)
         if isinstance(self.failing, Exception):
             raise self.failing
         if self.failing:
             raise NotFound("no projection of that name", hint="see status")
-        yield {"result": {"entries": 2}}
+        return {"entries": 2}
 
     async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
         yield {"entry": {"id": "e1", "summary": "lost"}}
         yield {"decision": {"id": "d1"}}
         yield {"result": {"entries": 1, "decisions": 1}}
 
-    async def verify(self) -> AsyncIterator[Mapping[str, Any]]:
-        yield {"done": 2, "total": 2}
-        yield {"result": {"same": True}}
+    async def verify(self, progress: Progress) -> Mapping[str, Any]:
+        progress(2, 2)
+        return {"same": True}
 
     async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
         return DeadLettersAnswer(
@@ -156,8 +154,16 @@ class FakeNode:
         self.asked.append(("discard", asked.reason))
         return DeadLetterAnswer(seq=letter.seq, state="discarded")
 
-    async def embedder(self) -> Mapping[str, Any]:
-        return {"mode": "sparse-only"}
+    def parts(self, ends: contextlib.AsyncExitStack) -> Parts:
+        """Parts that nothing is started for; one is in trouble if ``reasons`` has its name."""
+        parts = Parts(ends)
+        sections: dict[str, dict[str, Any]] = {
+            "stream": {"head": 7},
+            "embedder": {"mode": "sparse-only", "model": None},
+        }
+        for name in ("stream", "broker", "disk", "embedder", "journal_damage", "ingest"):
+            parts.show(name, partial(sections.get, name, {}), partial(self.reasons.get, name))
+        return parts
 
 
 @dataclass
@@ -300,6 +306,7 @@ async def running_stack(
     data_dir: Path,
     *,
     limits: HttpLimits | None = None,
+    connection_bounds: ConnectionBounds | None = None,
     tail_queue: int | None = None,
     token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[Stack]:
@@ -317,6 +324,7 @@ async def running_stack(
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         tail = LiveTail(store, queries, head=lambda: stream_head(base.client), **bounds)
         node = FakeNode()
+        parts = node.parts(ends)
         references = ReferenceLog(journal, clock=lambda: datetime.now(UTC), flush_every_s=FLUSH_EVERY_S)
         await references.start()
         ends.push_async_callback(references.stop)
@@ -367,15 +375,21 @@ async def running_stack(
             tail=tail,
             desk=desk,
             tokens=tokens,
-            status=node,
-            admin=node,
+            status=Node(
+                store,
+                parts,
+                projections={projection.name: projection.version for projection in base.host.projections},
+                memory=lambda workspace_id, _node: timekeeper.figures(workspace_id),
+                about={"started_at": datetime.now(UTC)},
+                clock=lambda: datetime.now(UTC),
+            ),
+            operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
             models=models,
             limits=limits or HttpLimits(),
         )
-        app = create_app(services)
-        server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close)
-        await server.start()
-        ends.push_async_callback(server.stop)
+        app = App(services)
+        server = HttpServer(app, "127.0.0.1:0", before_stop=tail.close, bounds=connection_bounds)
+        await parts.begin("http", server)
         yield Stack(
             server.url,
             owner,

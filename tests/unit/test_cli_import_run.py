@@ -130,6 +130,16 @@ async def test_what_only_the_service_refuses_is_set_aside_and_the_rest_sent() ->
     assert [line.number for ack in acks for line in ack.bad] == [5]
 
 
+async def test_a_line_that_the_token_may_not_import_is_set_aside_as_well() -> None:
+    service = Service(
+        {4: [NotAllowed("entries[1].priority pin needs a token of role OWNER", field="entries[1].priority")]}
+    )
+    acks = await run(service, batches(2), skip_invalid=True)
+    assert sorted(service.received) == [1, 2, 3, 4, 6]
+    [line] = [line for ack in acks for line in ack.bad]
+    assert (line.number, line.problems[0].field) == (5, "priority")
+
+
 class Occupied(Service):
     """A service where some ids belong to other entries; such a batch is refused whole, and nothing says which line."""
 

@@ -2,39 +2,73 @@
 
 from __future__ import annotations
 
-import json
-
+import httpx
 import pytest
 
 from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, StorageFull, Unavailable, ViewsBehind
-from crew_journal.services.client.core import ATTEMPTS, exchange
-from crew_journal.services.client.wire import Outcome, Reply, Request
+from crew_journal.services.client import AsyncCrewJournal, CrewJournal, core
+from crew_journal.services.client.core import ATTEMPTS, pause_before
 
 
-def refused(kind: type[CrewJournalError]) -> Reply:
-    return Reply(503, json.dumps({"title": kind.title, "status": 503, "detail": "not now"}).encode())
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.0)
 
 
-def times_sent(outcome: Outcome, expected: type[CrewJournalError]) -> int:
-    steps = exchange(Request("POST", "/v1/journal"))
-    asked: list[Request] = []
+class Service:
+    """Refuses every request, or none after the first if it recovers."""
 
-    def until_it_gives_up() -> None:
-        step = next(steps)
-        while True:
-            if isinstance(step, Request):
-                asked.append(step)
-            step = steps.send(outcome if isinstance(step, Request) else None)
+    def __init__(self, kind: type[Exception], *, recovers: bool = False) -> None:
+        self._kind = kind
+        self._recovers = recovers
+        self.asked = 0
 
-    with pytest.raises(expected):
-        until_it_gives_up()
-    return len(asked)
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        if self._recovers and self.asked > 1:
+            return httpx.Response(200, json={"count": 3, "view_seq": 7})
+        if not issubclass(self._kind, CrewJournalError):
+            raise self._kind("refused")
+        return httpx.Response(503, json={"title": self._kind.title, "status": 503, "detail": "not now"})
+
+    def client(self) -> CrewJournal:
+        client = CrewJournal("http://127.0.0.1:1", "cj_x")
+        client._http = httpx.Client(base_url="http://service", transport=httpx.MockTransport(self))
+        return client
 
 
-def test_a_service_that_is_not_ready_is_asked_again() -> None:
-    assert times_sent(refused(Unavailable), Unavailable) == ATTEMPTS
+@pytest.mark.parametrize("kind", [Unavailable, httpx.ConnectError])
+def test_a_service_that_is_not_ready_is_asked_again(kind: type[Exception]) -> None:
+    service = Service(kind)
+    with pytest.raises(Unavailable):
+        service.client().count()
+    assert service.asked == ATTEMPTS
+    assert Service(kind, recovers=True).client().count().count == 3
+
+
+async def test_the_client_for_asyncio_asks_again_as_well() -> None:
+    service = Service(httpx.ConnectError, recovers=True)
+    client = AsyncCrewJournal("http://127.0.0.1:1", "cj_x")
+    client._http = httpx.AsyncClient(base_url="http://service", transport=httpx.MockTransport(service))
+    assert (await client.count()).count == 3
 
 
 @pytest.mark.parametrize("kind", [BrokerUnavailable, StorageFull, ViewsBehind])
 def test_what_the_service_has_waited_for_is_not_waited_for_again(kind: type[CrewJournalError]) -> None:
-    assert times_sent(refused(kind), kind) == 1
+    service = Service(kind)
+    with pytest.raises(kind):
+        service.client().count()
+    assert service.asked == 1
+
+
+def test_what_may_not_be_done_twice_is_sent_once() -> None:
+    service = Service(httpx.ConnectError)
+    with pytest.raises(Unavailable, match="ConnectError"):
+        service.client().create_token(role="ADMIN")
+    assert service.asked == 1
+
+
+def test_the_pauses_between_all_tries_outlast_a_restart_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(core, "_JITTER", 0.0)
+    assert sum(pause_before(attempt) for attempt in range(1, ATTEMPTS)) == pytest.approx(3.1)

@@ -28,7 +28,7 @@ def _request(body: Any) -> Request:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": orjson.dumps(body), "more_body": False}
 
-    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "headers": [(b"transfer-encoding", b"chunked")]}, receive)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def _raw(body: str) -> Request:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body.encode(), "more_body": False}
 
-    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+    return Request({"type": "http", "method": "POST", "headers": [(b"transfer-encoding", b"chunked")]}, receive)
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30, -(10**40), 10**200])
@@ -108,3 +108,10 @@ async def test_digits_in_a_body_that_is_nested_too_deeply_to_be_read_twice_are_r
         await read_json(_raw("[" * 400 + str(2**64) + "]" * 400), 10_000)
     with pytest.raises(InvalidQuery):
         await read_json(_raw("1" + "0" * 5_000), 10_000)
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "[1, 1e999]"])
+async def test_a_number_that_no_double_holds_is_refused_by_its_field(text: str) -> None:
+    with pytest.raises(InvalidEntry) as refused:
+        await read_json(_raw(f'[{{"payload": 1}}, {{"payload": {{"x": {text}}}}}]'), 10**6)
+    assert [problem.field for problem in refused.value.problems] == ["entries[1].payload"]

@@ -25,9 +25,9 @@ from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
 from crew_journal.services.cli import connection
 from crew_journal.services.cli import operations as cli_operations
+from crew_journal.services.client.core import Request as Wire
+from crew_journal.services.client.core import request_of
 from crew_journal.services.client.generated import AsyncOperations, Operations
-from crew_journal.services.client.wire import Request as Wire
-from crew_journal.services.client.wire import Steps
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.http import operations as http_operations
 from crew_journal.services.http.app import App
@@ -68,7 +68,7 @@ def test_every_operation_is_a_method_with_every_field(client: type) -> None:
 
 
 def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> None:
-    for name in (generate.CLIENT, generate.DOCS):
+    for name in (generate.CLIENT, generate.SYNC, generate.DOCS):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     generate.write(tmp_path)
     formatted = [
@@ -80,9 +80,10 @@ def test_the_committed_files_are_what_the_generator_writes(tmp_path: Path) -> No
         "--line-length",
         "120",
         str(tmp_path / generate.CLIENT),
+        str(tmp_path / generate.SYNC),
     ]
     subprocess.run(formatted, check=True)
-    for name in (generate.CLIENT, generate.DOCS):
+    for name in (generate.CLIENT, generate.SYNC, generate.DOCS):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text(), f"{name} is old: run `make generate`"
 
 
@@ -141,7 +142,7 @@ def app_with(desk: Desk) -> App:
         desk=desk,
         tokens=cast(Any, Tokens()),
         status=absent,
-        admin=absent,
+        operations=absent,
         models=absent,
         limits=HttpLimits(),
     )
@@ -175,13 +176,13 @@ async def test_a_new_operation_is_one_model_and_one_handler(
     asked: list[Wire] = []
 
     class Client(made["Operations"]):  # type: ignore[misc, valid-type]  # made above
-        def _run(self, steps: Steps[Any]) -> Any:
-            asked.append(cast(Wire, next(steps)))
+        def _operate(self, operation: Operation[Any, Any], given: dict[str, Any]) -> Any:
+            asked.append(request_of(operation, given))
             return EchoAnswer(said="hi")
 
     class AsyncClient(made["AsyncOperations"]):  # type: ignore[misc, valid-type]  # made above
-        async def _run(self, steps: Steps[Any]) -> Any:
-            asked.append(cast(Wire, next(steps)))
+        async def _operate(self, operation: Operation[Any, Any], given: dict[str, Any]) -> Any:
+            asked.append(request_of(operation, given))
             return EchoAnswer(said="hi")
 
     assert Client().echo("hello", times=2).said == (await AsyncClient().echo("hello", times=2)).said == "hi"

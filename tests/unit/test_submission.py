@@ -57,6 +57,15 @@ def test_a_body_that_names_another_agent_or_crew_is_not_allowed(principal: Princ
     assert caught.value.field == f"entries[2].{field}"
 
 
+@pytest.mark.parametrize("field", ["summary", "entry_type"])
+def test_an_empty_required_field_is_named_as_empty_and_not_as_absent(field: str) -> None:
+    with pytest.raises(InvalidEntry) as caught:
+        accept(ADMIN, note(**{field: ""}), NOW)
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert "required" not in problem.problem
+
+
 def test_an_agent_without_a_crew_cannot_write_into_one() -> None:
     assert accept(SOLO, note(), NOW).subject == "journal.acme._.hermit.run.completed"
     with pytest.raises(NotAllowed, match="names no crew"):

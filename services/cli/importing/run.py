@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, Unavailable
+from ....schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
 from .lines import (
     BadLine,
     Line,
@@ -143,7 +143,11 @@ class ImportRun:
             except Unavailable:
                 raise
             except CrewJournalError as error:
-                raise _with_lines(error, lines) from None
+                refused = _forbidden(error, lines) if self._skip_invalid else []
+                if not refused:
+                    raise _with_lines(error, lines) from None
+                bad += refused
+                lines = [line for line in lines if line.number != refused[0].number]
         return BatchAck(batch, (), bad)
 
     async def _around_taken(self, lines: list[Line], error: EntryConflict) -> tuple[list[Sent], list[BadLine]]:
@@ -178,6 +182,13 @@ class ImportRun:
             else:
                 self._last_ack = time.monotonic()
                 return sent
+
+
+def _forbidden(error: CrewJournalError, lines: list[Line]) -> list[BadLine]:
+    """The line that the token may not import; none if the error is another one, or names no line."""
+    if not isinstance(error, NotAllowed) or error.field is None:
+        return []
+    return bad_lines_of(InvalidEntry((FieldProblem(error.field, error.message, error.hint),)), lines)
 
 
 def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:

@@ -29,6 +29,7 @@ from ....schemas.errors import CrewJournalError, InvalidQuery, Overloaded
 from ....schemas.ids import NO_ID, uuid7_hex
 from ....schemas.principal import Principal, Role
 from ...json_body import parse_json
+from ...parts import Part
 from ...problem import log_unexpected, problem, problem_of, unexpected_problem
 from ..broker.connection import Connection, encode_headers
 from .submitted import Appender, append_submitted
@@ -108,7 +109,7 @@ class _Held:
     size: int = 0
 
 
-class Ingest:
+class Ingest(Part):
     """Answers requests to append; a part of the node.
 
     Args:

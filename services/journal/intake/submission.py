@@ -33,6 +33,8 @@ _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cos
 ANSWER_TYPE: Final = "chat.agent_response"
 """What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
 _NOT_NEEDED: Final = ("", None)
+_REQUIRED: Final = ("entry_type", "summary")
+"""Fields of which an empty one is named as empty and not as absent."""
 """The default actor of an entry that names one."""
 _ID_FIX: Final = "choose another id, or leave it out"
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
@@ -55,7 +57,8 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     """
     if type(submission) is not dict and not isinstance(submission, Mapping):
         raise InvalidEntry((FieldProblem(f"{prefix}entry", "is not a JSON object", "submit an object"),))
-    record = {name: value for name, value in submission.items() if value is not None and value != ""}
+    given = submission.items()
+    record = {name: value for name, value in given if value is not None and (value != "" or name in _REQUIRED)}
     if record.get("supersedes") == []:
         del record["supersedes"]
     if submission.get("workspace_id") == "":

@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 from ....schemas.subjects import CANARY_SUBJECT
 from ....schemas.timestamps import format_ts
 from ...endings import end_task
+from ...parts import Part
 from ..publishing.acks import read_answer
 
 PROBE_EVERY_S: Final = 5.0
@@ -51,7 +52,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Canary:
+class Canary(Part):
     """Writes one message to the stream CANARY every few seconds.
 
     Args:
@@ -80,6 +81,17 @@ class Canary:
     def outcome(self) -> CanaryOutcome:
         """What the last probe saw."""
         return self._outcome
+
+    def figures(self) -> CanaryOutcome:
+        """What the last probe saw."""
+        return self._outcome
+
+    @property
+    def trouble(self) -> str | None:
+        """That the broker refuses writes although it is connected; None if it takes them."""
+        if self._outcome.ok is not False or not self._client.is_connected:
+            return None
+        return f"the broker does not accept writes: {self._outcome.error}"
 
     async def start(self) -> None:
         """Probe once, then go on in the background."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ import structlog
 from ....schemas.errors import BrokerError, JournalDamaged, ViewsBehind
 from ....schemas.sequence_set import Range, format_ranges, normalised, sequences_text, size_of, without
 from ...endings import end_task
+from ...parts import Part
 from ..broker.connection import Connection
 from ..broker.streams import stream_gaps
 
@@ -34,51 +34,45 @@ FOLD_WAIT_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class GapParts:
-    """What a look needs to know; handed in by the composition root.
-
-    Attributes:
-        read: Sequences that reads of the stream did not give.
-        explained: Sequences that the views know to be erased or accepted as lost; blocking.
-        folded: Waits until the views have folded up to a sequence, some seconds; raises ``ViewsBehind``.
-        kept: Names of views files that know what the stream has lost.
-        said: What the broker's log says of damage.
-        on_lost_end: Called with a sentence if the stream ends before where it has ended already.
-    """
-
-    read: Callable[[], Sequence[Range]]
-    explained: Callable[[], Sequence[Range]]
-    folded: Callable[[int, float], Awaitable[int]]
-    kept: Callable[[], Sequence[str]]
-    said: Callable[[], Sequence[str]]
-    on_lost_end: Callable[[str], None]
-
-
-class GapWatch:
+class GapWatch(Part):
     """Looks at JOURNAL at the start, after each reconnect and from time to time.
 
     Args:
         client: A connection that reconnects for ever.
-        parts: What else it needs to know.
         made: ``made_at`` of the stream.
         last_seq: Where the stream ended at the start.
         clock: The time, UTC.
+        read: Sequences that reads of the stream did not return.
+        explained: Sequences that the views know to be erased or accepted as lost; blocking.
+        folded: Waits until the views have folded up to a sequence, some seconds; raises ``ViewsBehind``.
+        kept: Names of views files that know what the stream has lost; blocking.
+        said: What the broker's log says of damage; blocking.
+        on_lost_end: Called with a sentence if the stream ends before where it ended earlier.
         every_s: Seconds between two looks.
     """
 
     def __init__(
         self,
         client: Connection,
-        parts: GapParts,
         *,
         made: str,
         last_seq: int,
         clock: Callable[[], datetime],
+        read: Callable[[], Sequence[Range]],
+        explained: Callable[[], Sequence[Range]],
+        folded: Callable[[int, float], Awaitable[int]],
+        kept: Callable[[], Sequence[str]],
+        said: Callable[[], Sequence[str]],
+        on_lost_end: Callable[[str], None],
         every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._client = client
-        self._parts = parts
+        self._read = read
+        self._explained = explained
+        self._folded = folded
+        self._read_kept = kept
+        self._read_log = said
+        self._on_lost_end = on_lost_end
         self._made = made
         self._last_seq = last_seq
         self._clock = clock
@@ -150,28 +144,27 @@ class GapWatch:
         Raises:
             BrokerError: If the broker does not tell.
         """
-        parts = self._parts
-        self._said = tuple(await asyncio.to_thread(parts.said))
+        self._said = tuple(await asyncio.to_thread(self._read_log))
         seen = await stream_gaps(self._client, details=False)
         if seen.made != self._made:
             return  # another stream: ``StreamWatch`` says so
         if seen.last_seq < self._last_seq:
-            parts.on_lost_end(
+            self._on_lost_end(
                 f"the journal has lost its end: it went to {self._last_seq}, and ends at {seen.last_seq} now"
             )
             return
         self._last_seq = seen.last_seq
-        read, kept = normalised(parts.read()), tuple(await asyncio.to_thread(parts.kept))
+        read, kept = normalised(self._read()), tuple(await asyncio.to_thread(self._read_kept))
         now = (seen.count, tuple(read), kept)
         if self._since is None and (now == self._seen or not any(now)):
             self._seen = now
             return
         gaps = await stream_gaps(self._client)
         try:
-            await parts.folded(gaps.last_seq, FOLD_WAIT_S)
+            await self._folded(gaps.last_seq, FOLD_WAIT_S)
         except ViewsBehind:
             return  # what explains a gap may be on its way
-        explained = await asyncio.to_thread(parts.explained)
+        explained = await asyncio.to_thread(self._explained)
         self._judge(without(normalised([*gaps.ranges, *read]), normalised(explained)), kept)
         self._seen = now
 

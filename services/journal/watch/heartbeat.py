@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from ...endings import end_task
+from ...parts import Part
 from ..broker.broker import ManagedBroker
 from ..broker.connection import Connection
 
@@ -32,7 +33,7 @@ hung broker is still acked by the next."""
 _log = structlog.get_logger(__name__)
 
 
-class Heartbeat:
+class Heartbeat(Part):
     """Hears from the broker; a part of the node.
 
     Args:

@@ -17,6 +17,7 @@ import structlog
 from ....schemas.settings import FREE_DISK_FLOOR_BYTES
 from ....schemas.subjects import JOURNAL_STREAM
 from ...endings import end_task
+from ...parts import Part
 from ..broker.broker import ManagedBroker
 from ..publishing.writer import Writer
 from .canary import Canary
@@ -33,7 +34,7 @@ PAUSE_LOOKS_MAX: Final = 900
 _log = structlog.get_logger(__name__)
 
 
-class StallWatch:
+class StallWatch(Part):
     """Notices that the broker answers but JOURNAL takes no writes, says so, and has a broker of ours started anew.
 
     Args:

@@ -18,6 +18,7 @@ import structlog
 from ....schemas.errors import BrokerError
 from ....schemas.subjects import JOURNAL_STREAM
 from ...endings import end_task
+from ...parts import Part
 from ..broker.connection import Connection
 from ..broker.streams import made_at, stream_info
 
@@ -27,7 +28,7 @@ LOOK_EVERY_S: Final = 15.0
 _log = structlog.get_logger(__name__)
 
 
-class StreamWatch:
+class StreamWatch(Part):
     """Knows when JOURNAL was made, and looks again.
 
     Args:

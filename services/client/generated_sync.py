@@ -1,0 +1,250 @@
+"""The blocking client. Generated from ``aio.py`` by ``make generate``; do not edit."""
+
+# ruff: noqa: I001, UP028
+
+from __future__ import annotations
+
+import time
+import os
+from collections.abc import Iterator, Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import BaseModel
+
+from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer, EntryRecord, Receipt, TailGap
+from ...schemas.errors import Unavailable
+from ...schemas.operations.operation import Operation
+from ...schemas.settings import ATOMIC_BATCH, LIST_LIMIT_MAX
+from .core import TIMEOUT_S, Request, checked, entry_path, object_of, params_of, pause_after, present, request_of
+from .find import find
+from .generated import Operations
+from .streams import TAIL_SILENCE_S, Lines, Tail, record_of
+from .submitting import Entry, body_of, checked_size, encoded, encoded_batch, in_batches, places_from
+
+_A = TypeVar("_A", bound=BaseModel)
+
+
+class CrewJournal(Operations):
+    """A Crew Journal over HTTP; blocking. Not to be shared between threads.
+
+    Args:
+        url: Of the service; ``CREW_JOURNAL_URL``, or a running ``up``, if absent.
+        token: ``CREW_JOURNAL_TOKEN``, or the owner's of that ``up``, if absent.
+        data_dir: Of that ``up``; ``CREW_JOURNAL_DATA_DIR`` or ``.crew-journal`` if absent.
+        timeout_s: Seconds for one answer.
+
+    Raises:
+        NotFound: If no service is named and none runs.
+        NotAuthenticated: If there is no token.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._http = httpx.Client(**find(url, token, data_dir).arguments(), timeout=timeout_s)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # the journal
+
+    def append(self, entry: Entry) -> Receipt:
+        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent.
+
+        Raises:
+            InvalidEntry: Naming every field that is wrong.
+        """
+        answer = self._ask(Request("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
+        return answer.entries[0]
+
+    def append_batch(self, entries: Iterable[Entry]) -> tuple[Receipt, ...]:
+        """Append up to 1,000 entries and 32 MiB, all or nothing; ``append_many`` takes more, in parts.
+
+        Raises:
+            InvalidEntry: Naming every field that is wrong of every entry (``entries[3].summary``).
+            EntryTooLarge: If they are more.
+        """
+        return self._append_encoded(encoded_batch(entries))
+
+    def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> Iterator[Receipt]:
+        """Append any number of entries, batch by batch, yielding receipts in order.
+
+        Entries are sent only while iterating: each batch when the receipts of the one before it are taken.
+        ``for receipt in journal.append_many(entries)``, to the end, appends them all.
+
+        Args:
+            entries: The entries; taken from the iterable as they are sent.
+            batch: Entries of one request at most; one is sent with fewer once it has some 8 MiB.
+
+        Raises:
+            InvalidQuery: If ``batch`` is not 1 to 1,000.
+            InvalidEntry: While iterating, if an entry is not valid, by its place among all. Its batch is not appended, those
+                before it are.
+        """
+        return self._append_all(in_batches(entries, checked_size(batch)))
+
+    def list(
+        self,
+        /,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        **filters: object,
+    ) -> EntriesAnswer:
+        """One page, newest first; ``filters`` are the query parameters of GET /v1/journal."""
+        given = {**filters, "limit": limit, "cursor": cursor, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer)
+
+    def count(
+        self, /, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
+    ) -> CountAnswer:
+        """How many entries pass the filters."""
+        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer)
+
+    def get(self, entry_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> EntryRecord:
+        """One entry.
+
+        Raises:
+            NotFound: If there is none that the token may see.
+        """
+        given = params_of({"min_seq": min_seq, "workspace_id": workspace_id})
+        return self._ask(Request("GET", f"{entry_path(entry_id)}/entry", given), EntryAnswer)
+
+    def entries(
+        self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
+    ) -> Iterator[EntryRecord]:
+        """Every entry that passes the filters, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=LIST_LIMIT_MAX, cursor=cursor, min_seq=min_seq, workspace_id=workspace_id, **filters)
+            for entry in page.entries:
+                yield entry
+            if (cursor := page.next_cursor) is None:
+                return
+
+    def tail(
+        self,
+        *,
+        after: int | None = None,
+        workspace_id: str | None = None,
+        on_gap: Callable[[TailGap], None] | None = None,
+        **filters: object,
+    ) -> Iterator[EntryRecord]:
+        """Entries as they come, without end; resumes by itself when the connection breaks.
+
+        Args:
+            after: Begin after this sequence; with the newest 50 if absent.
+            workspace_id: For a token of all workspaces.
+            on_gap: Called when more was missed than the service replays.
+            filters: The query parameters of GET /v1/journal.
+        """
+        tail = Tail({**filters, "workspace_id": workspace_id}, after, on_gap)
+        while True:
+            try:
+                with self._stream(tail.request(), TAIL_SILENCE_S) as pieces:
+                    for piece in pieces:
+                        for entry in tail.feed(piece):
+                            yield entry
+                pause = tail.pause("the service ended it")
+            except (httpx.TransportError, Unavailable) as error:
+                pause = tail.pause_after(error)
+            time.sleep(pause)
+
+    # the node
+
+    def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
+        """How the node and the workspace are doing."""
+        return object_of(self._send(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
+
+    def embedder_status(self) -> dict[str, Any]:
+        """The embedder and its last outcome."""
+        return object_of(self._send(Request("GET", "/v1/admin/embedder")))
+
+    def compare_models(self, one: str, other: str, **given: object) -> Iterator[dict[str, Any]]:
+        """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
+        return self._records("embeddings/compare", {"one": one, "other": other, **given})
+
+    def rebuild(
+        self, projections: Sequence[str] | None = None, *, accept_loss: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Rebuild views: progress records, the last one with key ``result``.
+
+        Raises:
+            JournalDamaged: If the journal has lost something, unless ``accept_loss`` accepts that.
+        """
+        names = list(projections) if projections else None
+        return self._records("rebuild", {"projections": names, "accept_loss": accept_loss or None})
+
+    def salvage(self) -> Iterator[dict[str, Any]]:
+        """What the views still know of lost entries: records with ``entry`` or ``decision``, the last with ``result``."""
+        return self._records("salvage")
+
+    def verify(self) -> Iterator[dict[str, Any]]:
+        """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
+        return self._records("verify")
+
+    # requests
+
+    def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
+        return self._ask(request_of(operation, given), operation.answer)
+
+    def _ask(self, request: Request, model: type[_A]) -> _A:
+        return request.answer_of(self._send(request), model)
+
+    def _send(self, request: Request) -> bytes:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = self._http.request(**request.arguments())
+                return checked(answer.status_code, answer.content)
+            except (httpx.TransportError, Unavailable) as error:
+                pause = pause_after(error, attempt, request)
+            time.sleep(pause)
+
+    def _append_encoded(self, records: Sequence[bytes]) -> tuple[Receipt, ...]:
+        if not records:
+            return ()
+        return (self._ask(Request("POST", "/v1/journal", content=body_of(records)), AppendAnswer)).entries
+
+    def _append_all(self, batches: Iterable[Sequence[bytes]]) -> Iterator[Receipt]:
+        sent = 0
+        for records in batches:
+            with places_from(sent):
+                receipts = self._append_encoded(records)
+            sent += len(records)
+            for receipt in receipts:
+                yield receipt
+
+    def _records(self, name: str, given: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
+        body = None if given is None else present(given)
+        lines = Lines()
+        with self._stream(Request("POST", f"/v1/admin/{name}", json=body), None) as pieces:
+            for piece in pieces:
+                for line in lines.feed(piece):
+                    yield record_of(line)
+
+    @contextmanager
+    def _stream(self, request: Request, silence_s: float | None) -> Iterator[Iterator[bytes]]:
+        timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
+        with self._http.stream(**request.arguments(), timeout=timeout) as answer:
+            if answer.is_error:
+                checked(answer.status_code, answer.read())
+            yield answer.iter_bytes()

@@ -1,0 +1,86 @@
+"""What a node is made of: parts that are started, stopped, and asked how they are.
+
+Invariant: parts are stopped in reverse order of starting; status, readiness and metrics ask every part in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+
+class Part:
+    """A part of the node; each overrides what it has."""
+
+    async def start(self) -> None:
+        """Begin to work."""
+
+    async def stop(self) -> None:
+        """End the work."""
+
+    def figures(self) -> Any:
+        """Its section of ``/v1/status``, or an awaitable of it; None for no section."""
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the node cannot serve because of this part; None if it can."""
+        return None
+
+
+class _Shown(Part):
+    def __init__(self, figures: Callable[[], Any], trouble: Callable[[], str | None]) -> None:
+        self._figures = figures
+        self._trouble = trouble
+
+    def figures(self) -> Any:
+        return self._figures()
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble()
+
+
+_P = TypeVar("_P", bound=Part)
+
+
+class Parts:
+    """The parts of one node by name, in the order of starting.
+
+    Args:
+        stack: Stops them.
+    """
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._parts: dict[str, Part] = {}
+
+    async def begin(self, name: str, part: _P) -> _P:
+        """Start a part."""
+        await part.start()
+        self._stack.push_async_callback(part.stop)
+        self._parts[name] = part
+        return part
+
+    def show(
+        self, name: str, figures: Callable[[], Any] = lambda: None, trouble: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """Add a part that is started and stopped elsewhere."""
+        self._parts[name] = _Shown(figures, trouble)
+
+    def troubles(self) -> list[str]:
+        """Why the node cannot serve; empty if it can."""
+        return [trouble for part in self._parts.values() if (trouble := part.trouble) is not None]
+
+    async def figures(self, *names: str) -> dict[str, Any]:
+        """Name → figures of the parts with a section; of those named, if any are."""
+        found: dict[str, Any] = {}
+        for name in names or tuple(self._parts):
+            figures = self._parts[name].figures()
+            if isawaitable(figures):
+                figures = await figures
+            if figures is not None:
+                found[name] = figures
+        return found

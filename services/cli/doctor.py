@@ -6,12 +6,14 @@ anything failed.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from .groups import grouped
-from .options import Json, Where
+from .options import Json, Where, settings_from
+from .output import emit, safe
 
 
 @grouped
@@ -22,11 +24,7 @@ def doctor(
     json_output: Json = False,
 ) -> None:
     """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
-    from dataclasses import asdict
-
     from .checks import Verdict, run_checks
-    from .output import emit, safe
-    from .settings_from import settings_from
 
     findings = run_checks(settings_from(data_dir=where.data_dir, http=http), where)
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
@@ -37,5 +35,4 @@ def doctor(
             print(f"{finding.verdict.value:<4}  {finding.check:<14}  {safe(finding.found)}")
             if finding.next_step:
                 print(f"      {'':<14}  → {safe(finding.next_step)}")
-    if failed:
-        raise typer.Exit(1)
+    raise typer.Exit(int(failed))

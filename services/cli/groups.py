@@ -1,23 +1,76 @@
-"""Options that several commands share are declared once, as a dataclass that a command takes whole.
+"""Options declared once: a dataclass of options that several commands share, or the fields of an operation's request.
 
-Why: typer reads one option per parameter, so that a command which talks to a journal would repeat three parameters and put
-them together again, and each command with the journal's filters fourteen.
-Invariant: an option of a group reads, parses and fails as one that the command declares itself.
+Why: typer reads one option per parameter, so each command would repeat them.
+Invariant: an option of a group reads, parses and fails as one that the command declares itself. The default of a field is
+the service's: an option that is not given is not sent.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+
+import typer
+
+from ...schemas.operations.operation import Operation
+from .options import json_object
+from .words import cli_type, is_argument, is_object, option_of
 
 _R = TypeVar("_R")
+_SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Marks a parameter of a command: it receives the given fields of a request, by name.
+
+    Attributes:
+        operation: Whose request.
+        without: Fields that are no option of the command.
+    """
+
+    operation: Operation[Any, Any]
+    without: tuple[str, ...] = ()
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """An argument or option for each field, with the field's help text."""
+        names = [name for name in self.operation.request.model_fields if name not in self.without]
+        for name in sorted(names, key=lambda name: not is_argument(self.operation, name)):
+            yield _of_field(self.operation, name)
+
+    def take(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Move the fields of this request out of ``given``; those that were not given are left out."""
+        taken = {one.name: given.pop(one.name) for one in self.parameters()}
+        found = {
+            name: value for name, value in taken.items() if value is not None and value is not False and value != []
+        }
+        for name in found:
+            if is_object(self.operation, name):
+                found[name] = json_object(found[name], option_of(self.operation, name))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The options that are the fields of a dataclass."""
+
+    kind: type[Any]
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        hints = get_type_hints(self.kind, include_extras=True)
+        for part in fields(self.kind):
+            default = inspect.Parameter.empty if part.default is MISSING else part.default
+            yield _keyword(part.name, hints[part.name], default)
+
+    def take(self, given: dict[str, Any]) -> Any:
+        return self.kind(**{part.name: given.pop(part.name) for part in fields(self.kind)})
 
 
 def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
-    """A command for typer: each parameter that is a dataclass stands as the options that are its fields.
+    """A command for typer: a parameter that is a dataclass, or annotated with :class:`Fields`, stands as its options.
 
     Args:
         command: Takes such parameters by keyword.
@@ -26,36 +79,42 @@ def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
         The same command, called with the options one by one.
     """
     signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, type[Any]] = {}
+    groups: dict[str, Fields | _Shared] = {}
     options: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            groups[name] = kind
-            options += _options_of(kind)
+        marks = [mark for mark in get_args(kind)[1:] if isinstance(mark, Fields)]
+        if marks or (isinstance(kind, type) and is_dataclass(kind)):
+            groups[name] = marks[0] if marks else _Shared(kind)
+            options += groups[name].parameters()
         else:
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> _R:
-        for name, group in groups.items():
-            given[name] = group(**{part.name: given.pop(part.name) for part in fields(group) if part.name in given})
-        return command(**given)
+        taken = {name: group.take(given) for name, group in groups.items()}
+        return command(**taken, **given)
 
     run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # what inspect looks for
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
 
 
-def names_of(group: type[Any]) -> dict[str, str]:
-    """Field of a group → the first name of its option."""
-    hints = get_type_hints(group, include_extras=True)
-    declared = {part.name: hints[part.name].__metadata__ for part in fields(group)}
-    return {name: str(option.default) for name, (option,) in declared.items()}  # typer keeps the name as `default`
+def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
+    field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
+    if is_argument(operation, name):
+        return _keyword(name, Annotated[kind, typer.Argument(metavar=word, help=field.description)])
+    names = [word, _SHORT[word]] if word in _SHORT else [word]
+    if field.is_required():
+        return _keyword(name, Annotated[kind, typer.Option(*names, help=field.description)])
+    if kind is bool:
+        return _keyword(name, Annotated[bool, typer.Option(*names, help=field.description)], False)
+    default = field.default if isinstance(field.default, (int, str)) else None
+    shown = str(default) if default not in (None, "") else False
+    return _keyword(
+        name, Annotated[kind | None, typer.Option(*names, help=field.description, show_default=shown)], None
+    )
 
 
-def _options_of(group: type[Any]) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for part in fields(group):
-        default = inspect.Parameter.empty if part.default is MISSING else part.default
-        yield inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[part.name])
+def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

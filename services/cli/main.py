@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from .agents import app as agents
 from .demo import demo
 from .doctor import doctor
-from .embedder import app as embedder
 from .embeddings import app as embeddings
+from .embeddings import embedder
 from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
@@ -37,7 +38,6 @@ from .workspace import app as workspace
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
-USAGE: Final = 2
 _ClickError: Final = typer.BadParameter.__mro__[2]
 """Root of what typer raises for wrong usage; typer itself exports only this branch of it."""
 
@@ -49,22 +49,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("up")(up)
-app.command("work")(work)
-app.command("demo")(demo)
-app.command("publish")(publish)
-app.command("import")(import_command)
-app.command("list")(list_entries)
-app.command("tail")(tail)
-app.command("recall")(recall)
-app.command("eval")(evaluate)
-app.command("schema")(schema)
-app.command("status")(status)
-app.command("health")(health)
-app.command("doctor")(doctor)
-app.command("rebuild")(rebuild)
-app.command("verify")(verify)
-app.command("salvage")(salvage)
+for command in (up, work, demo, publish, tail, recall, schema, status, health, doctor, rebuild, verify, salvage):
+    app.command(command.__name__)(command)
+for name, command in {"import": import_command, "list": list_entries, "eval": evaluate}.items():
+    app.command(name)(command)
 app.add_typer(dlq, name="dlq")
 app.add_typer(embedder, name="embedder")
 app.add_typer(embeddings, name="embeddings")
@@ -112,7 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except SystemExit as exit_:  # typer's own answer to a closed pipe is 1
-        return _reader_left() if isinstance(exit_.__context__, BrokenPipeError) else _code(exit_)
+        if isinstance(exit_.__context__, BrokenPipeError):
+            return _reader_left()
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     except BrokenPipeError:  # when the rest is flushed
         return _reader_left()
     except KeyboardInterrupt:
@@ -122,51 +112,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception, as_json: bool) -> int:
-    from ...schemas.errors import CrewJournalError
-
-    if isinstance(error, CrewJournalError):
-        report_error(error, as_json=as_json)
-        return error.exit_code
     if isinstance(error, _ClickError):
         return _misused(error, as_json)
     if isinstance(error, OSError) and error.filename is not None:
         hint = "is the path right, may you write there, and is the disk neither full nor read-only?"
-        report_error(CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint), as_json=as_json)
-        return CrewJournalError.exit_code
-    if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":
-        raise error
-    report_error(
-        CrewJournalError(
+        error = CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint)
+    if not isinstance(error, CrewJournalError):
+        if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":
+            raise error
+        error = CrewJournalError(
             f"unexpected {type(error).__name__}: {error}",
             hint="this is a bug in Crew Journal; CREW_JOURNAL_LOG_LEVEL=debug shows where it happened",
-        ),
-        as_json=as_json,
-    )
-    return CrewJournalError.exit_code
+        )
+    report_error(error, as_json=as_json)
+    return error.exit_code
 
 
-def _misused(error: Exception, as_json: bool) -> int:
-    from ...schemas.errors import InvalidQuery
-
-    said = getattr(error, "format_message", lambda: str(error))()
-    context = getattr(error, "ctx", None)
+def _misused(error: Any, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(said)
-        return USAGE
-    path = context.command_path if context is not None else NAME
-    report_error(InvalidQuery(said, hint=f"see `{path} --help`"), as_json=as_json)
-    return USAGE
+        print(error.format_message())
+    else:
+        path = error.ctx.command_path if getattr(error, "ctx", None) else NAME
+        report_error(InvalidQuery(error.format_message(), hint=f"see `{path} --help`"), as_json=as_json)
+    return InvalidQuery.exit_code
 
 
 def _reader_left() -> int:
-    """``| head`` took what it wanted: keep the interpreter from complaining at its exit."""
+    """``| head`` has read enough: redirect stdout, else the interpreter complains at its exit."""
     if sys.__stdout__ is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
     return 0
-
-
-def _code(exit_: SystemExit) -> int:
-    return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,11 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from ...schemas.errors import Unavailable
+from .connection import client
 from .groups import grouped
 from .options import Json, Where
+from .output import emit, plain, say
 
 
 @grouped
@@ -32,10 +35,6 @@ def salvage(
     Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
     itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
     """
-    from ...schemas.errors import Unavailable
-    from .connection import client
-    from .output import emit, plain, say
-
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):
         if path.exists():

@@ -1,7 +1,7 @@
 """The sample journal: a believable crew's few weeks, so that the first start has something to remember.
 
 Invariant: it is loaded once per data directory (recorded in ``sample.json``; its entries have ids, so a crash in the
-middle costs nothing), and by the same import as anybody's file.
+middle costs nothing), and by the same import as any other file.
 """
 
 from __future__ import annotations
@@ -11,40 +11,39 @@ import shutil
 import sys
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from .connection import Target, sync_client
+from .importing.command import ImportOptions, import_file
 from .options import FALLBACK_DATA_DIR, Where
-
-if TYPE_CHECKING:
-    from .connection import Target
+from .output import plain, say
+from .recall import print_recall
+from .vectors import wait_for_vectors
 
 LOADED_FILE: Final = "sample.json"
 VECTORS_PATIENCE_S: Final = 10.0
-"""Seconds without a further vector until the worked recall goes by words: the first takes MiniLM 0.2 s."""
+"""Seconds without a further vector until the question is asked anyway: the first vector takes MiniLM 0.2 s."""
 
 
 def load_sample(there: Target) -> int | None:
-    """Import the sample unless it was.
+    """Import the sample unless that was done before.
 
     Returns:
         The last sequence, None if it was loaded before.
     """
-    from .importing.command import ImportOptions, import_file
-    from .output import say
-
-    if there.data_dir is None:
-        raise ValueError("the sample is loaded beside a data directory")
+    assert there.data_dir is not None
     mark = there.data_dir / LOADED_FILE
     if mark.exists():
         return None
     with resources.as_file(resources.files("crew_journal.services.cli") / "sample" / "journal.jsonl") as path:
         where = Where(there.data_dir, there.url, there.token)
-        state = import_file(str(path), there, where, ImportOptions(restart=True)).after
-    draft = mark.with_suffix(".tmp")  # whoever finds the mark finds it whole
-    draft.write_text(json.dumps({"entries": state.imported + state.repeated, "last_seq": state.last_seq}))
+        done = import_file(str(path), there, where, ImportOptions(restart=True))
+    entries = done.imported + done.repeated
+    draft = mark.with_suffix(".tmp")  # the mark appears in one piece
+    draft.write_text(json.dumps({"entries": entries, "last_seq": done.last_seq}))
     draft.replace(mark)
-    say(f"sample       {state.imported + state.repeated} entries loaded")
-    return state.last_seq
+    say(f"sample       {entries} entries loaded")
+    return done.last_seq
 
 
 def sample_questions() -> list[dict[str, Any]]:
@@ -62,11 +61,6 @@ def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = Fa
         after_seq: What :func:`load_sample` returned.
         quiet: Ask, but print nothing on stdout.
     """
-    from .connection import sync_client
-    from .output import plain, say
-    from .recall import print_recall
-    from .vectors import wait_for_vectors
-
     question = sample_questions()[0]
     with sync_client(there) as journal:
         wait_for_vectors(journal, after_seq or 0, VECTORS_PATIENCE_S)

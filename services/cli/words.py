@@ -1,6 +1,6 @@
 """The fields of an operation as the words of its command: which are arguments, and how the options are called.
 
-Invariant: pure names, so that the docs, the command line and its errors say the same.
+Invariant: pure names, so that the docs and the command line say the same.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any, Final, get_origin
 
 from ...schemas.operations.operation import Operation, plain_types
 
-_REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as"}
-"""Required, but the last of three: an option reads better than another argument."""
+_REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as", "role": "--role"}
+"""Required, but easier to read as an option than as the last of several arguments."""
 _OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
 _ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID"}
 
@@ -30,17 +30,18 @@ def option_of(operation: Operation[Any, Any], name: str) -> str:
     return _OPTIONS.get(name, "--" + name.replace("_", "-"))
 
 
-def words_of(operation: Operation[Any, Any]) -> dict[str, str]:
-    """Each field of the request and how it is called on the command line."""
-    return {name: option_of(operation, name) for name in operation.request.model_fields}
-
-
 def cli_type(operation: Operation[Any, Any], name: str) -> Any:
     """The type as which the command line reads a field: text, a number, a flag, or several texts."""
-    annotation = operation.request.model_fields[name].annotation
-    kinds = [kind for kind in plain_types(annotation) if kind is not NoneType]
-    optional = NoneType in plain_types(annotation)
-    kind: Any = next((known for known in (bool, int, float) if known in kinds), str)
-    if any(get_origin(part) is tuple for part in kinds):
-        kind = list[str]
-    return kind | None if optional else kind
+    kinds = _kinds(operation, name)
+    if any(get_origin(kind) is tuple for kind in kinds):
+        return list[str]
+    return next((known for known in (bool, int, float) if known in kinds), str)
+
+
+def is_object(operation: Operation[Any, Any], name: str) -> bool:
+    """Whether a field is a JSON object, which the command line reads as text."""
+    return any(get_origin(kind) is dict for kind in _kinds(operation, name))
+
+
+def _kinds(operation: Operation[Any, Any], name: str) -> list[Any]:
+    return [kind for kind in plain_types(operation.request.model_fields[name].annotation) if kind is not NoneType]

@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from ...schemas.errors import Unavailable
+from .connection import resolve, sync_client
 from .groups import grouped
-from .options import Embedder, Json, Where
+from .options import Embedder, Json, Where, settings_from
+from .output import emit, plain, say
+from .up import run_until_signal, stop_on_signals
 
 if TYPE_CHECKING:
     from ...consumers.reactor import Reactor, ReactorContext
     from ...schemas.settings import Settings
 
-
 NEEDS: Final = {
     "embed": "`crew-journal embedder install minilm`, or start Ollama",
     "link": "it searches the views, so it runs only inside `crew-journal up`",
 }
-"""Reactor → what to do where it has nothing to work with."""
+"""Reactor → what to do where its model or its views are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,6 @@ def work(
     """Run reactors in a process of their own, until Ctrl-C. They get the broker from a running `up`, or from --nats."""
     from ...consumers.discovery import discover_reactors
     from .logs import configure_logging
-    from .settings_from import settings_from
-    from .up import run_until_signal
 
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:
@@ -101,10 +102,6 @@ def ask_for_broker(where: Where) -> Broker:
     Raises:
         Unavailable: If none runs.
     """
-    from ...schemas.errors import Unavailable
-    from .connection import resolve, sync_client
-    from .output import plain
-
     there = resolve(where)
     if there is None:
         raise Unavailable(
@@ -120,10 +117,6 @@ def ask_for_broker(where: Where) -> Broker:
 
 
 async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:
-    from ...schemas.errors import Unavailable
-    from .output import emit, say
-    from .up import stop_on_signals
-
     asked = stop_on_signals()
     async with AsyncExitStack() as stack:
         context = await _context(broker, settings, stack)
@@ -159,7 +152,6 @@ async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) ->
     from ...consumers.reactor import ReactorContext
     from ..journal.broker.connection import connect
     from ..journal.publishing.writer import Writer
-    from .output import say
 
     client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")
     stack.push_async_callback(client.close)

@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
+from .connection import client
 from .groups import grouped
 from .options import Json, Where, Workspace
+from .output import show
+from .printers import print_fields
 
-app = typer.Typer(help="Settings of a workspace, for OWNER and ADMIN.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
@@ -33,15 +36,9 @@ def settings(
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
-    from .connection import client
-    from .output import emit, plain, print_pairs
-
     with client(where) as journal:
         if cost_nudge_usd is None:
-            found = plain(journal.workspace_settings(workspace_id=workspace))
+            found = journal.workspace_settings(workspace_id=workspace)
         else:
-            found = plain(journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace))
-    if json_output:
-        emit(found)
-    else:
-        print_pairs(found.items())
+            found = journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace)
+    show(found, json_output, print_fields)

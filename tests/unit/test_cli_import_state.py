@@ -19,7 +19,7 @@ def after(path: Path, directory: Path, lines: int) -> StateFile:
     """The progress file of an import that has come so far."""
     kept = StateFile(directory, path, "")
     with path.open("rb") as file:
-        state = replace(kept.fresh(file), offset=lines * len(LINE % 0), line=lines, imported=lines)
+        state = replace(kept.fresh(file), offset=lines * len(LINE % 0), line=lines)
         kept.save(state, file, now=True)
     return StateFile(directory, path, "")
 

@@ -112,25 +112,37 @@ def read_batches(
 def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
     """One line as a submission, or what is wrong with it; blank lines are for the caller to skip."""
     try:
-        record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
-    except UnicodeDecodeError:
-        return BadLine(number, raw, (FieldProblem("entry", "is not UTF-8", "write the file as UTF-8"),))
-    except RecursionError:
-        return BadLine(number, raw, (FieldProblem("entry", "is nested too deeply", "flatten it"),))
-    except ValueError as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
-        return BadLine(number, raw, (FieldProblem("entry", f"is not JSON: {said}", "write one JSON object per line"),))
-    if not isinstance(record, dict):
-        return BadLine(number, raw, (FieldProblem("entry", "is not a JSON object", "write one JSON object per line"),))
-    if workspace is not None:
-        record["workspace_id"] = workspace
-    if not record.get("id"):
-        record["id"] = line_id(str(record.get("workspace_id") or ""), number, raw)
-    try:
+        record = json_object_of(number, raw)
+        if workspace is not None:
+            record["workspace_id"] = workspace
+        if not record.get("id"):
+            record["id"] = line_id(str(record.get("workspace_id") or ""), number, raw)
         build_entry({**_STAND_IN, **{name: value for name, value in record.items() if value is not None}})
     except InvalidEntry as error:
         return BadLine(number, raw, error.problems)
     return Line(number, raw, record)
+
+
+def json_object_of(number: int, raw: bytes) -> dict[str, Any]:
+    """A line as a JSON object; the first line may begin with a byte order mark.
+
+    Raises:
+        InvalidEntry: If it is not a JSON object.
+    """
+    fix = "write one JSON object per line"
+    try:
+        record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        why, fix = "is not UTF-8", "write the file as UTF-8"
+    except RecursionError:
+        why, fix = "is nested too deeply", "flatten it"
+    except ValueError as error:
+        why = f"is not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'a number has too many digits'}"
+    else:
+        if isinstance(record, dict):
+            return record
+        why = "is not a JSON object"
+    raise InvalidEntry((FieldProblem("entry", why, fix),))
 
 
 def line_id(workspace: str, number: int, raw: bytes) -> str:

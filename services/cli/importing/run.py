@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, Unavailable
-from .lines import (
-    BadLine,
-    Line,
-    LineBatch,
-    bad_lines_of,
-    refusal,
-    with_line_numbers,
-)
+from .lines import BadLine, Line, LineBatch, bad_lines_of, refusal, with_line_numbers
 
 IN_FLIGHT: Final = 4
 """Batches on their way at once: with one the service waits for the file, with more only the queue grows."""
@@ -76,7 +69,7 @@ class ImportRun:
         send: Sends a batch.
         timeout_s: Seconds without a single ack until it gives up.
         skip_invalid: Whether bad lines are left out instead of ending the import.
-        waiting: Told why and since when it waits for the service.
+        waiting: Called with the reason each time it waits for the service.
     """
 
     def __init__(
@@ -127,9 +120,7 @@ class ImportRun:
         lines, bad = list(batch.good), list(batch.bad)
         while lines:
             try:
-                return BatchAck(batch, await self._send_patiently(lines), bad)
-            except EntryConflict as error:
-                sent, taken = await self._around_taken(lines, error)
+                sent, taken = await self._send_around_taken(lines)
                 return BatchAck(batch, sent, bad, taken)
             except InvalidEntry as error:
                 refused = bad_lines_of(error, lines)
@@ -146,22 +137,18 @@ class ImportRun:
                 raise _with_lines(error, lines) from None
         return BatchAck(batch, (), bad)
 
-    async def _around_taken(self, lines: list[Line], error: EntryConflict) -> tuple[list[Sent], list[BadLine]]:
-        """Send lines of which one at least has an id that belongs to another entry: all but those, found by halving."""
-        if len(lines) == 1:
-            problem = FieldProblem("id", error.message, error.hint)
-            return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
-        sent: list[Sent] = []
-        taken: list[BadLine] = []
+    async def _send_around_taken(self, lines: list[Line]) -> tuple[list[Sent], list[BadLine]]:
+        """Send lines, except those whose id belongs to another entry; these are found by halving."""
+        try:
+            return list(await self._send_patiently(lines)), []
+        except EntryConflict as error:
+            if len(lines) == 1:
+                problem = FieldProblem("id", error.message, error.hint)
+                return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
         middle = len(lines) // 2
-        for half in (lines[:middle], lines[middle:]):
-            try:
-                sent += await self._send_patiently(half)
-            except EntryConflict as within:
-                more, others = await self._around_taken(half, within)
-                sent += more
-                taken += others
-        return sent, taken
+        sent, taken = await self._send_around_taken(lines[:middle])
+        more_sent, more_taken = await self._send_around_taken(lines[middle:])
+        return sent + more_sent, taken + more_taken
 
     async def _send_patiently(self, lines: Sequence[Line]) -> Sequence[Sent]:
         pause = BACKOFF_FIRST_S

@@ -1,9 +1,8 @@
 """How far an import has come, so that it goes on where it stopped.
 
 Invariant: the offset says that every line before it was acked, and only moves forward in order. It belongs to one
-file: another path, another beginning or another text just before the offset means another import, which starts anew
-(and, ids being what they are, still counts no line twice). Whether the journal still holds what was acked is another
-question, which :mod:`~crew_journal.services.cli.importing.still_held` asks.
+file: another path, another beginning or another text just before the offset means another import, which starts at the
+beginning (and still counts no line twice, because a line has the same id again).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 HEAD_BYTES: Final = 64 * 1024
-"""Of a file's beginning, hashed to know it again."""
+"""Bytes of a file's beginning, hashed to recognise it."""
 TAIL_BYTES: Final = 4 * 1024
-"""Before the offset, hashed to see that the file was appended to and not rewritten."""
+"""Bytes before the offset, hashed to see that the file was appended to and not rewritten."""
 SAVE_EVERY_S: Final = 0.5
 """Seconds between two saves; what is sent again after a crash is counted once anyway."""
 
@@ -36,9 +35,6 @@ class ImportState:
         tail: SHA-256 of the bytes before ``offset``.
         offset: Bytes whose lines are all acked.
         line: Number of the last of these lines.
-        imported: Entries that were new.
-        repeated: Entries the journal had already.
-        skipped: Lines that were left out because they were bad.
         last_seq: Highest sequence acked, 0 if nothing was.
         last_id: Id of the entry that has it.
         last_workspace: The workspace which that entry's line named, None if it named none.
@@ -50,9 +46,6 @@ class ImportState:
     tail: str = ""
     offset: int = 0
     line: int = 0
-    imported: int = 0
-    repeated: int = 0
-    skipped: int = 0
     last_seq: int = 0
     last_id: str = ""
     last_workspace: str | None = None
@@ -64,7 +57,7 @@ class StateFile:
     Args:
         directory: Where progress files are; made when the first is written.
         source: The file that is imported.
-        into: What it is imported into: the workspace, the token, and the address if it was named by address; kept as a hash.
+        into: What it is imported into; kept as a hash.
     """
 
     def __init__(self, directory: Path, source: Path, into: str) -> None:
@@ -81,7 +74,7 @@ class StateFile:
             if self._is_of(kept, file, size):
                 return kept
         except (OSError, ValueError, TypeError):
-            pass  # none, or torn, or of another version: start anew
+            pass  # missing, torn or of another version
         return self.fresh(file)
 
     def fresh(self, file: BinaryIO) -> ImportState:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 
@@ -52,27 +52,74 @@ class ImportOptions:
     ] = None
 
 
-@dataclass(slots=True)
-class Imported:
-    """What an import has done so far.
+@dataclass(slots=True, kw_only=True)
+class Import:
+    """An import: what it reads from and writes to, and what it has done so far.
 
     Attributes:
+        source: The file.
         state: How far it is.
-        resumed_from: First line that it sent; None if it began at the beginning or where an option says.
+        kept: Where the state is kept; None to keep none.
+        aside: Where lines that are left out are written.
+        bar: Shows the position.
+        resumed_from: First line that is sent; None if it is the first of the file, or an option names it.
         imported: Entries that were new.
         repeated: Entries that the journal had already.
         skipped: Lines that were left out, because they were bad or their id belongs to another entry.
-        taken: The latter.
+        taken: Lines whose id belongs to another entry.
         last_seq: Highest sequence acked, 0 if nothing was sent.
     """
 
+    source: BinaryIO
     state: ImportState
-    resumed_from: int | None = None
+    kept: StateFile | None
+    aside: BinaryIO | None
+    bar: Progress
+    resumed_from: int | None
     imported: int = 0
     repeated: int = 0
     skipped: int = 0
     taken: int = 0
     last_seq: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def acked(self, ack: BatchAck) -> None:
+        """Count a batch that is in the journal, as all before it are."""
+        self.state = replace(self.state, offset=ack.batch.end_offset, line=ack.batch.end_line)
+        if ack.sent:
+            last = max(ack.sent, key=lambda entry: entry.seq)
+            self.last_seq = max(self.last_seq, last.seq)
+            if last.seq > self.state.last_seq:
+                record = next(one.record for one in ack.batch.good if one.record["id"] == last.id)
+                workspace = record.get("workspace_id")
+                self.state = replace(self.state, last_seq=last.seq, last_id=last.id, last_workspace=workspace)
+        repeated = sum(entry.duplicate for entry in ack.sent)
+        self.repeated += repeated
+        self.imported += len(ack.sent) - repeated
+        left_out = sorted((*ack.bad, *ack.taken), key=lambda line: line.number)
+        self.skipped += len(left_out)
+        if self.aside is not None and left_out:
+            self.aside.writelines(line.raw + b"\n" for line in left_out)
+            self.aside.flush()
+        for line in ack.taken[: max(0, SHOWN_LINES - self.taken)]:
+            say(f"line {line.number}: {line.problems[0].problem}")
+        self.taken += len(ack.taken)
+        if self.kept is not None:
+            self.kept.save(self.state, self.source)
+        sent = self.imported + self.repeated
+        pace = sent / max(time.monotonic() - self.began, 1e-9)
+        self.bar(self.state.offset, note=f"{sent:,} entries, {pace:,.0f}/s")
+
+    def waiting(self, why: str) -> None:
+        """Show that the service is waited for."""
+        self.bar(self.state.offset, note=f"waiting for the service: {why}")
+
+    def close(self) -> None:
+        """Keep the state as it is now, and report how many lines were left out unnamed."""
+        if self.taken > SHOWN_LINES:
+            say(f"and {self.taken - SHOWN_LINES:,} more lines whose ids belong to other entries")
+        if self.kept is not None:
+            self.kept.save(self.state, self.source, now=True)
 
 
 @grouped
@@ -139,7 +186,7 @@ def _behind(there: Target, where: Where, last_seq: int) -> int | None:
         return views_behind(journal, last_seq)
 
 
-def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> Imported:
+def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> Import:
     """Import a file, or stdin if it is ``-``.
 
     Args:
@@ -155,34 +202,33 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
     with ExitStack() as stack:
         kept: StateFile | None = None
         if file == STDIN:
-            source, total, state = sys.stdin.buffer, None, ImportState(STDIN, 0, "")
+            source, total, state = sys.stdin.buffer, None, ImportState(STDIN)
         else:
             source = stack.enter_context(Path(file).open("rb"))
             total = Path(file).stat().st_size
             kept = StateFile(_state_dir(there), Path(file), _into(there, options))
-            state = kept.fresh(source) if options.restart else _resumed(kept, source, there, options)
-        done = Imported(state, state.line + 1 if state.line and options.from_line is None else None)
+            state = kept.fresh() if options.restart else _resumed(kept, source, there, options)
+        resumed_from = state.line + 1 if state.line and options.from_line is None else None
         if options.from_line is not None:
             if options.from_line > state.line + 1:  # a later import is to send the lines between
                 kept = None
-            done.state = _skip_to(source, state, options.from_line)
+            state = _skip_to(source, state, options.from_line)
         elif state.offset:
             source.seek(state.offset)
         aside = stack.enter_context(options.skip_invalid.open("ab")) if options.skip_invalid is not None else None
-        keeper = _Keeper(done, source, kept, aside, stack.enter_context(progress_bar("import", total)))
-        stack.callback(keeper.close)
-        asyncio.run(_send_all(keeper, Sender(there, where), options))
+        bar = stack.enter_context(progress_bar("import", total))
+        done = Import(source=source, state=state, kept=kept, aside=aside, bar=bar, resumed_from=resumed_from)
+        stack.callback(done.close)
+        asyncio.run(_send_all(done, Sender(there, where), options))
         return done
 
 
-async def _send_all(keeper: _Keeper, sender: Sender, options: ImportOptions) -> None:
-    state = keeper.done.state
-    batches = read_batches(keeper.source, offset=state.offset, line=state.line, workspace=options.workspace)
-    run = ImportRun(
-        sender.send, timeout_s=options.timeout_s, skip_invalid=keeper.aside is not None, waiting=keeper.waiting
-    )
+async def _send_all(done: Import, sender: Sender, options: ImportOptions) -> None:
+    state, skips = done.state, options.skip_invalid is not None
+    batches = read_batches(done.source, offset=state.offset, line=state.line, workspace=options.workspace)
+    run = ImportRun(sender.send, timeout_s=options.timeout_s, skip_invalid=skips, waiting=done.waiting)
     try:
-        await run.run(batches, keeper.acked)
+        await run.run(batches, done.acked)
     finally:
         await sender.close()
 
@@ -199,67 +245,7 @@ def _resumed(kept: StateFile, source: BinaryIO, there: Target, options: ImportOp
     if options.from_line is None:
         what = "does not show what was sent" if state.last_seq else "took nothing of what was sent"
         say(f"the journal {what} before (up to line {state.line:,}): starting again; nothing is stored twice")
-    return kept.fresh(source)
-
-
-@dataclass(slots=True)
-class _Keeper:
-    """Counts what was acked, in the order of the file, and keeps it.
-
-    Attributes:
-        done: What is counted.
-        source: The file.
-        kept: Where the position is kept; None to keep none.
-        aside: Where bad lines go.
-        bar: Shows the position.
-    """
-
-    done: Imported
-    source: BinaryIO
-    kept: StateFile | None
-    aside: BinaryIO | None
-    bar: Progress
-    began: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.began = time.monotonic()
-
-    def acked(self, ack: BatchAck) -> None:
-        """A batch is in the journal, and all before it."""
-        done = self.done
-        done.state = replace(done.state, offset=ack.batch.end_offset, line=ack.batch.end_line)
-        last = max(ack.sent, key=lambda entry: entry.seq, default=None)
-        if last is not None:
-            done.last_seq = max(done.last_seq, last.seq)
-            if last.seq > done.state.last_seq:
-                done.state = replace(done.state, last_seq=last.seq, last_id=last.id, last_workspace=last.workspace)
-        repeated = sum(entry.repeated for entry in ack.sent)
-        done.repeated += repeated
-        done.imported += len(ack.sent) - repeated
-        left_out = sorted((*ack.bad, *ack.taken), key=lambda line: line.number)
-        done.skipped += len(left_out)
-        if self.aside is not None and left_out:
-            self.aside.writelines(line.raw + b"\n" for line in left_out)
-            self.aside.flush()
-        for line in ack.taken[: max(0, SHOWN_LINES - done.taken)]:
-            say(f"line {line.number}: {line.problems[0].problem}")
-        done.taken += len(ack.taken)
-        if self.kept is not None:
-            self.kept.save(done.state, self.source)
-        sent = done.imported + done.repeated
-        pace = sent / max(time.monotonic() - self.began, 1e-9)
-        self.bar(done.state.offset, note=f"{sent:,} entries, {pace:,.0f}/s")
-
-    def waiting(self, why: str) -> None:
-        """Show that the service is waited for."""
-        self.bar(self.done.state.offset, note=f"waiting for the service: {why}")
-
-    def close(self) -> None:
-        """Keep the state as it is now, and report how many lines were left out unnamed."""
-        if self.done.taken > SHOWN_LINES:
-            say(f"and {self.done.taken - SHOWN_LINES:,} more lines whose ids belong to other entries")
-        if self.kept is not None:
-            self.kept.save(self.done.state, self.source, now=True)
+    return kept.fresh()
 
 
 def _skip_to(source: BinaryIO, state: ImportState, from_line: int) -> ImportState:

@@ -31,13 +31,7 @@ _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that can be sent.
-
-    Attributes:
-        number: From 1.
-        raw: Its bytes without the line break.
-        record: The submission.
-    """
+    """A line that can be sent: its number from 1, its bytes without the line break, and the submission."""
 
     number: int
     raw: bytes
@@ -46,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot, and why."""
+    """A line that cannot be sent, and why."""
 
     number: int
     raw: bytes
@@ -55,11 +49,9 @@ class BadLine:
 
 @dataclass(slots=True)
 class LineBatch:
-    """Consecutive lines of the file.
+    """Consecutive lines of the file, in order: those that can be sent and those that cannot.
 
     Attributes:
-        good: Those that can be sent, in order.
-        bad: Those that cannot, in order.
         end_offset: Bytes of the file up to the end of the last line.
         end_line: Number of the last line.
     """

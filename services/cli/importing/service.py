@@ -12,11 +12,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ....schemas.api import Receipt
 from ....schemas.errors import CrewJournalError, NotFound, Unavailable, ViewsBehind
 from .. import connection
 from ..connection import Target, async_client
 from ..options import Where
-from .run import Sent
 from .state import ImportState
 
 if TYPE_CHECKING:
@@ -35,19 +35,15 @@ class Sender:
         self._clients: list[AsyncCrewJournal] = []  # the last one is used; requests may be under way with the others
         self._finding = asyncio.Lock()
 
-    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Sent]:
+    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Receipt]:
         """One batch, all or nothing."""
         if not self._clients:
             self._clients.append(async_client(self._there))
         try:
-            acks = await self._clients[-1].append_batch(records)
+            return await self._clients[-1].append_batch(records)
         except Unavailable:
             await self._find_again()
             raise
-        return [
-            Sent(ack.seq, ack.duplicate, ack.id, record.get("workspace_id"))
-            for record, ack in zip(records, acks, strict=True)
-        ]
 
     async def close(self) -> None:
         """Close the connections."""

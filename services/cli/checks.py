@@ -1,6 +1,7 @@
-"""The checks of ``doctor``, one function each.
+"""``doctor`` and its checks, one function each: whether this machine and this journal are well, and the next step if not.
 
-Invariant: no check changes anything but the free port it tries, for a moment; one that breaks is itself a finding.
+Invariant: a check changes nothing and starts nothing, except that it binds a free port for a moment; one that breaks is
+itself a finding.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
 from ..data_dir import RUNTIME_FILE, is_owned
 from .connection import find_running, read_runtime, resolve, sync_client
-from .options import Where
-from .output import plain, size_text
+from .groups import grouped
+from .options import Json, Where, settings_from
+from .output import emit, plain, safe, size_text
 
 COMFORTABLE_DISK_FACTOR: Final = 8
 """Times the floor below which ``up`` is not ready; under it there is little time to act."""
@@ -183,16 +187,16 @@ def check_parts(settings: Settings, where: Where) -> Iterator[Finding]:
 
 def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
     """``up`` can listen, unless it does already."""
+    from ..http.server import parse_address
+
     if where.url is not None or find_running(where.data_dir) is not None:
         return
-    host, _, port = settings.http.rpartition(":")
+    host, port = parse_address(settings.http)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host.strip("[]"), int(port)))
-        except ValueError:
-            yield Finding("port", FAIL, f"{settings.http} is not HOST:PORT", "give --http HOST:PORT")
+            probe.bind((host, port))
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             why = "is taken by another program" if taken else f"cannot be used: {error.strerror}"
@@ -289,3 +293,23 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_minilm,
     check_running,
 )
+
+
+@grouped
+def doctor(
+    http: Annotated[str | None, typer.Option("--http", help="HOST:PORT that `up` would use.")] = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
+    findings = run_checks(settings_from(data_dir=where.data_dir, http=http), where)
+    failed = any(finding.verdict is Verdict.FAIL for finding in findings)
+    if json_output:
+        emit({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            print(f"{finding.verdict.value:<4}  {finding.check:<14}  {safe(finding.found)}")
+            if finding.next_step:
+                print(f"      {'':<14}  → {safe(finding.next_step)}")
+    raise typer.Exit(int(failed))

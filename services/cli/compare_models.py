@@ -67,8 +67,7 @@ def _measured(
     directory: Path, models: tuple[str, str], recipes: Sequence[str], k: int, workspace: str | None
 ) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
-    exam_set.check_set(directory, "--eval")
-    asked = exam_set.read_set(directory, workspace)
+    asked = exam_set.read_set(directory, workspace, "--eval")
     exam.report_unanswerable(asked)
     report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}
     active = {"embedder": "minilm"} if models[0] in MINILM else {"embedder": "ollama", "ollama_model": models[0]}

@@ -6,21 +6,25 @@ not, so a rule that holds for the service holds for the command line.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...schemas.errors import NotAuthenticated, NotFound
+from ...schemas.errors import NotAuthenticated, NotFound, Unavailable
 from ..data_dir import RUNTIME_FILE, is_owned
+from .logs import configure_logging
 from .options import Where, settings_from
 from .output import say
 
 if TYPE_CHECKING:
+    from ...schemas.settings import Settings
     from ..client import AsyncCrewJournal, CrewJournal
+    from ..runtime import Runtime
 
 OWNER_TOKEN_FILE: Final = "admin.token"
 SIGNS: Final = (OWNER_TOKEN_FILE, "nats/store", "views.duckdb")
@@ -29,6 +33,9 @@ PROBE_TIMEOUT_S: Final = 15.0
 """Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: giving
 it up too soon opens a journal that is in use."""
 ANY_PORT: Final = "127.0.0.1:0"
+START_TIMEOUT_S: Final = 180.0
+"""Seconds until a runtime must be up: after a crash the broker re-reads its blocks (up to 120 s) and the views catch up; an
+ordinary start takes under 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +148,6 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
             f"there is no journal in {where.data_dir.absolute()}",
             hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
         )
-    from .local import local_runtime
-
     if sys.stderr.isatty():
         say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
     settings = settings_from(data_dir=where.data_dir, http=ANY_PORT, embedder=embedder or "none")
@@ -171,3 +176,42 @@ def async_client(there: Target) -> AsyncCrewJournal:
     from ..client import AsyncCrewJournal
 
     return AsyncCrewJournal(there.url, there.token)
+
+
+@contextmanager
+def local_runtime(settings: Settings) -> Iterator[Runtime]:
+    """The full runtime in a thread of this process; it is stopped, drained, before the block is left.
+
+    Args:
+        settings: Its settings; ``http`` should name port 0.
+
+    Raises:
+        Unavailable: If it does not start in time.
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    configure_logging(settings.log_level)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_started(settings)) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def _started(settings: Settings) -> AsyncIterator[Runtime]:
+    from anyio import CancelScope
+
+    from ..runtime import Runtime
+
+    runtime = Runtime(settings)
+    try:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await runtime.start()
+        except TimeoutError:
+            raise Unavailable(
+                f"the journal in {settings.data_dir} did not start within {START_TIMEOUT_S:.0f} s",
+                hint="run `crew-journal doctor`, or `crew-journal up` to see what takes so long",
+            ) from None
+        yield runtime
+    finally:
+        with CancelScope(shield=True):  # Ctrl-C cancels this task
+            await runtime.stop()

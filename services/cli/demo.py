@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,45 +24,15 @@ from .operate import follow
 from .options import Embedder, Json
 from .output import emit, plain, say
 from .recall import print_recall
+from .sample_journal import sample_entries, sample_questions
 
 STOP_TIMEOUT_S: Final = 30.0
-QUESTION: Final = "why was the deploy stopped?"
-STORY: Final[tuple[dict[str, Any], ...]] = tuple(
-    {"id": f"demo-{n}", "crew_id": "platform", "entry_type": kind, "agent_id": agent, "summary": summary, **more}
-    for n, (kind, agent, summary, more) in enumerate(
-        (
-            (
-                "peer.escalation",
-                "bruno",
-                "The payment queue grows by 200 jobs a minute since the 09:10 deploy",
-                {"severity": "warn", "payload": {"state": "pending"}},
-            ),
-            (
-                "approval.denied",
-                "ada",
-                "Deploy of checkout 1.49 denied: the payment queue must drain first",
-                {
-                    "severity": "warn",
-                    "actor_type": "user",
-                    "payload": {"reason": "the last deploy made the queue grow"},
-                },
-            ),
-            ("exec.output_chunk", "bruno", "queue depth 11840 / workers 12 / retries 3", {}),
-            (
-                "summary.generated",
-                "ada",
-                "The queue drained at 11:40; checkout 1.49 went out after lunch without trouble",
-                {},
-            ),
-        ),
-        1,
-    )
-)
 
 
 def demo(embedder: Embedder = None, json_output: Json = False) -> None:
     """Walk through publish, recall, kill -9, rebuild and verify, in a throw-away data directory."""
     steps: list[dict[str, Any]] = []
+    story, question = sample_entries(), sample_questions()[0]["query"]
 
     def step(title: str, **facts: Any) -> None:
         steps.append({"step": title, **facts})
@@ -76,13 +45,11 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
         with _service(data_dir, embedder) as (process, there):
             step("Started a journal", url=there.url)
             with sync_client(there) as journal:
-                acks = [plain(ack) for ack in journal.append_batch(STORY)]
-                step(
-                    "Published what a crew did; each entry is acked with its place in the stream",
-                    last_seq=acks[-1]["seq"],
-                )
-                answer = plain(journal.recall(QUESTION, k=3, min_seq=acks[-1]["seq"]))
-                step(f"Asked “{QUESTION}”", hits=len(answer["hits"]), recipe=answer["recipe"])
+                acks = [plain(ack) for ack in journal.append_batch(story)]
+                last_seq = acks[-1]["seq"]
+                step("Published what a crew did; each entry is acked with its place in the stream", last_seq=last_seq)
+                answer = plain(journal.recall(question, k=3, min_seq=last_seq))
+                step(f"Asked “{question}”", hits=len(answer["hits"]), recipe=answer["recipe"])
                 if not json_output:
                     print_recall(answer)
             process.kill()
@@ -90,9 +57,9 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
             step("Killed the process with SIGKILL")
         with _service(data_dir, embedder) as (_, there), sync_client(there) as journal:
             # the log of searches does not count
-            kept = plain(journal.count(min_seq=acks[-1]["seq"], exclude_types=[MemorySearched.ENTRY_TYPE]))["count"]
+            kept = plain(journal.count(min_seq=last_seq, exclude_types=[MemorySearched.ENTRY_TYPE]))["count"]
             step("Started it again: every acked entry is there", entries=kept)
-            again = [plain(ack) for ack in journal.append_batch(STORY)]
+            again = [plain(ack) for ack in journal.append_batch(story)]
             step("Published the same again: counted once", repeated=sum(bool(a["duplicate"]) for a in again))
             step("Rebuilt every view from the journal", **_scalars(follow("rebuild", journal.rebuild(None))))
             same = bool(follow("verify", journal.verify())["equal"])
@@ -100,7 +67,7 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
         step("Stopped it; its data is thrown away")
     if json_output:
         emit({"steps": steps})
-    if kept < len(STORY) or not same:
+    if kept < len(story) or not same:
         say("error: the demonstration failed")
         raise typer.Exit(1)
 
@@ -112,25 +79,25 @@ def _service(data_dir: Path, embedder: str | None) -> Iterator[tuple[subprocess.
     command += ["--data-dir", str(data_dir), "--http", "127.0.0.1:0", "--durability", "interval"]
     command += ["--embedder", embedder] if embedder else []
     environment = {name: value for name, value in os.environ.items() if name != "CREW_JOURNAL_NATS"}
-    with (data_dir / "up.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # one document when it is ready, nothing if it ends before
-        if not line:
-            end = (data_dir / "up.log").read_text("utf-8", errors="replace").strip().splitlines()[-3:]
-            raise Unavailable(f"`up` did not start: {' / '.join(end)}", hint="run `crew-journal doctor`")
-        yield process, Target(json.loads(line)["http"], owner_token(data_dir), data_dir)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+    with (
+        (data_dir / "up.log").open("ab") as log,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()  # one document when it is ready, nothing if it ends before
+            if not line:
+                end = (data_dir / "up.log").read_text("utf-8", errors="replace").strip().splitlines()[-3:]
+                raise Unavailable(f"`up` did not start: {' / '.join(end)}", hint="run `crew-journal doctor`")
+            yield process, Target(json.loads(line)["http"], owner_token(data_dir), data_dir)
+        finally:
+            process.terminate()
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
 
 
 def _scalars(result: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,8 @@ recorded by the journal.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,12 +23,6 @@ app = typer.Typer(help="Embedding models: fill a second one, compare, switch, sw
 app.command("compare")(compare)
 
 
-class Installable(StrEnum):
-    """What can be installed."""
-
-    MINILM = "minilm"
-
-
 @embedder.command("status")
 @grouped
 def embedder_status(*, where: Where, json_output: Json = False) -> None:
@@ -40,7 +33,7 @@ def embedder_status(*, where: Where, json_output: Json = False) -> None:
 
 @embedder.command("install")
 def install(
-    model: Annotated[Installable, typer.Argument(help="Which one.")],
+    model: Annotated[Literal["minilm"], typer.Argument(help="Which one.")],
     models_dir: Annotated[
         Path | None,
         typer.Option(
@@ -59,7 +52,7 @@ def install(
     cache = models_dir or Settings().models_dir
     folder = install_minilm(cache, progress=say)
     ensure_static_table(cache, say)
-    show({"model": model.value, "path": str(folder)}, json_output, lambda _: print(folder))
+    show({"model": model, "path": str(folder)}, json_output, lambda _: print(folder))
 
 
 @app.command("add")

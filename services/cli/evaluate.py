@@ -6,7 +6,6 @@ Invariant: everything that can be wrong with the set or the options is refused b
 from __future__ import annotations
 
 import asyncio
-import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -64,7 +63,6 @@ def evaluate(
     in a question ("last week") refer to its "asked_at", and are ignored without it. A question that no entry of its agent
     answers is printed and left out of all means.
     """
-    exam_set.check_set(directory, "DIR")
     if live and vectors < 1.0:
         raise typer.BadParameter(
             "cannot be combined with --live: the vectors of the running journal are not changed", param_hint="--vectors"
@@ -85,17 +83,8 @@ def evaluate(
                 there = stack.enter_context(scratch_journal(embedder=embedder))
                 last_seq = import_set(source, there, workspace)
             reports.append(_measure(there, directory, asked, chosen, k, last_seq))
-    report = {**averaged_reports(reports, chosen), "vector_share": vectors, "seeds": len(reports)}
+    report = {**exam.averaged(reports), "vector_share": vectors, "seeds": len(reports)}
     show(report, json_output, _print_report)
-
-
-def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) -> dict[str, Any]:
-    """One report of several draws: counts and figures are means, the rest is the same in each."""
-    if len(reports) == 1:
-        return reports[0]
-    counts = {name: round(statistics.fmean(one[name] for one in reports)) for name in ("embeddable", "vectors")}
-    figures = {name: exam.averaged([one["recipes"][name] for one in reports]) for name in recipes}
-    return {**reports[0], **counts, "recipes": figures}
 
 
 def _measure(

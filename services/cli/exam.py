@@ -18,9 +18,8 @@ from typing import Any, Final
 
 import typer
 
-from ...schemas.errors import InvalidQuery
 from ...schemas.settings import RECALL_K_MAX
-from .connection import ANY_PORT, Target, async_client
+from .connection import ANY_PORT, Target, async_client, local_runtime
 from .exam_set import ENTRIES_FILE, ExamSet, Question, listed
 from .importing.command import ImportOptions, import_file
 from .options import Where, settings_from
@@ -65,8 +64,6 @@ def scratch_journal(**given: Any) -> Iterator[Target]:
     Args:
         given: Settings of its model.
     """
-    from .local import local_runtime
-
     with tempfile.TemporaryDirectory(prefix="crew-journal-eval-") as folder:
         own = {"data_dir": Path(folder), "http": ANY_PORT, "durability": "interval", "log_level": "error"}
         settings = settings_from(**own, **given).model_copy(update={"nats": None})
@@ -75,13 +72,7 @@ def scratch_journal(**given: Any) -> Iterator[Target]:
 
 
 def import_set(directory: Path, there: Target, workspace: str | None) -> int:
-    """Import the entries of a set into a scratch journal; the last sequence.
-
-    Args:
-        directory: Holds ``journal.jsonl``.
-        there: The scratch journal.
-        workspace: Put every entry there instead of where it says.
-    """
+    """Import the entries of a set into a scratch journal, all into ``workspace`` if that is given; the last sequence."""
     options = ImportOptions(workspace=workspace)
     return import_file(str(directory / ENTRIES_FILE), there, Where(), options).last_seq
 
@@ -92,16 +83,13 @@ def recipes_named(names: str, option: str) -> list[str]:
     Raises:
         typer.BadParameter: If one is not known or none is named, naming the option.
     """
-    from ..query.recipes import RECIPES, recipe_named
+    from ..query.recipes import RECIPES
 
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not chosen:
-        raise typer.BadParameter(f"it names no recipe: use some of {', '.join(sorted(RECIPES))}", param_hint=option)
-    for name in chosen:
-        try:
-            recipe_named(name)
-        except InvalidQuery as error:
-            raise typer.BadParameter(f"{name}: {error.message} ({error.hint})", param_hint=option) from None
+    unknown = [name for name in chosen if name not in RECIPES]
+    if unknown or not chosen:
+        wrong = f"{unknown[0]}: recipe is not known" if unknown else "it names no recipe"
+        raise typer.BadParameter(f"{wrong}: use some of {', '.join(sorted(RECIPES))}", param_hint=option)
     return chosen
 
 
@@ -188,14 +176,14 @@ def scores(answered: Sequence[Answered], k: int, sessions: Sessions) -> dict[str
 
 
 def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each figure over reports of the same shape; a value that is not a float is taken from the first."""
+    """The mean of each number over reports of the same shape, of counts a whole one; other values are those of the first."""
     means = dict(reports[0])
     for name, value in reports[0].items():
         values: list[Any] = [one[name] for one in reports]
         if isinstance(value, dict):
             means[name] = averaged(values)
-        elif isinstance(value, float):
-            means[name] = round(statistics.fmean(values), 4)
+        elif isinstance(value, int | float):
+            means[name] = round(statistics.fmean(values), 4 if isinstance(value, float) else None)
     return means
 
 

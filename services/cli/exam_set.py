@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -29,6 +29,8 @@ SHOWN: Final = 5
 """Lines or questions named in one message; there is one mistake behind most of them."""
 
 Label = Annotated[str, Field(coerce_numbers_to_str=True)]
+Agents = dict[str, dict[str | None, str | None]]
+"""Entry id → workspace → agent."""
 
 
 class Question(RecallRequest):
@@ -81,36 +83,21 @@ class ExamSet:
         }
 
 
-@dataclass(slots=True)
-class _Entries:
-    """What ``journal.jsonl`` holds: entry id → workspace → agent, and workspace → entry id → session."""
-
-    agents: dict[str, dict[str | None, str | None]] = field(default_factory=dict)
-    sessions: dict[str | None, dict[str, str]] = field(default_factory=dict)
-
-
-def check_set(directory: Path, option: str) -> None:
-    """Check that a folder holds entries and questions.
-
-    Raises:
-        typer.BadParameter: If a file is missing, naming the option that named the folder.
-    """
-    for name in (ENTRIES_FILE, QUERIES_FILE):
-        if not (directory / name).is_file():
-            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint=option)
-
-
-def read_set(directory: Path, workspace: str | None = None) -> ExamSet:
+def read_set(directory: Path, workspace: str | None = None, option: str = "DIR") -> ExamSet:
     """The set of a folder, with each question in the workspace of the entries that answer it.
 
     Args:
         directory: Holds both files.
         workspace: Where every entry is put, instead of where it says.
+        option: What named the folder.
 
     Raises:
-        typer.BadParameter: If a line is not an entry or not a question, or no question can be answered.
+        typer.BadParameter: If a file is missing, a line is not an entry or not a question, or no question can be answered.
     """
-    entries = _read_entries(directory / ENTRIES_FILE, workspace)
+    for name in (ENTRIES_FILE, QUERIES_FILE):
+        if not (directory / name).is_file():
+            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint=option)
+    agents, sessions = _read_entries(directory / ENTRIES_FILE, workspace)
     questions, left_out, partly = list[Question](), list[Remark](), list[Remark]()
     with (directory / QUERIES_FILE).open("rb") as file:
         for number, raw in enumerate(file, 1):
@@ -119,7 +106,7 @@ def read_set(directory: Path, workspace: str | None = None) -> ExamSet:
             try:
                 asked = _read_question(number, raw)
                 named = workspace or asked.workspace_id
-                homes = _homes(asked, entries, {_home(named)} if named else None)
+                homes = _homes(asked, agents, {_home(named)} if named else None)
             except ValueError as error:
                 raise typer.BadParameter(
                     f"line {number} is not a valid question: {error}", param_hint=QUERIES_FILE
@@ -129,7 +116,7 @@ def read_set(directory: Path, workspace: str | None = None) -> ExamSet:
                 continue
             (home,) = homes
             questions.append(asked.model_copy(update={"workspace_id": home}))
-            missing = [i for i in asked.relevant_ids if entries.agents.get(i, {}).get(home) != asked.agent_id]
+            missing = [i for i in asked.relevant_ids if agents.get(i, {}).get(home) != asked.agent_id]
             if missing:
                 partly.append(Remark(number, asked.qid, _why_missing(missing, asked, home)))
     if not questions:
@@ -137,7 +124,7 @@ def read_set(directory: Path, workspace: str | None = None) -> ExamSet:
         why = f"no question can be answered: {listed(left_out)}"
         none = f"{directory / QUERIES_FILE} holds no question: write one a line, as {example}"
         raise typer.BadParameter(why if left_out else none, param_hint=QUERIES_FILE)
-    return ExamSet(questions, entries.sessions, left_out, partly)
+    return ExamSet(questions, sessions, left_out, partly)
 
 
 def listed(remarks: Sequence[Remark]) -> str:
@@ -184,8 +171,10 @@ def _text(problem: FieldProblem) -> str:
     return f"{problem.field} {problem.problem}" + (f" ({problem.fix})" if problem.fix else "")
 
 
-def _read_entries(path: Path, workspace: str | None) -> _Entries:
-    entries, lines = _Entries(), dict[tuple[str | None, str], tuple[int, int]]()
+def _read_entries(path: Path, workspace: str | None) -> tuple[Agents, dict[str | None, dict[str, str]]]:
+    """The agent of each entry, and the sessions."""
+    agents, sessions = Agents(), dict[str | None, dict[str, str]]()
+    lines = dict[tuple[str | None, str], tuple[int, int]]()
     for line in _lines(path, workspace):
         entry = line.record
         home, name = workspace or _home(entry.get("workspace_id")), str(entry["id"])
@@ -195,10 +184,10 @@ def _read_entries(path: Path, workspace: str | None) -> _Entries:
             raise typer.BadParameter(
                 f"line {line.number}: the id {name} is that of another entry, in line {first}", param_hint=ENTRIES_FILE
             )
-        entries.agents.setdefault(name, {})[home] = entry.get("agent_id") or None
+        agents.setdefault(name, {})[home] = entry.get("agent_id") or None
         if session := entry.get("trace_id"):
-            entries.sessions.setdefault(home, {})[name] = str(session)
-    return entries
+            sessions.setdefault(home, {})[name] = str(session)
+    return agents, sessions
 
 
 def _read_question(number: int, raw: bytes) -> Question:
@@ -214,11 +203,8 @@ def _read_question(number: int, raw: bytes) -> Question:
     except ValidationError as error:
         problem = body_problems(error, Question)[0]
         raise ValueError(f"{problem.field}: {problem.problem}" + f" ({problem.fix})" * bool(problem.fix)) from None
-    return asked.model_copy(update={"qid": asked.qid or str(number), "relevant_ids": _once(asked.relevant_ids)})
-
-
-def _once(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+    once = tuple(dict.fromkeys(asked.relevant_ids))
+    return asked.model_copy(update={"qid": asked.qid or str(number), "relevant_ids": once})
 
 
 def _home(name: str | None) -> str | None:
@@ -226,7 +212,7 @@ def _home(name: str | None) -> str | None:
     return None if name in (None, "", DEFAULT_WORKSPACE) else name
 
 
-def _homes(asked: Question, entries: _Entries, only: set[str | None] | None) -> set[str | None]:
+def _homes(asked: Question, agents: Agents, only: set[str | None] | None) -> set[str | None]:
     """The workspace (``only`` these, if given) in which its agent has entries that answer it; empty if there is none.
 
     Raises:
@@ -235,7 +221,7 @@ def _homes(asked: Question, entries: _Entries, only: set[str | None] | None) -> 
     found = {
         home
         for name in asked.relevant_ids
-        for home, agent in entries.agents.get(name, {}).items()
+        for home, agent in agents.get(name, {}).items()
         if agent == asked.agent_id and (only is None or home in only)
     }
     if len(found) > 1:

@@ -15,9 +15,9 @@ import typer
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from .agents import app as agents
+from .administration import agents, tokens, workspaces
+from .checks import doctor
 from .demo import demo
-from .doctor import doctor
 from .embeddings import app as embeddings
 from .embeddings import embedder
 from .evaluate import evaluate
@@ -26,14 +26,12 @@ from .importing.command import import_command
 from .journal import list_entries, tail
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
-from .output import JSON_FLAG, emit, report_error
+from .output import JSON_FLAG, report_error, show
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
-from .tokens import app as tokens
 from .up import up
 from .work import work
-from .workspace import app as workspace
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
@@ -43,7 +41,6 @@ _ClickError: Final = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name=NAME,
-    help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -53,13 +50,17 @@ for command in (up, work, demo, publish, tail, recall, schema, status, health, d
     app.command(command.__name__)(command)
 for name, command in {"import": import_command, "list": list_entries, "eval": evaluate}.items():
     app.command(name)(command)
-app.add_typer(dlq, name="dlq")
-app.add_typer(embedder, name="embedder")
-app.add_typer(embeddings, name="embeddings")
-app.add_typer(agents, name="agent")
-app.add_typer(tokens, name="token")
-app.add_typer(workspace, name="workspace")
-add_commands(app, {"dlq": dlq, "agent": agents, "embeddings": embeddings, "token": tokens})
+GROUPS: Final = {
+    "dlq": dlq,
+    "embedder": embedder,
+    "embeddings": embeddings,
+    "agent": agents,
+    "token": tokens,
+    "workspace": workspaces,
+}
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
+add_commands(app, GROUPS)
 embedder.command("activate")(command_of(ACTIVATE_MODEL))  # its name before there was `embeddings`
 
 
@@ -68,10 +69,8 @@ def _print_version(wanted: bool) -> None:
         return
     from importlib.metadata import version
 
-    if JSON_FLAG in sys.argv:
-        emit({"name": NAME, "version": version(NAME)})
-    else:
-        print(f"{NAME} {version(NAME)}")
+    answer = {"name": NAME, "version": version(NAME)}
+    show(answer, JSON_FLAG in sys.argv, lambda answer: print(*answer.values()))
     raise typer.Exit
 
 

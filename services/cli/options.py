@@ -73,18 +73,27 @@ class Where:
         return (self.token or "").strip() or None
 
 
+def json_value(text: str | bytes, option: str) -> Any:
+    """The JSON of an option or of stdin.
+
+    Raises:
+        typer.BadParameter: If it is not JSON, naming the option.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"is not JSON: {error}", param_hint=option) from None
+    except RecursionError:
+        raise typer.BadParameter("is nested too deeply", param_hint=option) from None
+
+
 def json_object(text: str, option: str) -> dict[str, Any]:
     """The value of an option that takes a JSON object.
 
     Raises:
         typer.BadParameter: If it is not a JSON object, naming the option.
     """
-    try:
-        value: Any = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
-    except RecursionError:
-        raise typer.BadParameter("is nested too deeply", param_hint=option) from None
+    value = json_value(text, option)
     if not isinstance(value, dict):
         raise typer.BadParameter("must be a JSON object", param_hint=option)
     return value

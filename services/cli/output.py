@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 JSON_FLAG: Final = "--json"
 PIPE_WIDTH: Final = 160
@@ -21,6 +21,7 @@ _WIDEST: Final = 10_000
 JOINERS: Final = "\u200c\u200d"
 """Not printable by Unicode, but Persian and the emoji of families are unreadable without them."""
 SEVERITY_STYLES: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
+Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -155,17 +156,9 @@ def print_entry(entry: Mapping[str, Any]) -> None:
     Console(highlight=False, emoji=False, markup=False).print(entry_line(entry), style=style, soft_wrap=True)
 
 
-class Progress(Protocol):
-    """Shows how far a command is; does nothing if stderr is not a terminal."""
-
-    def __call__(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Show that ``done`` of ``total`` are done, with ``note`` beside the bar."""
-        ...
-
-
 @contextmanager
 def progress_bar(title: str, total: int | None = None, *, unit: str = "entries") -> Iterator[Progress]:
-    """A progress bar on stderr; it shows nothing if that is not a terminal."""
+    """A progress bar on stderr, as a function of what is done, the total and a note; no bar if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress

@@ -22,10 +22,8 @@ def print_fields(answer: Mapping[str, Any]) -> None:
 
 
 def _priority(answer: Mapping[str, Any]) -> None:
-    if answer["changed"]:
-        print(f"{safe(answer['entry_id'])}: {answer['previous_priority']} -> {answer['priority']}")
-    else:
-        print(f"{safe(answer['entry_id'])}: was {answer['priority']} already")
+    before, now = answer["previous_priority"], answer["priority"]
+    print(f"{safe(answer['entry_id'])}: {f'{before} -> {now}' if answer['changed'] else f'was {now} already'}")
 
 
 def _dead_letters(answer: Mapping[str, Any]) -> None:

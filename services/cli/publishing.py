@@ -15,7 +15,7 @@ import typer
 
 from .connection import client
 from .groups import grouped
-from .options import Json, Where, Workspace, json_object
+from .options import Json, Where, Workspace, json_object, json_value
 from .output import plain, safe, show
 
 STDIN: Final = "-"
@@ -106,12 +106,7 @@ def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, An
         raise typer.BadParameter(
             f"not allowed with entries from stdin: put {name} into the JSON", param_hint=_option_of(name)
         )
-    try:
-        records = json.loads(sys.stdin.buffer.read())
-    except ValueError as error:
-        raise typer.BadParameter(f"stdin is not JSON: {error}", param_hint=STDIN) from None
-    except RecursionError:
-        raise typer.BadParameter("stdin is nested too deeply", param_hint=STDIN) from None
+    records = json_value(sys.stdin.buffer.read(), STDIN)
     listed = records if isinstance(records, list) else [records]
     if not listed or not all(isinstance(record, dict) for record in listed):
         raise typer.BadParameter("stdin is not a JSON object or an array of objects", param_hint=STDIN)

@@ -1,7 +1,7 @@
 """The sample journal: a believable crew's few weeks, so that the first start has something to remember.
 
-Invariant: it is loaded once per data directory (recorded in ``sample.json``; its entries have ids, so a crash in the
-middle costs nothing), and by the same import as any other file.
+Invariant: it is loaded once per data directory (recorded in ``sample.json``); its entries have ids, so one that is published
+again counts once.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from .connection import Target, sync_client
-from .importing.command import ImportOptions, import_file
-from .options import FALLBACK_DATA_DIR, Where
+from .options import FALLBACK_DATA_DIR
 from .output import plain, say
 from .recall import print_recall
 from .vectors import wait_for_vectors
 
 LOADED_FILE: Final = "sample.json"
+SAMPLE: Final = Path(__file__).parent / "sample"
 VECTORS_PATIENCE_S: Final = 10.0
 """Seconds without a further vector until the question is asked anyway: the first vector takes MiniLM 0.2 s."""
 
 
 def load_sample(there: Target) -> int | None:
-    """Import the sample unless that was done before.
+    """Publish the sample unless that was done before.
 
     Returns:
         The last sequence, None if it was loaded before.
@@ -35,21 +34,22 @@ def load_sample(there: Target) -> int | None:
     mark = there.data_dir / LOADED_FILE
     if mark.exists():
         return None
-    with resources.as_file(resources.files("crew_journal.services.cli") / "sample" / "journal.jsonl") as path:
-        where = Where(there.data_dir, there.url, there.token)
-        done = import_file(str(path), there, where, ImportOptions(restart=True))
-    entries = done.imported + done.repeated
-    draft = mark.with_suffix(".tmp")  # the mark appears in one piece
-    draft.write_text(json.dumps({"entries": entries, "last_seq": done.last_seq}))
-    draft.replace(mark)
-    say(f"sample       {entries} entries loaded")
-    return done.last_seq
+    with sync_client(there) as journal:
+        acks = journal.append_batch(sample_entries())
+    last_seq = max(ack.seq for ack in acks)
+    mark.write_text(json.dumps({"entries": len(acks), "last_seq": last_seq}))
+    say(f"sample       {len(acks)} entries loaded")
+    return last_seq
+
+
+def sample_entries() -> list[dict[str, Any]]:
+    """The entries of the sample."""
+    return [json.loads(line) for line in (SAMPLE / "journal.jsonl").read_text("utf-8").splitlines()]
 
 
 def sample_questions() -> list[dict[str, Any]]:
     """The questions that come with the sample."""
-    text = (resources.files("crew_journal.services.cli") / "sample" / "questions.json").read_text("utf-8")
-    questions: list[dict[str, Any]] = json.loads(text)
+    questions: list[dict[str, Any]] = json.loads((SAMPLE / "questions.json").read_text("utf-8"))
     return questions
 
 

@@ -109,11 +109,9 @@ def ask_for_broker(where: Where) -> Broker:
             hint="start `crew-journal up`, or name the broker with --nats",
         )
     with sync_client(there) as journal:
-        answer = journal.broker()
-        model: dict[str, Any] = plain(journal.embedder_status())
-        models: list[dict[str, Any]] = plain(journal.embedding_models())["models"]
-    known = {one["model"]: (one["dim"], int(one["generation"])) for one in models}
-    return Broker(answer.url, answer.user, answer.password, model.get("model"), known)
+        answer, active = journal.broker(), plain(journal.embedder_status()).get("model")
+        known = {one.model: (one.dim, one.generation) for one in journal.embedding_models().models}
+    return Broker(answer.url, answer.user, answer.password, active, known)
 
 
 async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:

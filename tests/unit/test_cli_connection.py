@@ -14,9 +14,8 @@ import pytest
 
 from crew_journal.schemas.errors import DataDirBusy, NotAuthenticated, NotFound
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.cli import local
-from crew_journal.services.cli.connection import find_running, resolve, target
-from crew_journal.services.cli.local import local_runtime
+from crew_journal.services.cli import connection
+from crew_journal.services.cli.connection import find_running, local_runtime, resolve, target
 from crew_journal.services.cli.options import Where
 from crew_journal.services.client.find import find
 from crew_journal.services.data_dir import lock
@@ -190,7 +189,7 @@ def test_why_a_runtime_does_not_start_is_the_commands_failure(tmp_path: Path, fa
 def test_a_runtime_that_does_not_become_ready_is_given_up(
     tmp_path: Path, fake_runtime: type[FakeRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(connection, "START_TIMEOUT_S", 0.05)
     with pytest.raises(Exception, match="did not start"), local_runtime(Settings(data_dir=tmp_path / "slow")):
         pytest.fail("it does not start")
     assert fake_runtime.made[0].stopped == 1

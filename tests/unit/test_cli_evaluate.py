@@ -9,8 +9,7 @@ import typer
 
 from crew_journal.services.cli import evaluate
 from crew_journal.services.cli.compare_models import _print_measured
-from crew_journal.services.cli.evaluate import averaged_reports
-from crew_journal.services.cli.exam import Answered, figure, recipes_named, report_unanswerable, scores
+from crew_journal.services.cli.exam import Answered, averaged, figure, recipes_named, report_unanswerable, scores
 from crew_journal.services.cli.exam_set import ExamSet, Question, Remark, read_set, with_share_embedded
 from crew_journal.services.cli.main import main
 
@@ -89,7 +88,7 @@ def test_a_file_without_questions_is_wrong_usage_and_named(tmp_path: Path, text:
 def test_of_several_draws_vectors_and_what_could_have_one_are_both_means() -> None:
     """Each draw flags other entries: the vectors of one beside the entries of another came to 139 of 133."""
     draws = [{"model": "m", "embeddable": n, "vectors": n, "recipes": {}} for n in (133, 140, 144)]
-    found = averaged_reports(draws, [])
+    found = averaged(draws)
     assert (found["model"], found["embeddable"], found["vectors"]) == ("m", 139, 139)
 
 

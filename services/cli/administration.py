@@ -1,6 +1,7 @@
-"""``token create``: a credential for HTTP and NATS, bound to a workspace, a role, a crew and an agent.
+"""``agent``, ``workspace`` and ``token create``: what an OWNER or ADMIN sets up.
 
-Invariant: a token is printed once, when it is made; afterwards only its id and binding can be seen.
+Invariant: a registration is whole, so an update reads what is registered, changes what was given and registers all of it. A
+token is printed once, when it is made; afterwards only its id and binding can be seen.
 """
 
 from __future__ import annotations
@@ -12,23 +13,79 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ...schemas.errors import EntryConflict, NotFound
+from ...schemas.operations.relations import REGISTER_AGENT
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.timestamps import parse_ts
 from .connection import client
 from .groups import Fields, grouped
-from .options import Json, Where
+from .options import Json, Where, Workspace
 from .output import print_pairs, safe, say, show
-from .printers import minute
+from .printers import minute, print_agent, print_fields
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-app = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
+agents = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
+workspaces = typer.Typer(no_args_is_help=True)
+tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
 
 
-@app.command("create")
+@agents.command("create")
 @grouped
-def create(
+def create_agent(
+    asked: Annotated[dict[str, Any], Fields(REGISTER_AGENT)], *, where: Where, json_output: Json = False
+) -> None:
+    """Register an agent that is not registered yet."""
+    with client(where) as journal:
+        try:
+            journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))
+        except NotFound:
+            show(journal.register_agent(**asked), json_output, print_agent)
+            return
+    raise EntryConflict(f"the agent {asked['agent_id']} is registered already", hint="use `crew-journal agent update`")
+
+
+@agents.command("update")
+@grouped
+def update_agent(
+    asked: Annotated[dict[str, Any], Fields(REGISTER_AGENT)], *, where: Where, json_output: Json = False
+) -> None:
+    """Change the given settings of an agent and keep the others."""
+    with client(where) as journal:
+        known = journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))
+        show(journal.register_agent(**{**known.model_dump(exclude={"seq"}), **asked}), json_output, print_agent)
+
+
+@workspaces.callback()
+def _workspace() -> None:
+    """Settings of a workspace, for OWNER and ADMIN."""
+
+
+@workspaces.command("settings")
+@grouped
+def workspace_settings(
+    cost_nudge_usd: Annotated[
+        float | None,
+        typer.Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged."),
+    ] = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Show the settings of a workspace, or change those that are given."""
+    with client(where) as journal:
+        if cost_nudge_usd is None:
+            found = journal.workspace_settings(workspace_id=workspace)
+        else:
+            found = journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace)
+    show(found, json_output, print_fields)
+
+
+@tokens.command("create")
+@grouped
+def create_token(
     role: Annotated[str, typer.Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
     may_publish: Annotated[
         str, typer.Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import typer
+from typer import Option
 
 from ...schemas.errors import EntryConflict, NotFound
 from ...schemas.operations.relations import REGISTER_AGENT
@@ -66,8 +67,7 @@ def _workspace() -> None:
 @grouped
 def workspace_settings(
     cost_nudge_usd: Annotated[
-        float | None,
-        typer.Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged."),
+        float | None, Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged.")
     ] = None,
     workspace: Workspace = None,
     *,
@@ -86,17 +86,15 @@ def workspace_settings(
 @tokens.command("create")
 @grouped
 def create_token(
-    role: Annotated[str, typer.Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
+    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
     may_publish: Annotated[
-        str, typer.Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")
+        str, Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")
     ] = "",
     speaks_for: Annotated[
-        str,
-        typer.Option("--speaks-for", help="For LEAD and AGENT: further actors, like keeper or keeper:gate, by commas."),
+        str, Option("--speaks-for", help="For LEAD and AGENT: further actors, like keeper or keeper:gate, by commas.")
     ] = "",
     expires: Annotated[
-        str | None,
-        typer.Option("--expires", help="When it expires: after 30m, 12h, 30d or 8w, or at an RFC 3339 time."),
+        str | None, Option("--expires", help="When it expires: after 30m, 12h, 30d or 8w, or at an RFC 3339 time.")
     ] = None,
     *,
     asked: Annotated[dict[str, Any], Fields(CREATE_TOKEN, without=("role", "may_publish", "speaks_for", "expires_at"))],

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typer import Option
 
 from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
@@ -297,7 +298,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 @grouped
 def doctor(
-    http: Annotated[str | None, typer.Option("--http", help="HOST:PORT that `up` would use.")] = None,
+    http: Annotated[str | None, Option("--http", help="HOST:PORT that `up` would use.")] = None,
     *,
     where: Where,
     json_output: Json = False,

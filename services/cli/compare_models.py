@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
+from typer import Option
 
 from . import exam, exam_set
 from .connection import client, sync_client
@@ -34,7 +34,7 @@ def compare(
     other: Model,
     eval_dir: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--eval",
             metavar="DIR",
             exists=True,
@@ -42,11 +42,9 @@ def compare(
             help="Measure on DIR/journal.jsonl with DIR/queries.jsonl, in a scratch journal.",
         ),
     ] = None,
-    queries: Annotated[
-        int, typer.Option("--queries", min=1, max=1000, help="Logged queries to ask, the latest.")
-    ] = 100,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
-    recipe: Annotated[str | None, typer.Option("--recipe", help="Which recipe; robust if left out.")] = None,
+    queries: Annotated[int, Option("--queries", min=1, max=1000, help="Logged queries to ask, the latest.")] = 100,
+    k: Annotated[int, Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
+    recipe: Annotated[str | None, Option("--recipe", help="Which recipe; robust if left out.")] = None,
     workspace: Workspace = None,
     *,
     where: Where,

@@ -128,7 +128,7 @@ def resolve(where: Where) -> Target | None:
 
 @contextmanager
 def target(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[Target]:
-    """The service to talk to; one is started for the time of the block if none runs.
+    """The service to talk to; if none runs, one is started for the time of the block.
 
     Args:
         where: What the options say.
@@ -181,9 +181,6 @@ def async_client(there: Target) -> AsyncCrewJournal:
 @contextmanager
 def local_runtime(settings: Settings) -> Iterator[Runtime]:
     """The full runtime in a thread of this process; it is stopped, drained, before the block is left.
-
-    Args:
-        settings: Its settings; ``http`` should name port 0.
 
     Raises:
         Unavailable: If it does not start in time.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from .compare_models import compare
 from .connection import client
@@ -33,12 +34,10 @@ def embedder_status(*, where: Where, json_output: Json = False) -> None:
 
 @embedder.command("install")
 def install(
-    model: Annotated[Literal["minilm"], typer.Argument(help="Which one.")],
+    model: Annotated[Literal["minilm"], Argument(help="Which one.")],
     models_dir: Annotated[
         Path | None,
-        typer.Option(
-            "--models-dir", file_okay=False, help="Directory to install into; by default the one where `up` looks."
-        ),
+        Option("--models-dir", file_okay=False, help="Directory to install into; by default the one where `up` looks."),
     ] = None,
     json_output: Json = False,
 ) -> None:
@@ -59,7 +58,7 @@ def install(
 @grouped
 def add(
     model: Model,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,
     *,
     where: Where,
     json_output: Json = False,

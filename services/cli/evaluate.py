@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
 from . import exam, exam_set
 from .connection import Target, sync_client, target
@@ -29,24 +30,20 @@ RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
 @grouped
 def evaluate(
     directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Holds journal.jsonl and queries.jsonl."),
+        Path, Argument(metavar="DIR", exists=True, file_okay=False, help="Holds journal.jsonl and queries.jsonl.")
     ],
-    recipes: Annotated[str, typer.Option("--recipes", help="Recipes to compare, separated by commas.")] = RECIPES,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per question.")] = 10,
+    recipes: Annotated[str, Option("--recipes", help="Recipes to compare, separated by commas.")] = RECIPES,
+    k: Annotated[int, Option("--k", "-k", min=1, max=50, help="Hits per question.")] = 10,
     vectors: Annotated[
         float,
-        typer.Option(
-            "--vectors", min=0.0, max=1.0, help="Share of the flagged entries that get a vector, drawn by --seeds."
-        ),
+        Option("--vectors", min=0.0, max=1.0, help="Share of the flagged entries that get a vector, drawn by --seeds."),
     ] = 1.0,
     seeds: Annotated[
-        int,
-        typer.Option("--seeds", min=1, max=20, help="Number of random draws of --vectors; figures are their means."),
+        int, Option("--seeds", min=1, max=20, help="Number of random draws of --vectors; figures are their means.")
     ] = 1,
     embedder: Embedder = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
+        bool, Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
     ] = False,
     workspace: Workspace = None,
     *,

@@ -59,11 +59,7 @@ class Answered:
 
 @contextmanager
 def scratch_journal(**given: Any) -> Iterator[Target]:
-    """A running journal without entries, below a temporary folder that is removed at the end.
-
-    Args:
-        given: Settings of its model.
-    """
+    """A running journal without entries, with these settings, below a temporary folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="crew-journal-eval-") as folder:
         own = {"data_dir": Path(folder), "http": ANY_PORT, "durability": "interval", "log_level": "error"}
         settings = settings_from(**own, **given).model_copy(update={"nats": None})
@@ -159,12 +155,7 @@ def interval(values: Sequence[float], answered: Sequence[Answered]) -> dict[str,
 def scores(answered: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, Any]:
     """Means over all questions and over those of each category; None where there is nothing to take the mean of.
 
-    Session recall is the mean over the questions that a session answers.
-
-    Args:
-        answered: Questions with what was recalled.
-        k: Depth of recall and nDCG.
-        sessions: Workspace → entry id → session (``trace_id``).
+    Recall and nDCG are those of the first ``k``; session recall is the mean over the questions that a session answers.
     """
     groups: dict[str, list[Answered]] = {}
     for one in answered:

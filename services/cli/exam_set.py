@@ -120,10 +120,11 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
             if missing:
                 partly.append(Remark(number, asked.qid, _why_missing(missing, asked, home)))
     if not questions:
-        example = '{"agent_id": "a", "query": "…", "relevant_ids": ["…"]}'
         why = f"no question can be answered: {listed(left_out)}"
-        none = f"{directory / QUERIES_FILE} holds no question: write one a line, as {example}"
-        raise typer.BadParameter(why if left_out else none, param_hint=QUERIES_FILE)
+        if not left_out:
+            example = '{"agent_id": "a", "query": "…", "relevant_ids": ["…"]}'
+            why = f"{directory / QUERIES_FILE} holds no question: write one a line, as {example}"
+        raise typer.BadParameter(why, param_hint=QUERIES_FILE)
     return ExamSet(questions, sessions, left_out, partly)
 
 

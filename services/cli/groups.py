@@ -1,8 +1,7 @@
 """Options declared once: a dataclass of options that several commands share, or the fields of an operation's request.
 
 Why: typer reads one option per parameter, so each command would repeat them.
-Invariant: an option of a group reads, parses and fails as one that the command declares itself. The default of a field is
-the service's: an option that is not given is not sent.
+Invariant: an option of a group reads, parses and fails as one that the command declares itself.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 from ...schemas.operations.operation import Operation
 from .options import json_object
@@ -70,14 +69,7 @@ class _Shared:
 
 
 def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
-    """A command for typer: a parameter that is a dataclass, or annotated with :class:`Fields`, stands as its options.
-
-    Args:
-        command: Takes such parameters by keyword.
-
-    Returns:
-        The same command, called with the options one by one.
-    """
+    """The command for typer: a parameter that is a dataclass, or annotated with :class:`Fields`, stands as its options."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Fields | _Shared] = {}
     options: list[inspect.Parameter] = []
@@ -103,17 +95,14 @@ def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
 def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
     field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
     if is_argument(operation, name):
-        return _keyword(name, Annotated[kind, typer.Argument(metavar=word, help=field.description)])
+        return _keyword(name, Annotated[kind, Argument(metavar=word, help=field.description)])
     names = [word, _SHORT[word]] if word in _SHORT else [word]
     if field.is_required():
-        return _keyword(name, Annotated[kind, typer.Option(*names, help=field.description)])
-    if kind is bool:
-        return _keyword(name, Annotated[bool, typer.Option(*names, help=field.description)], False)
-    default = field.default if isinstance(field.default, (int, str)) else None
-    shown = str(default) if default not in (None, "") else False
-    return _keyword(
-        name, Annotated[kind | None, typer.Option(*names, help=field.description, show_default=shown)], None
-    )
+        return _keyword(name, Annotated[kind, Option(*names, help=field.description)])
+    default = field.default if kind is bool or isinstance(field.default, (int, str)) else None
+    if kind is not bool and not default:  # so that an option that is not given is not sent
+        kind, default = kind | None, None
+    return _keyword(name, Annotated[kind, Option(*names, help=field.description)], default)
 
 
 def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from ...schemas.operations.health import HEALTH
 from .connection import client
@@ -21,7 +21,7 @@ METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 
 @grouped
 def health(
-    recompute: Annotated[bool, typer.Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
+    recompute: Annotated[bool, Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
     *,
     asked: Annotated[dict[str, Any], Fields(HEALTH)],
     where: Where,

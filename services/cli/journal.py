@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from .connection import client
 from .groups import grouped
@@ -25,20 +25,20 @@ Texts = list[str] | None
 class Filters:
     """The filters of the journal under the names that HTTP has for them; an empty one filters nothing."""
 
-    crew_ids: Annotated[Texts, typer.Option("--crew", help="Any of these crews (repeatable).")] = None
-    agent_ids: Annotated[Texts, typer.Option("--agent", help="Any of these agents (repeatable).")] = None
-    mission_id: Annotated[str | None, typer.Option("--mission", help="This mission.")] = None
-    trace_id: Annotated[str | None, typer.Option("--trace", help="This run or session.")] = None
-    actor_id: Annotated[str | None, typer.Option("--actor", help="This actor.")] = None
-    run_id: Annotated[str | None, typer.Option("--run", help="trace_id, actor_id or payload.run_id is this.")] = None
-    types: Annotated[Texts, typer.Option("--type", "-t", help="Any of these entry types (repeatable).")] = None
-    exclude_types: Annotated[Texts, typer.Option("--exclude-type", help="None of these types (repeatable).")] = None
-    severities: Annotated[Texts, typer.Option("--severity", help="Any of these severities (repeatable).")] = None
-    actor_types: Annotated[Texts, typer.Option("--actor-type", help="Any of these kinds of actor (repeatable).")] = None
-    priorities: Annotated[Texts, typer.Option("--priority", help="Any of these priorities (repeatable).")] = None
-    since: Annotated[str | None, typer.Option("--since", help="At or after this RFC 3339 time.")] = None
-    until: Annotated[str | None, typer.Option("--until", help="At or before this RFC 3339 time.")] = None
-    q: Annotated[str | None, typer.Option("--q", "-q", help="Contains this phrase (at most 200 characters).")] = None
+    crew_ids: Annotated[Texts, Option("--crew", help="Any of these crews (repeatable).")] = None
+    agent_ids: Annotated[Texts, Option("--agent", help="Any of these agents (repeatable).")] = None
+    mission_id: Annotated[str | None, Option("--mission", help="This mission.")] = None
+    trace_id: Annotated[str | None, Option("--trace", help="This run or session.")] = None
+    actor_id: Annotated[str | None, Option("--actor", help="This actor.")] = None
+    run_id: Annotated[str | None, Option("--run", help="trace_id, actor_id or payload.run_id is this.")] = None
+    types: Annotated[Texts, Option("--type", "-t", help="Any of these entry types (repeatable).")] = None
+    exclude_types: Annotated[Texts, Option("--exclude-type", help="None of these types (repeatable).")] = None
+    severities: Annotated[Texts, Option("--severity", help="Any of these severities (repeatable).")] = None
+    actor_types: Annotated[Texts, Option("--actor-type", help="Any of these kinds of actor (repeatable).")] = None
+    priorities: Annotated[Texts, Option("--priority", help="Any of these priorities (repeatable).")] = None
+    since: Annotated[str | None, Option("--since", help="At or after this RFC 3339 time.")] = None
+    until: Annotated[str | None, Option("--until", help="At or before this RFC 3339 time.")] = None
+    q: Annotated[str | None, Option("--q", "-q", help="Contains this phrase (at most 200 characters).")] = None
 
     def given(self) -> dict[str, Any]:
         """Those that filter."""
@@ -49,12 +49,12 @@ class Filters:
 def list_entries(
     *,
     filters: Filters,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="Number of entries of a page, 1 to 500.")] = 100,
+    limit: Annotated[int, Option("--limit", "-n", help="Number of entries of a page, 1 to 500.")] = 100,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Continue from the next_cursor of the previous page.")
+        str | None, Option("--cursor", help="Continue from the next_cursor of the previous page.")
     ] = None,
-    count: Annotated[bool, typer.Option("--count", help="Print only the number of entries.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Print every page; with --json one entry per line.")] = False,
+    count: Annotated[bool, Option("--count", help="Print only the number of entries.")] = False,
+    every: Annotated[bool, Option("--all", help="Print every page; with --json one entry per line.")] = False,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
     where: Where,
@@ -85,11 +85,9 @@ def tail(
     *,
     filters: Filters,
     after: Annotated[
-        int | None, typer.Option("--after", min=0, help="Resume after this sequence; the last 50 entries if left out.")
+        int | None, Option("--after", min=0, help="Resume after this sequence; the last 50 entries if left out.")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this number of entries.")
-    ] = None,
+    limit: Annotated[int | None, Option("--limit", "-n", min=1, help="Stop after this number of entries.")] = None,
     workspace: Workspace = None,
     where: Where,
     json_output: Json = False,

@@ -105,7 +105,7 @@ class Unfailing(io.TextIOBase):
             self._below.flush()
 
     def fileno(self) -> int:
-        """Of the stream below."""
+        """Descriptor of the stream below."""
         return self._below.fileno()
 
     def isatty(self) -> bool:

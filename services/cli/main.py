@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
+from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
@@ -46,10 +47,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, work, demo, publish, tail, recall, schema, status, health, doctor, rebuild, verify, salvage):
-    app.command(command.__name__)(command)
-for name, command in {"import": import_command, "list": list_entries, "eval": evaluate}.items():
-    app.command(name)(command)
+USING: Final = (up, work, demo, publish, import_command, list_entries, tail, recall, evaluate, schema)
+OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
+RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
+"""Commands whose names are words of Python."""
+for command in (*USING, *OPERATING):
+    app.command(RENAMED.get(command.__name__, command.__name__))(command)
 GROUPS: Final = {
     "dlq": dlq,
     "embedder": embedder,
@@ -77,21 +80,14 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Memory for crews of agents: an append-only journal, views folded from it, and recall."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        argv: Arguments without the program's name; the process's own if left out.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command line with ``argv``, by default the arguments of the process; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = JSON_FLAG in arguments
     try:

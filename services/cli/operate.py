@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ...schemas.errors import (
     CrewJournalError,
@@ -30,14 +31,13 @@ from .status_page import status_lines
 dlq = typer.Typer(
     help="Dead letters: events that could not be folded. List, retry or discard them.", no_args_is_help=True
 )
-Seqs = Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
+Seqs = Annotated[list[int], Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
 
 
 @grouped
 def status(
     workspace: Annotated[
-        str | None,
-        typer.Option("--workspace", "-w", help="Count entries and vectors of this workspace; by default of all."),
+        str | None, Option("--workspace", "-w", help="Count entries and vectors of this workspace; by default of all.")
     ] = None,
     *,
     where: Where,
@@ -52,11 +52,11 @@ def status(
 @grouped
 def rebuild(
     projections: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")
+        list[str] | None, Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")
     ] = None,
     accept_loss: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--accept-loss",
             help="Rebuild although the journal has lost entries; run `salvage` first. The old file is kept.",
         ),
@@ -147,7 +147,7 @@ def dlq_retry(
 @grouped
 def dlq_discard(
     seqs: Seqs,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is recorded.")],
+    reason: Annotated[str, Option("--reason", help="Why; it is recorded.")],
     workspace: Workspace = None,
     *,
     where: Where,
@@ -155,11 +155,7 @@ def dlq_discard(
 ) -> None:
     """Discard dead letters; they stay in the stream and are no longer counted as open."""
     with client(where) as journal:
-        _settle(
-            seqs,
-            lambda seq: journal.discard_dead_letter(seq, reason=reason, workspace_id=workspace),
-            json_output,
-        )
+        _settle(seqs, lambda n: journal.discard_dead_letter(n, reason=reason, workspace_id=workspace), json_output)
 
 
 def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool) -> None:
@@ -178,17 +174,22 @@ def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool
             letters.append(plain(settle(seq)))
         except tuple(kinds) as error:
             failed[kinds[type(error)]][seq] = error
-    if json_output:
-        emit({"dead_letters": letters, **{name: list(errors) for name, errors in failed.items()}})
-    else:
-        for letter in letters:
-            again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
-            print(f"{letter['seq']}  {safe(letter['state'])}{again}")
+    show(
+        {"dead_letters": letters, **{name: list(errors) for name, errors in failed.items()}},
+        json_output,
+        _print_settled,
+    )
     errors = [error for group in failed.values() for error in group.values()]
     if errors:
         unknown = isinstance(errors[0], NotFound)
         hint = "crew-journal dlq list shows what can be settled" if unknown else errors[0].hint
         raise type(errors[0])("; ".join(error.message for error in errors), hint=hint)
+
+
+def _print_settled(answer: Mapping[str, Any]) -> None:
+    for letter in answer["dead_letters"]:
+        again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
+        print(f"{letter['seq']}  {safe(letter['state'])}{again}")
 
 
 def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -21,36 +22,25 @@ FALLBACK_DATA_DIR: Final = Path(".crew-journal")
 
 DataDir = Annotated[
     Path,
-    typer.Option(
+    Option(
         "--data-dir",
         envvar="CREW_JOURNAL_DATA_DIR",
         file_okay=False,
         help="Data directory; a running `up` is found in it.",
     ),
 ]
-Url = Annotated[str | None, typer.Option("--url", envvar="CREW_JOURNAL_URL", help="HTTP address of a running service.")]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar="CREW_JOURNAL_TOKEN",
-        help="Token to send; by default the owner's token of the data directory.",
-    ),
-]
 Workspace = Annotated[
-    str | None,
-    typer.Option("--workspace", "-w", help="Workspace, for a token of all workspaces (default: `default`)."),
+    str | None, Option("--workspace", "-w", help="Workspace, for a token of all workspaces (default: `default`).")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout; a failure is JSON on stderr.")]
+Json = Annotated[bool, Option("--json", help="JSON on stdout; a failure is JSON on stderr.")]
 Embedder = Annotated[
     str | None,
-    typer.Option("--embedder", envvar="CREW_JOURNAL_EMBEDDER", help="auto, ollama, minilm or none. [default: auto]"),
+    Option("--embedder", envvar="CREW_JOURNAL_EMBEDDER", help="auto, ollama, minilm or none. [default: auto]"),
 ]
 MinSeq = Annotated[
-    int | None,
-    typer.Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes."),
+    int | None, Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes.")
 ]
-Model = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
+Model = Annotated[str, Argument(help="minilm, or a model's name as `ollama list` shows it.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +54,17 @@ class Where:
     """
 
     data_dir: DataDir = FALLBACK_DATA_DIR
-    url: Url = None
-    token: Token = field(default=None, repr=False)
+    url: Annotated[
+        str | None, Option("--url", envvar="CREW_JOURNAL_URL", help="HTTP address of a running service.")
+    ] = None
+    token: Annotated[
+        str | None,
+        Option(
+            "--token",
+            envvar="CREW_JOURNAL_TOKEN",
+            help="Token to send; by default the owner's token of the data directory.",
+        ),
+    ] = field(default=None, repr=False)
 
     @property
     def bearer(self) -> str | None:

@@ -85,7 +85,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
 
     Args:
         columns: Headings. The last column wraps in the remaining width; the others are never cut.
-        rows: Cells, made safe here.
+        rows: Cells, made safe here; a hyphen for None.
         right: Headings of the columns of figures.
     """
     from rich import box
@@ -94,7 +94,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    cells = [[Text(safe(cell)) for cell in row] for row in rows]
+    cells = [[Text("-" if cell is None else safe(cell)) for cell in row] for row in rows]
     for at, name in enumerate(columns):
         last = at == len(columns) - 1
         width = None if last else max(len(name), *(row[at].cell_len for row in cells), 0)

@@ -42,14 +42,14 @@ def _relation(answer: Mapping[str, Any]) -> None:
 
 def _graph(answer: Mapping[str, Any]) -> None:
     nodes = [
-        (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
-        for node in answer["nodes"]
+        (one["depth"], one["id"], one["entry_type"], who_of(one), one["ts"][:10], one["summary"])
+        for one in answer["nodes"]
     ]
     print_table(("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
     if answer["edges"]:
         edges = [
-            (edge["src"], edge["relation"], edge["dst"], f"{edge['weight']:.2f}", edge["state"], edge["reason"] or "-")
-            for edge in answer["edges"]
+            (one["src"], one["relation"], one["dst"], f"{one['weight']:.2f}", one["state"], one["reason"] or "-")
+            for one in answer["edges"]
         ]
         print_table(("from", "relation", "to", "weight", "state", "reason"), edges, right=("weight",))
     else:
@@ -96,8 +96,8 @@ def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
         active = ", ".join("default" if name == "_system" else name for name in where)
     outcome = model["outcome"] or {}
     last_call = outcome.get("message") or ("ok" if outcome.get("last_success") else "-")
-    counts = [model["vectors"], "-" if model["missing"] is None else model["missing"], model["refused"]]
-    return (model["model"], model["state"], active, *counts, model["dim"] or "-", last_call)
+    counts = (model["vectors"], model["missing"], model["refused"], model["dim"])
+    return (model["model"], model["state"], active, *counts, last_call)
 
 
 def _activated(answer: Mapping[str, Any]) -> None:
@@ -124,22 +124,13 @@ def _tokens(answer: Mapping[str, Any]) -> None:
         "grants",
         "label",
     )
-    rows = [
-        (
-            token["token_id"],
-            token["role"],
-            token["workspace_id"] or "all",
-            token["crew_id"] or "-",
-            token["agent_id"] or "-",
-            "yes" if token["nats"] else "-",
-            minute(token["created_ms"])[:10],
-            minute(token["expires_ms"]),
-            minute(token["revoked_ms"])[:10],
-            " ".join((*token["may_publish"], *(f"as {actor}" for actor in token["speaks_for"]))) or "-",
-            token["label"],
-        )
-        for token in answer["tokens"]
-    ]
+    rows = []
+    for token in answer["tokens"]:
+        created, expires, revoked = (minute(token[name]) for name in ("created_ms", "expires_ms", "revoked_ms"))
+        bound = (token["workspace_id"] or "all", token["crew_id"], token["agent_id"], "yes" if token["nats"] else "-")
+        grants = " ".join((*token["may_publish"], *(f"as {actor}" for actor in token["speaks_for"]))) or "-"
+        times = (created[:10], expires, revoked[:10])
+        rows.append((token["token_id"], token["role"], *bound, *times, grants, token["label"]))
     print_table(columns, rows)
 
 

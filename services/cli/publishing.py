@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
 from .connection import client
 from .groups import grouped
@@ -26,31 +27,27 @@ Text = str | None
 class EntryOptions:
     """The fields of an entry as options."""
 
-    entry_type: Annotated[Text, typer.Option("--type", "-t", help="Entry type, like peer.escalation.")] = None
-    id: Annotated[Text, typer.Option("--id", help="Id; publishing the same id and content again stores nothing.")] = (
-        None
-    )
-    summary: Annotated[Text, typer.Option("--summary", help="What happened; the same as the argument.")] = None
-    severity: Annotated[Text, typer.Option("--severity", help="info, notice, warn or error.")] = None
-    priority: Annotated[Text, typer.Option("--priority", help="normal, high, pin or permanent.")] = None
-    crew_id: Annotated[Text, typer.Option("--crew", help="Crew.")] = None
-    agent_id: Annotated[Text, typer.Option("--agent", help="Agent.")] = None
-    mission_id: Annotated[Text, typer.Option("--mission", help="Mission.")] = None
-    trace_id: Annotated[Text, typer.Option("--trace", help="Run or session.")] = None
-    span_id: Annotated[Text, typer.Option("--span", help="Span of the run.")] = None
-    ts: Annotated[Text, typer.Option("--ts", help="When it happened, RFC 3339; now if left out.")] = None
-    actor_type: Annotated[Text, typer.Option("--actor-type", help="agent, user, system, keeper …")] = None
-    actor_id: Annotated[Text, typer.Option("--actor", help="Name of the actor.")] = None
-    data_subject_id: Annotated[Text, typer.Option("--data-subject", help="Whose personal data this is.")] = None
+    entry_type: Annotated[Text, Option("--type", "-t", help="Entry type, like peer.escalation.")] = None
+    id: Annotated[Text, Option("--id", help="Id; publishing the same id and content again stores nothing.")] = None
+    summary: Annotated[Text, Option("--summary", help="What happened; the same as the argument.")] = None
+    severity: Annotated[Text, Option("--severity", help="info, notice, warn or error.")] = None
+    priority: Annotated[Text, Option("--priority", help="normal, high, pin or permanent.")] = None
+    crew_id: Annotated[Text, Option("--crew", help="Crew.")] = None
+    agent_id: Annotated[Text, Option("--agent", help="Agent.")] = None
+    mission_id: Annotated[Text, Option("--mission", help="Mission.")] = None
+    trace_id: Annotated[Text, Option("--trace", help="Run or session.")] = None
+    span_id: Annotated[Text, Option("--span", help="Span of the run.")] = None
+    ts: Annotated[Text, Option("--ts", help="When it happened, RFC 3339; now if left out.")] = None
+    actor_type: Annotated[Text, Option("--actor-type", help="agent, user, system, keeper …")] = None
+    actor_id: Annotated[Text, Option("--actor", help="Name of the actor.")] = None
+    data_subject_id: Annotated[Text, Option("--data-subject", help="Whose personal data this is.")] = None
     supersedes: Annotated[
-        list[str] | None, typer.Option("--supersedes", help="Id of an entry that no longer counts; repeatable.")
+        list[str] | None, Option("--supersedes", help="Id of an entry that no longer counts; repeatable.")
     ] = None
-    valid_at: Annotated[
-        Text, typer.Option("--valid-at", help="When it was or becomes true, RFC 3339, if not --ts.")
-    ] = None
-    payload: Annotated[Text, typer.Option("--payload", help="JSON object.")] = None
-    refs: Annotated[Text, typer.Option("--refs", help="JSON object.")] = None
-    schema_version: Annotated[int | None, typer.Option("--schema-version", min=1, help="Of the payload.")] = None
+    valid_at: Annotated[Text, Option("--valid-at", help="When it was or becomes true, RFC 3339, if not --ts.")] = None
+    payload: Annotated[Text, Option("--payload", help="JSON object.")] = None
+    refs: Annotated[Text, Option("--refs", help="JSON object.")] = None
+    schema_version: Annotated[int | None, Option("--schema-version", min=1, help="Of the payload.")] = None
 
     def given(self) -> dict[str, Any]:
         """The fields of the options that were given."""
@@ -64,8 +61,7 @@ class EntryOptions:
 @grouped
 def publish(
     text: Annotated[
-        str | None,
-        typer.Argument(metavar="[SUMMARY|-]", help="What happened, or - for a JSON object or array from stdin."),
+        str | None, Argument(metavar="[SUMMARY|-]", help="What happened, or - for a JSON object or array from stdin.")
     ] = None,
     *,
     options: EntryOptions,

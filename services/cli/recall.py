@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from ...schemas.operations.recall import RENDER
 from ...schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
@@ -21,10 +22,8 @@ from .output import age, safe, say, show, who_of
 @grouped
 def recall(
     asked: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at",))],
-    render: Annotated[bool, typer.Option("--render", help="Print the hits as a block of text for a prompt.")] = False,
-    used: Annotated[
-        bool, typer.Option("--used", help="Record that the hits reach a prompt: they count as used.")
-    ] = False,
+    render: Annotated[bool, Option("--render", help="Print the hits as a block of text for a prompt.")] = False,
+    used: Annotated[bool, Option("--used", help="Record that the hits reach a prompt: they count as used.")] = False,
     embedder: Embedder = None,
     *,
     where: Where,

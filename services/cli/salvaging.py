@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer import Option
 
 from ...schemas.errors import Unavailable
 from .connection import client
@@ -24,7 +25,7 @@ from .output import emit, plain, say
 @grouped
 def salvage(
     out: Annotated[
-        Path, typer.Option("--out", dir_okay=False, metavar="FILE.jsonl", help="New file to write the entries to.")
+        Path, Option("--out", dir_okay=False, metavar="FILE.jsonl", help="New file to write the entries to.")
     ],
     *,
     where: Where,

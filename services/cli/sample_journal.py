@@ -53,22 +53,14 @@ def sample_questions() -> list[dict[str, Any]]:
     return questions
 
 
-def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = False) -> None:
-    """Ask the first question and print the answer, then what to try next.
-
-    Args:
-        there: The service, with the sample loaded.
-        after_seq: What :func:`load_sample` returned.
-        quiet: Ask, but print nothing on stdout.
-    """
-    question = sample_questions()[0]
+def show_worked_recall(there: Target, after_seq: int | None) -> None:
+    """Ask the first question and print the answer, then what to try next; ``after_seq`` is from :func:`load_sample`."""
+    question = sample_questions()[0]["query"]
     with sync_client(there) as journal:
         wait_for_vectors(journal, after_seq or 0, VECTORS_PATIENCE_S)
-        answer = plain(journal.recall(question["query"], k=5))
-    if quiet:
-        return
+        answer = plain(journal.recall(question, k=5))
     command = _command()
-    say(f'\n{command} recall "{question["query"]}"')
+    say(f'\n{command} recall "{question}"')
     print_recall(answer)
     place = f"--data-dir {there.data_dir} " if there.data_dir != FALLBACK_DATA_DIR else ""
     say("\ntry next, in another terminal:")

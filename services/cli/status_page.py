@@ -15,11 +15,7 @@ Report = Mapping[str, Any]
 
 
 def status_lines(report: Report) -> Iterator[tuple[str, str]]:
-    """Name and text of each line.
-
-    Args:
-        report: What ``GET /v1/status`` answers.
-    """
+    """Name and text of each line, from the answer of ``GET /v1/status``."""
     folding = report.get("folding") or {}
     yield "ready", "yes" if report.get("ready") else "NO"
     yield from (("problem", str(problem)) for problem in report.get("problems") or ())

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
+from typer import Option
 
 from .connection import OWNER_TOKEN_FILE, Target, async_client
 from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, settings_from
@@ -35,22 +35,18 @@ YOUNG_OBJECTS: Final = 10_000
 
 def up(
     data_dir: DataDir = FALLBACK_DATA_DIR,
-    http: Annotated[
-        str | None, typer.Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")
-    ] = None,
+    http: Annotated[str | None, Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")] = None,
     nats: Annotated[
         str | None,
-        typer.Option(
-            "--nats", help="URL of a broker of your own, instead of a managed one: nats:// or tls://HOST:PORT."
-        ),
+        Option("--nats", help="URL of a broker of your own, instead of a managed one: nats:// or tls://HOST:PORT."),
     ] = None,
     durability: Annotated[
         str | None,
-        typer.Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
+        Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
     ] = None,
     embedder: Embedder = None,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Load the sample journal, once, and answer a question from it.")
+        bool, Option("--sample", help="Load the sample journal, once, and answer a question from it.")
     ] = False,
     json_output: Json = False,
 ) -> None:
@@ -186,7 +182,9 @@ def _show_sample(there: Target, as_json: bool) -> None:
     from . import sample_journal
 
     try:
-        sample_journal.show_worked_recall(there, sample_journal.load_sample(there), quiet=as_json)
-        sys.stdout.flush()
+        last_seq = sample_journal.load_sample(there)
+        if not as_json:
+            sample_journal.show_worked_recall(there, last_seq)
+            sys.stdout.flush()
     except Exception as error:  # the journal runs without it
         say(f"warning: the sample could not be shown: {error}")

@@ -45,10 +45,7 @@ class Vectors:
 def wait_for_vectors(journal: CrewJournal, after_seq: int, patience_s: float = PATIENCE_S) -> Vectors:
     """Wait until the active model lacks no vector, or there is no embedder, or none has come for ``patience_s`` seconds.
 
-    Args:
-        journal: Asked again and again.
-        after_seq: Last sequence whose entries count.
-        patience_s: Seconds without a further vector.
+    Only entries up to the sequence ``after_seq`` are waited for.
     """
 
     def read() -> tuple[Vectors, bool]:

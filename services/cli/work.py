@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
 from ...schemas.errors import Unavailable
 from .connection import resolve, sync_client
@@ -33,12 +34,9 @@ NEEDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How to reach the broker, and what the journal knows of its model.
+    """How to reach the broker, and what the journal knows of its models.
 
     Attributes:
-        url: ``nats://…``.
-        user: The service's user, None if the broker wants none.
-        password: Its password.
         model: The active model, None if unknown.
         known: Model → its dimensions (None if unknown) and the sequence of its last drop.
     """
@@ -52,15 +50,11 @@ class Broker:
 
 @grouped
 def work(
-    reactors: Annotated[list[str], typer.Argument(metavar="REACTOR…", help="Which, like embed.")],
-    nats: Annotated[
-        str | None, typer.Option("--nats", help="URL of the broker; by default that of a running `up`.")
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", envvar="CREW_JOURNAL_NATS_USER", help="User at the broker.")
-    ] = None,
+    reactors: Annotated[list[str], Argument(metavar="REACTOR…", help="Which, like embed.")],
+    nats: Annotated[str | None, Option("--nats", help="URL of the broker; by default that of a running `up`.")] = None,
+    user: Annotated[str | None, Option("--user", envvar="CREW_JOURNAL_NATS_USER", help="User at the broker.")] = None,
     password: Annotated[
-        str | None, typer.Option("--password", envvar="CREW_JOURNAL_NATS_PASSWORD", help="Password at the broker.")
+        str | None, Option("--password", envvar="CREW_JOURNAL_NATS_PASSWORD", help="Password at the broker.")
     ] = None,
     embedder: Embedder = None,
     *,

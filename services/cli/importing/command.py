@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 
 import typer
+from typer import Argument, Option
 
 from ....schemas.errors import EntryConflict
 from ..connection import Target, sync_client, target
@@ -36,19 +37,18 @@ SHOWN_LINES: Final = 20
 class ImportOptions:
     """How to import."""
 
-    restart: Annotated[bool, typer.Option("--restart", help="Send every line again, from the first one.")] = False
+    restart: Annotated[bool, Option("--restart", help="Send every line again, from the first one.")] = False
     from_line: Annotated[
-        int | None, typer.Option("--from-line", min=1, help="Number of the first line to send; lines count from 1.")
+        int | None, Option("--from-line", min=1, help="Number of the first line to send; lines count from 1.")
     ] = None
     skip_invalid: Annotated[
-        Path | None, typer.Option("--skip-invalid", dir_okay=False, help="Write bad lines to this file and go on.")
+        Path | None, Option("--skip-invalid", dir_okay=False, help="Write bad lines to this file and go on.")
     ] = None
     timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0, help="Seconds to wait while the service cannot be reached.")
+        float, Option("--timeout", min=0, help="Seconds to wait while the service cannot be reached.")
     ] = 300.0  # a restart after a crash takes at most two minutes
     workspace: Annotated[
-        str | None,
-        typer.Option("--workspace", "-w", help="Workspace for all entries, whatever workspace they name."),
+        str | None, Option("--workspace", "-w", help="Workspace for all entries, whatever workspace they name.")
     ] = None
 
 
@@ -124,7 +124,7 @@ class Import:
 
 @grouped
 def import_command(
-    file: Annotated[str, typer.Argument(metavar="FILE.jsonl", help="The file, or - for stdin.")],
+    file: Annotated[str, Argument(metavar="FILE.jsonl", help="The file, or - for stdin.")],
     *,
     options: ImportOptions,
     where: Where,
@@ -187,13 +187,7 @@ def _behind(there: Target, where: Where, last_seq: int) -> int | None:
 
 
 def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> Import:
-    """Import a file, or stdin if it is ``-``.
-
-    Args:
-        file: Its path.
-        there: The service.
-        where: How it was found, to find it again after a restart.
-        options: How.
+    """Import a file, or stdin if it is ``-``; ``where`` finds the service ``there`` again after a restart.
 
     Raises:
         InvalidEntry: At a batch with bad lines.

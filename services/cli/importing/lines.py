@@ -67,11 +67,7 @@ def read_batches(
 ) -> Iterator[LineBatch]:
     """The rest of a file in batches of at most ``BATCH_LINES`` lines and about ``REQUEST_BYTES`` bytes.
 
-    Args:
-        file: Positioned at ``offset``.
-        offset: Bytes before the next line.
-        line: Number of the line before it, 0 at the start.
-        workspace: Put every entry into this workspace, instead of the one it names.
+    The file is at ``offset`` bytes, after the line of number ``line``. If a workspace is given, every entry is put into it.
     """
     batch, size = LineBatch(end_offset=offset, end_line=line), 0
     while chunk := file.readline(MAX_LINE_BYTES):

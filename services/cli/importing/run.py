@@ -65,11 +65,7 @@ class ImportRun:
     last_ack: float = field(default_factory=time.monotonic)
 
     async def run(self, batches: Iterable[LineBatch], acked: Callable[[BatchAck], None]) -> None:
-        """Send every batch.
-
-        Args:
-            batches: In the order of the file.
-            acked: Called for each batch, in that order.
+        """Send every batch; ``acked`` is called for each, in the order of the file.
 
         Raises:
             InvalidEntry: Naming every problem of the first batch with bad lines, of which nothing was published.
@@ -145,10 +141,10 @@ class ImportRun:
 
 def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
     """The same error, naming lines of the file instead of places in the request."""
-    if "entries[" not in error.message and not (error.field or "").startswith("entries["):
-        first, last = lines[0].number, lines[-1].number
-        return type(error)(f"lines {first} to {last}: {error.message}", hint=error.hint, field=error.field)
-    message = with_line_numbers(error.message, lines)
-    if error.field and "entries[" not in error.message:
-        message = f"{with_line_numbers(error.field, lines)}: {message}"
-    return type(error)(message, hint=error.hint, field=error.field)
+    message = error.message
+    if "entries[" not in message and (error.field or "").startswith("entries["):
+        message = f"{error.field}: {message}"
+    named = with_line_numbers(message, lines)
+    if named == message:
+        named = f"lines {lines[0].number} to {lines[-1].number}: {message}"
+    return type(error)(named, hint=error.hint, field=error.field)

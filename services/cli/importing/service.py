@@ -69,11 +69,7 @@ def find_again(there: Target, where: Where) -> Target:
 
 
 def still_held(journal: CrewJournal, state: ImportState) -> bool:
-    """Whether the last entry that was acked is where it was acked.
-
-    Args:
-        journal: The service; if its views are behind, the question waits for them some seconds.
-        state: How far the import had come.
+    """Whether the last entry that was acked is where it was acked; if the views are behind, waits for them some seconds.
 
     Raises:
         CrewJournalError: If the token may not ask.
@@ -92,12 +88,7 @@ def still_held(journal: CrewJournal, state: ImportState) -> bool:
 
 
 def views_behind(journal: CrewJournal, seq: int, *, wait_s: float = VIEWS_WAIT_S) -> int | None:
-    """Wait until the views have passed a sequence.
-
-    Args:
-        journal: The service; each question waits there for some seconds.
-        seq: The last sequence that was acked.
-        wait_s: Seconds after which nothing more is asked.
+    """Wait at most ``wait_s`` seconds until the views have passed the sequence ``seq``, so that what was sent can be found.
 
     Returns:
         By how many sequences they are still behind, 0 if they are not; None if the service does not answer.

@@ -112,8 +112,8 @@ def check_disk(settings: Settings, where: Where) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     found = f"{size_text(free)} free at {folder}"
     if free < FREE_DISK_FLOOR_BYTES:
-        step = f"free some space: below {size_text(FREE_DISK_FLOOR_BYTES)} `up` is not ready"
-        yield Finding("disk", FAIL, found, step)
+        floor = size_text(FREE_DISK_FLOOR_BYTES)
+        yield Finding("disk", FAIL, found, f"free some space: below {floor} `up` is not ready")
     elif free < COMFORTABLE_DISK_FACTOR * FREE_DISK_FLOOR_BYTES:
         yield Finding("disk", WARN, found, "free some space, or move the data with --data-dir")
     else:

@@ -40,8 +40,8 @@ def print_health(answer: Mapping[str, Any]) -> None:
         return
     figures: dict[str, Any] = {"health": f"{_number(answer['score'])} ({answer['band'] or 'no data'})"}
     figures |= {name: _number(answer["metrics"].get(name)) for name in METRICS}
-    figures |= {"measured": answer["measured_at"], "model": answer["model"] or "none"}
-    figures["embedder now"] = answer["embedder"].get("mode", "unknown")
+    mode = answer["embedder"].get("mode", "unknown")
+    figures |= {"measured": answer["measured_at"], "model": answer["model"] or "none", "embedder now": mode}
     print_pairs(figures.items())
     for reason in answer["reasons"]:
         print(f"- {safe(reason)}")

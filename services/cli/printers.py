@@ -35,11 +35,6 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
         say("there are no dead letters")
 
 
-def _relation(answer: Mapping[str, Any]) -> None:
-    src, relation, dst, state = (safe(answer[name]) for name in ("src_entry_id", "relation", "dst_entry_id", "state"))
-    print(f"{src} {relation} {dst}: {state}")
-
-
 def _graph(answer: Mapping[str, Any]) -> None:
     nodes = [
         (one["depth"], one["id"], one["entry_type"], who_of(one), one["ts"][:10], one["summary"])
@@ -63,10 +58,8 @@ def print_agent(answer: Mapping[str, Any]) -> None:
     print_fields({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)})
 
 
-def _sweep(answer: Mapping[str, Any]) -> None:
-    print(
-        f"{safe(answer['sweep'])} of {safe(answer['workspace_id'])}, due {answer['due']}, at sequence {answer['seq']}"
-    )
+def _relation(answer: Mapping[str, Any]) -> None:
+    print(safe("{src_entry_id} {relation} {dst_entry_id}: {state}".format_map(answer)))
 
 
 def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
@@ -106,10 +99,6 @@ def _activated(answer: Mapping[str, Any]) -> None:
         say(f"warning: {answer['missing']} of {answer['embeddable']} entries have no vector of it yet")
 
 
-def _dropped(answer: Mapping[str, Any]) -> None:
-    say(f"{safe(answer['model'])} {'is dropped' if answer['changed'] else 'was dropped before'}")
-
-
 def _tokens(answer: Mapping[str, Any]) -> None:
     columns = (
         "token",
@@ -139,10 +128,6 @@ def minute(unix_ms: int | None) -> str:
     return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
 
 
-def _revoked(answer: Mapping[str, Any]) -> None:
-    say(f"token {safe(answer['token_id'])} is revoked")
-
-
 def _nudges(answer: Mapping[str, Any]) -> None:
     for nudge in answer["nudges"]:
         print(safe(nudge["text"]))
@@ -157,14 +142,14 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "unrelate": _relation,
     "graph": _graph,
     "agent": print_agent,
-    "sweep": _sweep,
+    "sweep": lambda it: print(safe("{sweep} of {workspace_id}, due {due}, at sequence {seq}".format_map(it))),
     "sweep_embeddings": _sweep_embeddings,
     "reindex": _reindex,
     "embedding_models": _models,
     "activate_model": _activated,
-    "drop_model": _dropped,
+    "drop_model": lambda it: say(f"{safe(it['model'])} {'is dropped' if it['changed'] else 'was dropped before'}"),
     "tokens": _tokens,
-    "revoke_token": _revoked,
+    "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
 }
 """By the name of the operation."""

@@ -1,7 +1,6 @@
 """``salvage``: what the views still know of entries that the journal has lost, as a file for ``import``.
 
-Invariant: a file that is there is never overwritten, nobody else may read the new ones, and a salvage that breaks off leaves
-none.
+Invariant: a file that exists is never overwritten, only its owner may read a new one, and a salvage that fails leaves none.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def show_worked_recall(there: Target, after_seq: int | None) -> None:
     with sync_client(there) as journal:
         wait_for_vectors(journal, after_seq or 0, VECTORS_PATIENCE_S)
         answer = plain(journal.recall(question, k=5))
-    command = _command()
+    called = Path(sys.argv[0])
+    command = called.name if shutil.which(called.name) else str(called)
     say(f'\n{command} recall "{question}"')
     print_recall(answer)
     place = f"--data-dir {there.data_dir} " if there.data_dir != FALLBACK_DATA_DIR else ""
@@ -74,9 +75,3 @@ def show_worked_recall(there: Target, after_seq: int | None) -> None:
     ):
         say(f"  {line.rstrip()}")
     say("Ctrl-C stops everything; the data stays.")
-
-
-def _command() -> str:
-    """How this command is called: by its name if it is on PATH, else by the path it was called with."""
-    called = Path(sys.argv[0])
-    return called.name if shutil.which(called.name) else str(called)

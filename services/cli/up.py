@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FORCED: Final = 130
 """Exit code of a process that a second signal ended."""
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 YOUNG_OBJECTS: Final = 10_000
 """Objects made before the youngest are searched for garbage, not 700: a batch of entries is then mostly freed without it."""
 
@@ -54,18 +53,13 @@ def up(
 
     Prints on stderr what it starts; with --json, prints one JSON document on stdout when it is ready.
     """
+    import uvloop
+
     from ..http.server import parse_address
 
     settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
     parse_address(settings.http)  # before a broker is started and a data directory made
-    run_until_signal(_up(settings, sample=sample, as_json=json_output))
-
-
-def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop."""
-    import uvloop
-
-    uvloop.run(work)
+    uvloop.run(_up(settings, sample=sample, as_json=json_output))
 
 
 def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
@@ -97,7 +91,7 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
         os.close(nowhere)
         asked.set()
 
-    for number in SIGNALS:
+    for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, on_hangup)

@@ -19,7 +19,7 @@ from .connection import resolve, sync_client
 from .groups import grouped
 from .options import Embedder, Json, Where, settings_from
 from .output import emit, plain, say
-from .up import run_until_signal, stop_on_signals
+from .up import stop_on_signals
 
 if TYPE_CHECKING:
     from ...consumers.reactor import Reactor, ReactorContext
@@ -62,6 +62,8 @@ def work(
     json_output: Json = False,
 ) -> None:
     """Run reactors in a process of their own, until Ctrl-C. They get the broker from a running `up`, or from --nats."""
+    import uvloop
+
     from ...consumers.discovery import discover_reactors
     from .logs import configure_logging
 
@@ -72,7 +74,7 @@ def work(
     configure_logging(settings.log_level, service=True)
     broker = _named(nats, user, password) if nats else ask_for_broker(where)
     chosen = {name: known[name] for name in dict.fromkeys(reactors)}
-    run_until_signal(_work(chosen, broker, settings, as_json=json_output))
+    uvloop.run(_work(chosen, broker, settings, as_json=json_output))
 
 
 def _named(nats: str, user: str | None, password: str | None) -> Broker:

@@ -200,7 +200,8 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         else:
             source = stack.enter_context(Path(file).open("rb"))
             total = Path(file).stat().st_size
-            kept = StateFile(_state_dir(there), Path(file), _into(there, options))
+            folder = there.data_dir or settings_from().cache_dir
+            kept = StateFile(folder / "imports", Path(file), _into(there, options))
             state = kept.fresh() if options.restart else _resumed(kept, source, there, options)
         resumed_from = state.line + 1 if state.line and options.from_line is None else None
         if options.from_line is not None:
@@ -248,10 +249,6 @@ def _skip_to(source: BinaryIO, state: ImportState, from_line: int) -> ImportStat
         offset += len(raw)
         line += 1
     return replace(state, offset=offset, line=line)
-
-
-def _state_dir(there: Target) -> Path:
-    return (there.data_dir or settings_from().cache_dir) / "imports"
 
 
 def _into(there: Target, options: ImportOptions) -> str:

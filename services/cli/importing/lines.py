@@ -147,8 +147,8 @@ def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
         if match is None or int(match[1]) >= len(lines):
             return []
         name = problem.field[match.end() :] or "entry"
-        said = with_line_numbers(problem.problem, lines)
-        found.setdefault(int(match[1]), []).append(FieldProblem(name, said, problem.fix))
+        text = with_line_numbers(problem.problem, lines)
+        found.setdefault(int(match[1]), []).append(FieldProblem(name, text, problem.fix))
     return [BadLine(lines[i].number, lines[i].raw, tuple(problems)) for i, problems in sorted(found.items())]
 
 

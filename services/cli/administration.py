@@ -27,6 +27,7 @@ from .printers import minute, print_agent, print_fields
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
+Registration = Annotated[dict[str, Any], Fields(REGISTER_AGENT)]
 agents = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
 workspaces = typer.Typer(no_args_is_help=True)
 tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
@@ -34,9 +35,7 @@ tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew o
 
 @agents.command("create")
 @grouped
-def create_agent(
-    asked: Annotated[dict[str, Any], Fields(REGISTER_AGENT)], *, where: Where, json_output: Json = False
-) -> None:
+def create_agent(asked: Registration, *, where: Where, json_output: Json = False) -> None:
     """Register an agent that is not registered yet."""
     with client(where) as journal:
         try:
@@ -49,9 +48,7 @@ def create_agent(
 
 @agents.command("update")
 @grouped
-def update_agent(
-    asked: Annotated[dict[str, Any], Fields(REGISTER_AGENT)], *, where: Where, json_output: Json = False
-) -> None:
+def update_agent(asked: Registration, *, where: Where, json_output: Json = False) -> None:
     """Change the given settings of an agent and keep the others."""
     with client(where) as journal:
         known = journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))

@@ -10,16 +10,20 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
-from ...schemas.operations.operation import Operation
+from ...schemas.operations.operation import Operation, plain_types
 from .options import json_object
-from .words import cli_type, is_argument, is_object, option_of
 
 _R = TypeVar("_R")
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
+_REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as", "role": "--role"}
+"""Required, but easier to read as an option than as the last of several arguments."""
+_OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
+_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +111,34 @@ def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
 
 def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def is_argument(operation: Operation[Any, Any], name: str) -> bool:
+    """Whether a field is an argument of the command: a required one is, with few exceptions."""
+    return operation.request.model_fields[name].is_required() and name not in _REQUIRED_OPTIONS
+
+
+def option_of(operation: Operation[Any, Any], name: str) -> str:
+    """How a field is called on the command line: ``PRIORITY`` or ``--min-seq``."""
+    if is_argument(operation, name):
+        return _ARGUMENTS.get(name, name.removesuffix("_id").upper())
+    if operation.request.model_fields[name].is_required():
+        return _REQUIRED_OPTIONS[name]
+    return _OPTIONS.get(name, "--" + name.replace("_", "-"))
+
+
+def cli_type(operation: Operation[Any, Any], name: str) -> Any:
+    """The type as which the command line reads a field: text, a number, a flag, or several texts."""
+    kinds = _kinds(operation, name)
+    if any(get_origin(kind) is tuple for kind in kinds):
+        return list[str]
+    return next((known for known in (bool, int, float) if known in kinds), str)
+
+
+def is_object(operation: Operation[Any, Any], name: str) -> bool:
+    """Whether a field is a JSON object, which the command line reads as text."""
+    return any(get_origin(kind) is dict for kind in _kinds(operation, name))
+
+
+def _kinds(operation: Operation[Any, Any], name: str) -> list[Any]:
+    return [kind for kind in plain_types(operation.request.model_fields[name].annotation) if kind is not NoneType]

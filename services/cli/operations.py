@@ -13,11 +13,10 @@ import typer
 from ...schemas.operations import ALL
 from ...schemas.operations.operation import Operation
 from .connection import client
-from .groups import Fields, grouped
+from .groups import Fields, grouped, is_argument
 from .options import Json, Where
 from .output import show
 from .printers import PRINTERS, print_fields
-from .words import is_argument
 
 _WITH_EMBEDDER: Final = frozenset(
     {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}

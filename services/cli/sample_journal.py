@@ -37,7 +37,9 @@ def load_sample(there: Target) -> int | None:
     with sync_client(there) as journal:
         acks = journal.append_batch(sample_entries())
     last_seq = max(ack.seq for ack in acks)
-    mark.write_text(json.dumps({"entries": len(acks), "last_seq": last_seq}))
+    draft = mark.with_suffix(".tmp")
+    draft.write_text(json.dumps({"entries": len(acks), "last_seq": last_seq}))
+    draft.replace(mark)  # so that it appears in one piece
     say(f"sample       {len(acks)} entries loaded")
     return last_seq
 

@@ -1,23 +1,27 @@
 """``embeddings compare``: two models on logged queries, or on a journal with questions.
 
-Invariant: an eval set goes through a scratch journal, import, service and recall like any other; the running journal is
-asked nothing and changed by nothing but its own comparison.
+Invariant: a set with questions is measured in a scratch journal; the running journal compares on its own log of queries and
+is not changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
+from typer import Option
 
 from . import exam, exam_set
+from .connection import client, sync_client
+from .exam import import_set, scratch_journal
 from .groups import grouped
+from .operate import follow
 from .options import Json, Model, Where, Workspace
-from .scratch import import_set, scratch_journal
+from .output import print_pairs, print_table, safe, say, show
+from .vectors import wait_for_model
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 EVAL_RECIPES: Final = ("robust", "dense")
@@ -30,7 +34,7 @@ def compare(
     other: Model,
     eval_dir: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--eval",
             metavar="DIR",
             exists=True,
@@ -38,87 +42,63 @@ def compare(
             help="Measure on DIR/journal.jsonl with DIR/queries.jsonl, in a scratch journal.",
         ),
     ] = None,
-    queries: Annotated[
-        int, typer.Option("--queries", min=1, max=1000, help="Logged queries to ask, the latest.")
-    ] = 100,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
-    recipe: Annotated[str | None, typer.Option("--recipe", help="Which recipe; robust if left out.")] = None,
+    queries: Annotated[int, Option("--queries", min=1, max=1000, help="Logged queries to ask, the latest.")] = 100,
+    k: Annotated[int, Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
+    recipe: Annotated[str | None, Option("--recipe", help="Which recipe; robust if left out.")] = None,
     workspace: Workspace = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Compare two models: how far they agree on logged queries or, with --eval, which one finds more relevant entries."""
-    from .connection import client
-    from .operate import follow
-    from .output import emit
-
     if eval_dir is not None:
         recipes = exam.recipes_named(recipe, "--recipe") if recipe else EVAL_RECIPES
-        report = _measured(eval_dir, (one, other), recipes, k, workspace)
-        if json_output:
-            emit(report)
-        else:
-            _print_measured(report, k)
+        show(_measured(eval_dir, (one, other), recipes, k, workspace), json_output, _print_measured)
         return
+    asked: dict[str, Any] = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
     with client(where, embedder="auto") as journal:
-        asked = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
         report = follow("compare", journal.compare_models(one, other, **asked))
-    if json_output:
-        emit(report)
-    else:
-        _print_agreement(report)
+    show(report, json_output, _print_agreement)
 
 
-def _measured(directory: Path, models: tuple[str, str], recipes: Any, k: int, workspace: str | None) -> dict[str, Any]:
+def _measured(
+    directory: Path, models: tuple[str, str], recipes: Sequence[str], k: int, workspace: str | None
+) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
-    from .connection import sync_client
-    from .output import plain
-    from .vectors import wait_for_model
-
-    exam_set.check_set(directory, "--eval")
-    asked = exam_set.read_set(directory, workspace)
-    exam.tell(asked)
+    asked = exam_set.read_set(directory, workspace, "--eval")
+    exam.report_unanswerable(asked)
     report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}
+    active = {"embedder": "minilm"} if models[0] in MINILM else {"embedder": "ollama", "ollama_model": models[0]}
     with ExitStack() as stack:
-        first = models[0]
-        chosen: dict[str, Any] = {"embedder": "minilm"} if first in MINILM else {"embedder": "ollama"}
-        if first not in MINILM:
-            chosen["ollama_model"] = first
-        there = stack.enter_context(scratch_journal(**chosen))
+        there = stack.enter_context(scratch_journal(**active))
         journal = stack.enter_context(sync_client(there))
-        names = [str(plain(journal.add_model(model))["model"]) for model in models]  # each is tried out first
+        names = [journal.add_model(model).model for model in models]  # each is tested before the import
         journal.count(min_seq=import_set(directory, there, workspace))
         for name in names:
             filled = wait_for_model(journal, name)
             journal.activate_model(name, force=True)  # the report says how far it is filled
-            measured = {recipe: asyncio.run(exam.ask_all(there, asked, recipe, k)) for recipe in recipes}
             report["models"][name] = {
                 "vectors": filled["vectors"],
                 "embeddable": filled["embeddable"],
-                "recipes": {recipe: figures for recipe, (figures, _) in measured.items()},
+                "recipes": {recipe: asyncio.run(exam.ask_all(there, asked, recipe, k))[0] for recipe in recipes},
             }
     return report
 
 
-def _print_measured(report: Mapping[str, Any], k: int) -> None:
-    from .output import print_table, say
-
+def _print_measured(report: Mapping[str, Any]) -> None:
     say(f"{report['questions']} questions")
-    columns = ("model", "recipe", "vectors", f"recall@{k}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
+    columns = ("model", "recipe", "vectors", f"recall@{report['k']}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
     rows = []
     for model, found in report["models"].items():
         for recipe, measured in found["recipes"].items():
             overall = measured["overall"]
             figures = [exam.figure(overall[name]) for name in ("recall", "ndcg", "mrr", "session_recall")]
             rows.append((model, recipe, f"{found['vectors']}/{found['embeddable']}", *figures))
-    print_table("", columns, rows, right=columns[2:])
+    print_table(columns, rows, right=columns[2:])
 
 
 def _print_agreement(report: Mapping[str, Any]) -> None:
-    from .output import print_pairs, print_table, safe
-
-    shown: dict[str, object] = {
+    agreement: dict[str, object] = {
         "queries": report["queries"],
         "recipe": report["recipe"],
         f"Jaccard@{report['k']}": report["jaccard"],
@@ -126,10 +106,10 @@ def _print_agreement(report: Mapping[str, Any]) -> None:
         "same first hit": report["same_first"],
     }
     for model, figures in report["coverage"].items():
-        shown[f"vectors of {safe(model)}"] = f"{figures['vectors']} of {figures['embeddable']}"
-        shown[f"mean cosine under {safe(model)}"] = report["mean_cosine"][model]
-    print_pairs(shown.items())
+        agreement[f"vectors of {safe(model)}"] = f"{figures['vectors']} of {figures['embeddable']}"
+        agreement[f"mean cosine under {safe(model)}"] = report["mean_cosine"][model]
+    print_pairs(agreement.items())
     if report["most_different"]:
-        print()
+        print("\nanswered most differently")
         rows = [(one["rank_biased_overlap"], one["query"]) for one in report["most_different"]]
-        print_table("answered most differently", ("overlap", "query"), rows, right=("overlap",))
+        print_table(("overlap", "query"), rows, right=("overlap",))

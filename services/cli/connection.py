@@ -6,45 +6,43 @@ not, so a rule that holds for the service holds for the command line.
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...schemas.errors import NotAuthenticated, NotFound
+from ...schemas.errors import NotAuthenticated, NotFound, Unavailable
 from ..data_dir import RUNTIME_FILE, is_owned
-from .options import Where
+from .logs import configure_logging
+from .options import Where, settings_from
 from .output import say
 
 if TYPE_CHECKING:
-    from ...schemas.settings import EmbedderKind, Settings
+    from ...schemas.settings import Settings
     from ..client import AsyncCrewJournal, CrewJournal
+    from ..runtime import Runtime
 
 OWNER_TOKEN_FILE: Final = "admin.token"
 SIGNS: Final = (OWNER_TOKEN_FILE, "nats/store", "views.duckdb")
-"""Any of them shows that a directory holds a journal; a token that is gone is made anew by whoever starts it."""
+"""Any of them shows that a directory holds a journal; a token that is missing is made at the next start."""
 PROBE_TIMEOUT_S: Final = 15.0
-"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: who
-gives it up too soon opens a journal that is in use."""
+"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: giving
+it up too soon opens a journal that is in use."""
 ANY_PORT: Final = "127.0.0.1:0"
+START_TIMEOUT_S: Final = 180.0
+"""Seconds until a runtime must be up: after a crash the broker re-reads its blocks (up to 120 s) and the views catch up; an
+ordinary start takes under 4."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What ``runtime.json`` says of a running ``up``.
-
-    Attributes:
-        http: Its HTTP address.
-        nats: Its broker's address.
-        pid: Its process.
-    """
+    """What ``runtime.json`` says of a running ``up``: its HTTP address and its process."""
 
     http: str
-    nats: str
     pid: int
 
 
@@ -54,7 +52,7 @@ class Target:
 
     Attributes:
         url: Its HTTP address.
-        token: Whom to ask as.
+        token: The token to send.
         data_dir: Its data directory, None if it was named by address.
         local: Whether it was started for this command.
     """
@@ -66,43 +64,30 @@ class Target:
 
 
 def read_runtime(data_dir: Path) -> Running | None:
-    """What ``runtime.json`` says, if its process is alive and owns the directory; whether it answers is another question.
+    """What ``runtime.json`` says, if a process owns the directory; it may not answer.
 
-    Another process may have the number of one that was killed by now, and another service its port, which would be sent a
-    token.
+    The port of a process that was killed may be another service's by now, which must not be sent a token.
     """
     try:
-        said = json.loads((data_dir / RUNTIME_FILE).read_bytes())
-        running = Running(str(said["http"]), str(said["nats"]), int(said["pid"]))
+        known = json.loads((data_dir / RUNTIME_FILE).read_bytes())
+        running = Running(str(known["http"]), int(known["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return running if _is_alive(running.pid) and is_owned(data_dir) else None
+    return running if is_owned(data_dir) else None
 
 
 def find_running(data_dir: Path) -> Running | None:
     """The ``up`` of this data directory, if one runs and answers."""
-    running = read_runtime(data_dir)
-    return running if running is not None and answers(running.http) else None
-
-
-def answers(url: str) -> bool:
-    """Whether a service answers at ``url``."""
     import httpx
 
+    running = read_runtime(data_dir)
+    if running is None:
+        return None
     try:
-        return httpx.get(f"{url.rstrip('/')}/healthz", timeout=PROBE_TIMEOUT_S, trust_env=False).status_code < 500
+        answer = httpx.get(f"{running.http.rstrip('/')}/healthz", timeout=PROBE_TIMEOUT_S, trust_env=False)
     except (httpx.HTTPError, httpx.InvalidURL):
-        return False
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        return None
+    return running if answer.status_code < 500 else None
 
 
 def owner_token(data_dir: Path) -> str:
@@ -126,7 +111,7 @@ def owner_token(data_dir: Path) -> str:
 
 
 def resolve(where: Where) -> Target | None:
-    """The running service that the options name; None if there is none beside the data directory.
+    """The running service that the options name; None if no ``up`` runs on the data directory.
 
     Raises:
         NotAuthenticated: If there is no token to ask with.
@@ -141,22 +126,14 @@ def resolve(where: Where) -> Target | None:
     return Target(running.http, where.bearer or owner_token(where.data_dir), where.data_dir)
 
 
-def local_settings(data_dir: Path, embedder: EmbedderKind) -> Settings:
-    """Settings of a runtime for one command: any free port, and a quiet log unless the environment wants it."""
-    from .settings_from import settings_from
-
-    settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder=embedder)
-    return settings if "log_level" in settings.model_fields_set else settings.model_copy(update={"log_level": "error"})
-
-
 @contextmanager
 def target(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[Target]:
-    """The service to talk to; one is started for the time of the block if none runs.
+    """The service to talk to; if none runs, one is started for the time of the block.
 
     Args:
         where: What the options say.
         embedder: For a runtime that is started; ``none`` unless the command needs vectors.
-        create: Whether a data directory that is not there may be made.
+        create: Whether a data directory that does not exist may be made.
 
     Raises:
         NotFound: If there is no journal and none may be made.
@@ -171,11 +148,12 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
             f"there is no journal in {where.data_dir.absolute()}",
             hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
         )
-    from .local import LocalRuntime
-
     if sys.stderr.isatty():
         say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
-    with LocalRuntime(local_settings(where.data_dir, embedder_kind(embedder or "none"))) as runtime:
+    settings = settings_from(data_dir=where.data_dir, http=ANY_PORT, embedder=embedder or "none")
+    if "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "error"})
+    with local_runtime(settings) as runtime:
         yield Target(runtime.http_url, where.bearer or runtime.owner_token, where.data_dir, local=True)
 
 
@@ -200,16 +178,37 @@ def async_client(there: Target) -> AsyncCrewJournal:
     return AsyncCrewJournal(there.url, there.token)
 
 
-def embedder_kind(name: str | None) -> EmbedderKind:
-    """The name of an embedder, checked.
+@contextmanager
+def local_runtime(settings: Settings) -> Iterator[Runtime]:
+    """The full runtime in a thread of this process; it is stopped, drained, before the block is left.
 
     Raises:
-        typer.BadParameter: If there is no such embedder.
+        Unavailable: If it does not start in time.
     """
-    import typer
+    from anyio.from_thread import start_blocking_portal
 
-    kinds: dict[str, EmbedderKind] = {"auto": "auto", "ollama": "ollama", "minilm": "minilm", "none": "none"}
-    kind = kinds.get(name or "auto")
-    if kind is None:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(kinds)}", param_hint="--embedder")
-    return kind
+    configure_logging(settings.log_level)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_started(settings)) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def _started(settings: Settings) -> AsyncIterator[Runtime]:
+    from anyio import CancelScope
+
+    from ..runtime import Runtime
+
+    runtime = Runtime(settings)
+    try:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await runtime.start()
+        except TimeoutError:
+            raise Unavailable(
+                f"the journal in {settings.data_dir} did not start within {START_TIMEOUT_S:.0f} s",
+                hint="run `crew-journal doctor`, or `crew-journal up` to see what takes so long",
+            ) from None
+        yield runtime
+    finally:
+        with CancelScope(shield=True):  # Ctrl-C cancels this task
+            await runtime.stop()

@@ -7,112 +7,68 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
+from ...schemas.errors import Unavailable
+from ...schemas.events.memory import MemorySearched
+from .connection import Target, owner_token, sync_client
+from .operate import follow
 from .options import Embedder, Json
+from .output import emit, plain, say
+from .recall import print_recall
+from .sample_journal import sample_entries, sample_questions
 
-if TYPE_CHECKING:
-    from .connection import Target
-
-START_TIMEOUT_S: Final = 120.0
 STOP_TIMEOUT_S: Final = 30.0
-POLL_S: Final = 0.1
-QUESTION: Final = "why was the deploy stopped?"
-STORY: Final[tuple[dict[str, Any], ...]] = (
-    {
-        "id": "demo-1",
-        "entry_type": "peer.escalation",
-        "severity": "warn",
-        "crew_id": "platform",
-        "agent_id": "bruno",
-        "actor_type": "agent",
-        "summary": "The payment queue grows by 200 jobs a minute since the 09:10 deploy",
-        "payload": {"state": "pending"},
-    },
-    {
-        "id": "demo-2",
-        "entry_type": "approval.denied",
-        "severity": "warn",
-        "crew_id": "platform",
-        "agent_id": "ada",
-        "actor_type": "user",
-        "summary": "Deploy of checkout 1.49 denied: the payment queue must drain first",
-        "payload": {"reason": "the last deploy made the queue grow"},
-    },
-    {
-        "id": "demo-3",
-        "entry_type": "exec.output_chunk",
-        "crew_id": "platform",
-        "agent_id": "bruno",
-        "actor_type": "agent",
-        "summary": "queue depth 11840 / workers 12 / retries 3",
-    },
-    {
-        "id": "demo-4",
-        "entry_type": "summary.generated",
-        "crew_id": "platform",
-        "agent_id": "ada",
-        "actor_type": "agent",
-        "summary": "The queue drained at 11:40; checkout 1.49 went out after lunch without trouble",
-    },
-)
 
 
 def demo(embedder: Embedder = None, json_output: Json = False) -> None:
     """Walk through publish, recall, kill -9, rebuild and verify, in a throw-away data directory."""
-    from ...schemas.events.memory import MemorySearched
-    from .connection import sync_client
-    from .operate import agrees, follow
-    from .output import emit, plain, say
-    from .recall import print_recall
-
     steps: list[dict[str, Any]] = []
+    story, question = sample_entries(), sample_questions()[0]["query"]
 
     def step(title: str, **facts: Any) -> None:
         steps.append({"step": title, **facts})
         if not json_output:
-            said = ", ".join(f"{name} {value}" for name, value in facts.items())
-            print(f"{len(steps)}. {title}{': ' + said if said else ''}", flush=True)
+            shown = ", ".join(f"{name} {value}" for name, value in facts.items())
+            print(f"{len(steps)}. {title}{': ' + shown if shown else ''}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="crew-journal-demo-") as folder:
         data_dir = Path(folder)
         with _service(data_dir, embedder) as (process, there):
             step("Started a journal", url=there.url)
             with sync_client(there) as journal:
-                acks = [plain(ack) for ack in journal.append_batch(STORY)]
-                step(
-                    "Published what a crew did; each entry is acked with its place in the stream",
-                    last_seq=acks[-1]["seq"],
-                )
-                answer = plain(journal.recall(QUESTION, k=3, min_seq=acks[-1]["seq"]))
-                step(f"Asked “{QUESTION}”", hits=len(answer["hits"]), recipe=answer["recipe"])
+                acks = [plain(ack) for ack in journal.append_batch(story)]
+                last_seq = acks[-1]["seq"]
+                step("Published what a crew did; each entry is acked with its place in the stream", last_seq=last_seq)
+                answer = plain(journal.recall(question, k=3, min_seq=last_seq))
+                step(f"Asked “{question}”", hits=len(answer["hits"]), recipe=answer["recipe"])
                 if not json_output:
                     print_recall(answer)
             process.kill()
             process.wait(STOP_TIMEOUT_S)
             step("Killed the process with SIGKILL")
         with _service(data_dir, embedder) as (_, there), sync_client(there) as journal:
-            # the log of what was asked is no part of the story
-            kept = plain(journal.count(min_seq=acks[-1]["seq"], exclude_types=[MemorySearched.ENTRY_TYPE]))["count"]
+            # the log of searches does not count
+            kept = plain(journal.count(min_seq=last_seq, exclude_types=[MemorySearched.ENTRY_TYPE]))["count"]
             step("Started it again: every acked entry is there", entries=kept)
-            again = [plain(ack) for ack in journal.append_batch(STORY)]
+            again = [plain(ack) for ack in journal.append_batch(story)]
             step("Published the same again: counted once", repeated=sum(bool(a["duplicate"]) for a in again))
-            step("Rebuilt every view from the journal", **_scalars(follow("rebuild", journal.rebuild(None))))
-            same = agrees(follow("verify", journal.verify()))
+            rebuilt = follow("rebuild", journal.rebuild(None))
+            step("Rebuilt every view from the journal", seq=rebuilt["seq"], parked=rebuilt.get("parked", 0))
+            same = bool(follow("verify", journal.verify())["equal"])
             step("Compared the views with a fresh rebuild", same=same)
         step("Stopped it; its data is thrown away")
     if json_output:
         emit({"steps": steps})
-    if kept < len(STORY) or not same:
+    if kept < len(story) or not same:
         say("error: the demonstration failed")
         raise typer.Exit(1)
 
@@ -120,33 +76,26 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
 @contextmanager
 def _service(data_dir: Path, embedder: str | None) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
     """``up`` as a process of its own, ended when the block is left."""
-    from ...schemas.errors import Unavailable
-    from .connection import Target, owner_token
-
     command = [sys.executable, "-m", "crew_journal.services.cli.main", "up", "--json"]
     command += ["--data-dir", str(data_dir), "--http", "127.0.0.1:0", "--durability", "interval"]
     command += ["--embedder", embedder] if embedder else []
     environment = {name: value for name, value in os.environ.items() if name != "CREW_JOURNAL_NATS"}
-    with (data_dir / "up.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # one document when it is ready, nothing if it ends before
-        if not line:
-            said = (data_dir / "up.log").read_text("utf-8", errors="replace").strip().splitlines()[-3:]
-            raise Unavailable(f"`up` did not start: {' / '.join(said)}", hint="run `crew-journal doctor`")
-        yield process, Target(json.loads(line)["http"], owner_token(data_dir), data_dir)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+    with (
+        (data_dir / "up.log").open("ab") as log,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()  # one document when it is ready, nothing if it ends before
+            if not line:
+                end = (data_dir / "up.log").read_text("utf-8", errors="replace").strip().splitlines()[-3:]
+                raise Unavailable(f"`up` did not start: {' / '.join(end)}", hint="run `crew-journal doctor`")
+            yield process, Target(json.loads(line)["http"], owner_token(data_dir), data_dir)
+        finally:
+            process.terminate()
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def _scalars(result: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in result.items() if isinstance(value, (int, float, str))}

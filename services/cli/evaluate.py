@@ -1,57 +1,49 @@
 """``eval DIR``: how well recall finds what is known to be relevant, on any journal with questions.
 
-Invariant: the journal goes through the same import, service and recall as any other; nothing is read around them. The
-figures are computed by ``services/query/measures/evaluation`` alone.
+Invariant: everything that can be wrong with the set or the options is refused before a journal is started.
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
 from . import exam, exam_set
+from .connection import Target, sync_client, target
+from .exam import import_set, scratch_journal
 from .groups import grouped
 from .options import Embedder, Json, Where, Workspace
-from .scratch import import_set, scratch_journal
-
-if TYPE_CHECKING:
-    from .connection import Target
+from .output import print_table, say, show
+from .vectors import wait_for_vectors
 
 RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
-VECTORS_PATIENCE_S: Final = 120.0
-"""Seconds without a further vector until it measures without; MiniLM does 60 a second on one core, and a large model
-on a processor may need a minute for its first batch of 64."""
 
 
 @grouped
 def evaluate(
     directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Holds journal.jsonl and queries.jsonl."),
+        Path, Argument(metavar="DIR", exists=True, file_okay=False, help="Holds journal.jsonl and queries.jsonl.")
     ],
-    recipes: Annotated[str, typer.Option("--recipes", help="Recipes to compare, separated by commas.")] = RECIPES,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, max=50, help="Hits per question.")] = 10,
+    recipes: Annotated[str, Option("--recipes", help="Recipes to compare, separated by commas.")] = RECIPES,
+    k: Annotated[int, Option("--k", "-k", min=1, max=50, help="Hits per question.")] = 10,
     vectors: Annotated[
         float,
-        typer.Option(
-            "--vectors", min=0.0, max=1.0, help="Share of the flagged entries that get a vector, drawn by --seeds."
-        ),
+        Option("--vectors", min=0.0, max=1.0, help="Share of the flagged entries that get a vector, drawn by --seeds."),
     ] = 1.0,
     seeds: Annotated[
-        int,
-        typer.Option("--seeds", min=1, max=20, help="Number of random draws of --vectors; figures are their means."),
+        int, Option("--seeds", min=1, max=20, help="Number of random draws of --vectors; figures are their means.")
     ] = 1,
     embedder: Embedder = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
+        bool, Option("--live", help="Ask the running journal, which has the entries, not a scratch one.")
     ] = False,
     workspace: Workspace = None,
     *,
@@ -68,17 +60,13 @@ def evaluate(
     in a question ("last week") refer to its "asked_at", and are ignored without it. A question that no entry of its agent
     answers is printed and left out of all means.
     """
-    from .connection import embedder_kind, target
-    from .output import emit
-
-    exam_set.check_set(directory, "DIR")
     if live and vectors < 1.0:
         raise typer.BadParameter(
             "cannot be combined with --live: the vectors of the running journal are not changed", param_hint="--vectors"
         )
     chosen = exam.recipes_named(recipes, "--recipes")
     asked = exam_set.read_set(directory, workspace)
-    exam.tell(asked)
+    exam.report_unanswerable(asked)
     reports = []
     for seed in range(1, seeds + 1) if vectors < 1.0 else [0]:
         with ExitStack() as stack:
@@ -89,35 +77,19 @@ def evaluate(
                 if seed:
                     source = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crew-journal-eval-")))
                     exam_set.with_share_embedded(directory, source, vectors, seed)
-                there = stack.enter_context(scratch_journal(embedder=embedder_kind(embedder)))
+                there = stack.enter_context(scratch_journal(embedder=embedder))
                 last_seq = import_set(source, there, workspace)
             reports.append(_measure(there, directory, asked, chosen, k, last_seq))
-    report = {**averaged_reports(reports, chosen), "vector_share": vectors, "seeds": len(reports)}
-    if json_output:
-        emit(report)
-    else:
-        _print_report(report, k)
-
-
-def averaged_reports(reports: Sequence[dict[str, Any]], recipes: Sequence[str]) -> dict[str, Any]:
-    """One report of several draws: counts and figures are means, the rest is the same in each."""
-    if len(reports) == 1:
-        return reports[0]
-    counts = {name: round(statistics.fmean(one[name] for one in reports)) for name in ("embeddable", "vectors")}
-    figures = {name: exam.averaged([one["recipes"][name] for one in reports]) for name in recipes}
-    return {**reports[0], **counts, "recipes": figures}
+    report = {**exam.averaged(reports), "vector_share": vectors, "seeds": len(reports)}
+    show(report, json_output, _print_report)
 
 
 def _measure(
     there: Target, directory: Path, asked: exam_set.ExamSet, recipes: Sequence[str], k: int, last_seq: int
 ) -> dict[str, Any]:
-    from .connection import sync_client
-    from .output import say
-    from .vectors import wait_for_vectors
-
     began = time.monotonic()
     with sync_client(there) as journal:
-        vectors = wait_for_vectors(journal, last_seq, VECTORS_PATIENCE_S)
+        vectors = wait_for_vectors(journal, last_seq)
     if not vectors.embeds:
         say("there is no embedder: dense finds nothing; rrf and robust compare words only")
     elif vectors.missing:
@@ -136,49 +108,30 @@ def _measure(
     for recipe in recipes:
         found, answered = asyncio.run(exam.ask_all(there, asked, recipe, k))
         if baseline:
-            found["gain"] = exam.gain_over(answered, baseline, k)
+            gains = [one.recall(k) - other.recall(k) for one, other in zip(answered, baseline, strict=True)]
+            found["gain"] = exam.interval(gains, answered)
         baseline = baseline or answered
         report["recipes"][recipe] = found
     return report
 
 
-def _print_report(report: Mapping[str, Any], k: int) -> None:
-    from .output import print_table, say
-
+def _print_report(report: Mapping[str, Any]) -> None:
     say(
         f"{report['questions']} questions, model {report['model'] or 'none'}, {report['vectors']} vectors "
         f"of {report['embeddable']} embeddable entries"
     )
+    measures = (f"recall@{report['k']}", "recall@5", "nDCG", "MRR", f"session@{exam.SESSION_K}")
     first = next(iter(report["recipes"]), "")
-    columns = (
-        "recipe",
-        "category",
-        "questions",
-        f"recall@{k}",
-        "recall@5",
-        "nDCG",
-        "MRR",
-        f"session@{exam.SESSION_K}",
-        "95 %",
-        f"over {first}",
-    )
+    columns = ("recipe", "category", "questions", *measures, "95 %", f"over {first}")
     rows = []
     for recipe, found in report["recipes"].items():
-        for category, figures in (("all", found["overall"]), *found["categories"].items()):
+        for category, means in (("all", found["overall"]), *found["categories"].items()):
+            figures = [exam.figure(means[name]) for name in exam.FIGURES]
+            intervals = [_interval(found.get("interval")), _interval(found.get("gain"), signed=True)]
             rows.append(
-                (
-                    recipe,
-                    category,
-                    figures["questions"],
-                    *(
-                        exam.figure(figures[name])
-                        for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")
-                    ),
-                    _interval(found.get("interval")) if category == "all" else "",
-                    _interval(found.get("gain"), signed=True) if category == "all" else "",
-                )
+                (recipe, category, means["questions"], *figures, *(intervals if category == "all" else ("", "")))
             )
-    print_table("", columns, rows, right=columns[2:])
+    print_table(columns, rows, right=columns[2:])
 
 
 def _interval(found: Mapping[str, float] | None, *, signed: bool = False) -> str:

@@ -1,24 +1,29 @@
 """Asking a journal the questions whose answers are known, and what that says of its recall.
 
-Invariant: questions are asked over HTTP in scope ``own`` of their agent; the measures themselves are those of
-``services/query/measures/evaluation``, and a mean over no question is no figure.
+Invariant: a set of entries goes through the import, service and recall of any journal; questions are asked over HTTP in
+scope ``own`` of their agent. The measures are those of ``services/query/measures``; a mean over no question has no value.
 """
 
 from __future__ import annotations
 
 import asyncio
 import statistics
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from .connection import Target
-    from .exam_question import Question
-    from .exam_set import ExamSet
+from ...schemas.settings import RECALL_K_MAX
+from .connection import ANY_PORT, Target, async_client, local_runtime
+from .exam_set import ENTRIES_FILE, ExamSet, Question, listed
+from .importing.command import ImportOptions, import_file
+from .options import Where, settings_from
+from .output import progress_bar, say
 
 ASKED_AT_ONCE: Final = 4
 """Questions under way; the journal answers on as many threads."""
@@ -26,6 +31,7 @@ SHALLOW_K: Final = 5
 """Depth of the recall that is reported beside the one asked for."""
 SESSION_K: Final = 5
 """Sessions that count for session recall (facts: session R@5)."""
+FIGURES: Final = ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")
 Sessions = Mapping[str | None, Mapping[str, str]]
 """Workspace → entry id → session."""
 
@@ -44,6 +50,28 @@ class Answered:
     ranked: Sequence[str]
     deep: Sequence[str]
 
+    def recall(self, k: int) -> float:
+        """Share of the relevant entries among the first ``k``."""
+        from ..query.measures.evaluation import recall_at
+
+        return recall_at(self.ranked, frozenset(self.question.relevant_ids), k)
+
+
+@contextmanager
+def scratch_journal(**given: Any) -> Iterator[Target]:
+    """A running journal without entries, with these settings, below a temporary folder that is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="crew-journal-eval-") as folder:
+        own = {"data_dir": Path(folder), "http": ANY_PORT, "durability": "interval", "log_level": "error"}
+        settings = settings_from(**own, **given).model_copy(update={"nats": None})
+        with local_runtime(settings) as runtime:
+            yield Target(runtime.http_url, runtime.owner_token, settings.data_dir, local=True)
+
+
+def import_set(directory: Path, there: Target, workspace: str | None) -> int:
+    """Import the entries of a set into a scratch journal, all into ``workspace`` if that is given; the last sequence."""
+    options = ImportOptions(workspace=workspace)
+    return import_file(str(directory / ENTRIES_FILE), there, Where(), options).last_seq
+
 
 def recipes_named(names: str, option: str) -> list[str]:
     """The recipes of a list separated by commas, each once, in its order.
@@ -51,33 +79,25 @@ def recipes_named(names: str, option: str) -> list[str]:
     Raises:
         typer.BadParameter: If one is not known or none is named, naming the option.
     """
-    from ...schemas.errors import InvalidQuery
-    from ..query.recipes import RECIPES, recipe_named
+    from ..query.recipes import RECIPES
 
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not chosen:
-        raise typer.BadParameter(f"it names no recipe: use some of {', '.join(sorted(RECIPES))}", param_hint=option)
-    for name in chosen:
-        try:
-            recipe_named(name)
-        except InvalidQuery as error:
-            raise typer.BadParameter(f"{name}: {error.message} ({error.hint})", param_hint=option) from None
+    unknown = [name for name in chosen if name not in RECIPES]
+    if unknown or not chosen:
+        wrong = f"{unknown[0]}: recipe is not known" if unknown else "it names no recipe"
+        raise typer.BadParameter(f"{wrong}: use some of {', '.join(sorted(RECIPES))}", param_hint=option)
     return chosen
 
 
-def tell(asked: ExamSet) -> None:
-    """Say on stderr which questions are in no mean, and which can be answered in part only."""
-    from .exam_set import told
-    from .output import say
-
+def report_unanswerable(asked: ExamSet) -> None:
+    """Print on stderr which questions are in no mean, and which can be answered in part only."""
     if asked.left_out:
-        say(
-            f"questions left out of all means, as no entry answers them: {len(asked.left_out):,}: {told(asked.left_out)}"
-        )
+        count = f"{len(asked.left_out):,}"
+        say(f"questions left out of all means, as no entry answers them: {count}: {listed(asked.left_out)}")
     if asked.partly:
         say(
             "questions of which some entries cannot be recalled, which count as not found (recall is a share of all that is "
-            f"relevant): {len(asked.partly):,}: {told(asked.partly)}"
+            f"relevant): {len(asked.partly):,}: {listed(asked.partly)}"
         )
 
 
@@ -89,87 +109,53 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
     Returns:
         The figures, with the ``interval`` of recall@k (cluster bootstrap over agents), and the answers themselves.
     """
-    from ...schemas.settings import RECALL_K_MAX
-    from .connection import async_client
-    from .output import plain, progress_bar
-
-    questions = asked.questions
     gate = asyncio.Semaphore(ASKED_AT_ONCE)
-    done, seconds = 0, list[float]()
-
+    seconds = list[float]()
     async with async_client(there) as journal:
-        with progress_bar(recipe, len(questions), unit="questions") as bar:
+        with progress_bar(recipe, len(asked.questions), unit="questions") as bar:
 
             async def ask(question: Question, depth: int) -> list[str]:
-                answer = plain(
-                    await journal.recall(
-                        question.query,
-                        k=depth,
-                        scope="own",
-                        agent_id=question.agent_id,
-                        recipe=recipe,
-                        workspace_id=question.workspace_id,
-                        asked_at=question.asked_at,
-                    )
+                found = await journal.recall(
+                    question.query,
+                    k=depth,
+                    scope="own",
+                    agent_id=question.agent_id,
+                    recipe=recipe,
+                    workspace_id=question.workspace_id,
+                    asked_at=question.asked_at,
                 )
-                return [str(hit["entry_id"]) for hit in answer["hits"]]
+                return [hit.entry_id for hit in found.hits]
 
             async def answer(question: Question) -> Answered:
-                nonlocal done
                 async with gate:
                     began = time.perf_counter()
                     ranked = await ask(question, k)
                     seconds.append(time.perf_counter() - began)
                     deep = ranked if k == RECALL_K_MAX else await ask(question, RECALL_K_MAX)
-                done += 1
-                bar.update(done, len(questions))
+                bar(len(seconds))
                 return Answered(question, ranked, deep)
 
-            answered = await asyncio.gather(*(answer(question) for question in questions))
+            answered = await asyncio.gather(*(answer(question) for question in asked.questions))
     figures = {
         **scores(answered, k, asked.sessions),
-        "interval": _interval(answered, k),
+        "interval": interval([one.recall(k) for one in answered], answered),
         "p50_ms": round(1_000 * statistics.median(seconds), 2) if seconds else None,
     }
     return figures, answered
 
 
-def _recalls(answered: Sequence[Answered], k: int) -> list[float]:
-    from ..query.measures.evaluation import recall_at
-
-    return [recall_at(one.ranked, frozenset(one.question.relevant_ids), k) for one in answered]
-
-
-def _clusters(answered: Sequence[Answered]) -> list[str]:
-    """The conversation of each: an agent in a workspace."""
-    return [f"{one.question.workspace_id or ''}/{one.question.agent_id}" for one in answered]
-
-
-def _interval(answered: Sequence[Answered], k: int) -> dict[str, float] | None:
+def interval(values: Sequence[float], answered: Sequence[Answered]) -> dict[str, float] | None:
+    """The mean of a value for each question with its interval: cluster bootstrap over agents (conversations)."""
     from ..query.measures.intervals import cluster_bootstrap
 
-    found = cluster_bootstrap(_recalls(answered, k), _clusters(answered))
-    return None if found is None else found.as_dict()
-
-
-def gain_over(answered: Sequence[Answered], baseline: Sequence[Answered], k: int) -> dict[str, float] | None:
-    """How much more recall@k than another recipe on the same questions: paired, cluster bootstrap over agents."""
-    from ..query.measures.intervals import cluster_bootstrap
-
-    pairs = zip(_recalls(answered, k), _recalls(baseline, k), strict=True)
-    found = cluster_bootstrap([one - other for one, other in pairs], _clusters(answered))
+    found = cluster_bootstrap(values, [f"{one.question.workspace_id}/{one.question.agent_id}" for one in answered])
     return None if found is None else found.as_dict()
 
 
 def scores(answered: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, Any]:
     """Means over all questions and over those of each category; None where there is nothing to take the mean of.
 
-    Session recall is the mean over the questions that a session answers.
-
-    Args:
-        answered: Questions with what was recalled.
-        k: Depth of recall and nDCG.
-        sessions: Workspace → entry id → session (``trace_id``).
+    Recall and nDCG are those of the first ``k``; session recall is the mean over the questions that a session answers.
     """
     groups: dict[str, list[Answered]] = {}
     for one in answered:
@@ -181,32 +167,31 @@ def scores(answered: Sequence[Answered], k: int, sessions: Sessions) -> dict[str
 
 
 def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each figure over reports of the same shape; what is no number is taken from the first."""
-    first = reports[0]
-    return {
-        name: averaged([one[name] for one in reports])
-        if isinstance(value, dict)
-        else round(statistics.fmean(one[name] for one in reports), 4)
-        if isinstance(value, float)
-        else value
-        for name, value in first.items()
-    }
+    """The mean of each number over reports of the same shape, of counts a whole one; other values are those of the first."""
+    means = dict(reports[0])
+    for name, value in reports[0].items():
+        values: list[Any] = [one[name] for one in reports]
+        if isinstance(value, dict):
+            means[name] = averaged(values)
+        elif isinstance(value, int | float):
+            means[name] = round(statistics.fmean(values), 4 if isinstance(value, float) else None)
+    return means
 
 
 def _means(group: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, Any]:
-    from ..query.measures.evaluation import ndcg_at, recall_at, reciprocal_rank, session_recall_at
+    from ..query.measures.evaluation import ndcg_at, reciprocal_rank, session_recall_at
 
-    found: dict[str, list[float]] = {name: [] for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")}
+    found: dict[str, list[float]] = {name: [] for name in FIGURES}
     for one in group:
         relevant = frozenset(one.question.relevant_ids)
-        found["recall"].append(recall_at(one.ranked, relevant, k))
-        found["recall_at_5"].append(recall_at(one.ranked, relevant, SHALLOW_K))
+        found["recall"].append(one.recall(k))
+        found["recall_at_5"].append(one.recall(SHALLOW_K))
         found["ndcg"].append(ndcg_at(one.ranked, relevant, k))
         found["mrr"].append(reciprocal_rank(one.ranked, relevant))
         session_of = sessions.get(one.question.workspace_id, {})
         if not relevant.isdisjoint(session_of):
             found["session_recall"].append(session_recall_at(one.deep, relevant, session_of, SESSION_K))
-    means = {name: round(sum(values) / len(values), 4) if values else None for name, values in found.items()}
+    means = {name: round(statistics.fmean(values), 4) if values else None for name, values in found.items()}
     return {"questions": len(group), **means}
 
 

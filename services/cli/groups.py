@@ -1,7 +1,6 @@
-"""Options that several commands share are declared once, as a dataclass that a command takes whole.
+"""Options declared once: a dataclass of options that several commands share, or the fields of an operation's request.
 
-Why: typer reads one option per parameter, so that a command which talks to a journal would repeat three parameters and put
-them together again, and each command with the journal's filters fourteen.
+Why: typer reads one option per parameter, so each command would repeat them.
 Invariant: an option of a group reads, parses and fails as one that the command declares itself.
 """
 
@@ -9,53 +8,137 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from typer import Argument, Option
+
+from ...schemas.operations.operation import Operation, plain_types
+from .options import json_object
 
 _R = TypeVar("_R")
+_SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
+_REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as", "role": "--role"}
+"""Required, but easier to read as an option than as the last of several arguments."""
+_OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
+_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Marks a parameter of a command: it receives the given fields of a request, by name.
+
+    Attributes:
+        operation: Whose request.
+        without: Fields that are no option of the command.
+    """
+
+    operation: Operation[Any, Any]
+    without: tuple[str, ...] = ()
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """An argument or option for each field, with the field's help text."""
+        names = [name for name in self.operation.request.model_fields if name not in self.without]
+        for name in sorted(names, key=lambda name: not is_argument(self.operation, name)):
+            yield _of_field(self.operation, name)
+
+    def take(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Move the fields of this request out of ``given``; those that were not given are left out."""
+        taken = {one.name: given.pop(one.name) for one in self.parameters()}
+        found = {
+            name: value for name, value in taken.items() if value is not None and value is not False and value != []
+        }
+        for name in found:
+            if is_object(self.operation, name):
+                found[name] = json_object(found[name], option_of(self.operation, name))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The options that are the fields of a dataclass."""
+
+    kind: type[Any]
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        hints = get_type_hints(self.kind, include_extras=True)
+        for part in fields(self.kind):
+            default = inspect.Parameter.empty if part.default is MISSING else part.default
+            yield _keyword(part.name, hints[part.name], default)
+
+    def take(self, given: dict[str, Any]) -> Any:
+        return self.kind(**{part.name: given.pop(part.name) for part in fields(self.kind)})
 
 
 def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
-    """A command for typer: each parameter that is a dataclass stands as the options that are its fields.
-
-    Args:
-        command: Takes such parameters by keyword.
-
-    Returns:
-        The same command, called with the options one by one.
-    """
+    """The command for typer: a parameter that is a dataclass, or annotated with :class:`Fields`, stands as its options."""
     signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, type[Any]] = {}
+    groups: dict[str, Fields | _Shared] = {}
     options: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            groups[name] = kind
-            options += _options_of(kind)
+        marks = [mark for mark in get_args(kind)[1:] if isinstance(mark, Fields)]
+        if marks or (isinstance(kind, type) and is_dataclass(kind)):
+            groups[name] = marks[0] if marks else _Shared(kind)
+            options += groups[name].parameters()
         else:
             options.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> _R:
-        for name, group in groups.items():
-            given[name] = group(**{part.name: given.pop(part.name) for part in fields(group) if part.name in given})
-        return command(**given)
+        taken = {name: group.take(given) for name, group in groups.items()}
+        return command(**taken, **given)
 
     run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]  # what inspect looks for
     run.__annotations__ = {option.name: option.annotation for option in options}
     return run
 
 
-def names_of(group: type[Any]) -> dict[str, str]:
-    """Field of a group → the first name of its option."""
-    hints = get_type_hints(group, include_extras=True)
-    declared = {part.name: hints[part.name].__metadata__ for part in fields(group)}
-    return {name: str(option.default) for name, (option,) in declared.items()}  # typer keeps the name as `default`
+def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
+    field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
+    if is_argument(operation, name):
+        return _keyword(name, Annotated[kind, Argument(metavar=word, help=field.description)])
+    names = [word, _SHORT[word]] if word in _SHORT else [word]
+    if field.is_required():
+        return _keyword(name, Annotated[kind, Option(*names, help=field.description)])
+    default = field.default if kind is bool or isinstance(field.default, (int, str)) else None
+    if kind is not bool and not default:  # so that an option that is not given is not sent
+        kind, default = kind | None, None
+    return _keyword(name, Annotated[kind, Option(*names, help=field.description)], default)
 
 
-def _options_of(group: type[Any]) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    for part in fields(group):
-        default = inspect.Parameter.empty if part.default is MISSING else part.default
-        yield inspect.Parameter(part.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[part.name])
+def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def is_argument(operation: Operation[Any, Any], name: str) -> bool:
+    """Whether a field is an argument of the command: a required one is, with few exceptions."""
+    return operation.request.model_fields[name].is_required() and name not in _REQUIRED_OPTIONS
+
+
+def option_of(operation: Operation[Any, Any], name: str) -> str:
+    """How a field is called on the command line: ``PRIORITY`` or ``--min-seq``."""
+    if is_argument(operation, name):
+        return _ARGUMENTS.get(name, name.removesuffix("_id").upper())
+    if operation.request.model_fields[name].is_required():
+        return _REQUIRED_OPTIONS[name]
+    return _OPTIONS.get(name, "--" + name.replace("_", "-"))
+
+
+def cli_type(operation: Operation[Any, Any], name: str) -> Any:
+    """The type as which the command line reads a field: text, a number, a flag, or several texts."""
+    kinds = _kinds(operation, name)
+    if any(get_origin(kind) is tuple for kind in kinds):
+        return list[str]
+    return next((known for known in (bool, int, float) if known in kinds), str)
+
+
+def is_object(operation: Operation[Any, Any], name: str) -> bool:
+    """Whether a field is a JSON object, which the command line reads as text."""
+    return any(get_origin(kind) is dict for kind in _kinds(operation, name))
+
+
+def _kinds(operation: Operation[Any, Any], name: str) -> list[Any]:
+    return [kind for kind in plain_types(operation.request.model_fields[name].annotation) if kind is not NoneType]

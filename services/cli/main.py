@@ -9,69 +9,61 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer import Option
 
+from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from .agents import app as agents
+from .administration import agents, tokens, workspaces
+from .checks import doctor
 from .demo import demo
-from .doctor import doctor
-from .embedder import app as embedder
 from .embeddings import app as embeddings
+from .embeddings import embedder
 from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import list_entries, tail
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
-from .output import JSON_FLAG, emit, report_error
+from .output import JSON_FLAG, report_error, show
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
-from .tokens import app as tokens
 from .up import up
 from .work import work
-from .workspace import app as workspace
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
-USAGE: Final = 2
 _ClickError: Final = typer.BadParameter.__mro__[2]
 """Root of what typer raises for wrong usage; typer itself exports only this branch of it."""
 
 app = typer.Typer(
     name=NAME,
-    help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("up")(up)
-app.command("work")(work)
-app.command("demo")(demo)
-app.command("publish")(publish)
-app.command("import")(import_command)
-app.command("list")(list_entries)
-app.command("tail")(tail)
-app.command("recall")(recall)
-app.command("eval")(evaluate)
-app.command("schema")(schema)
-app.command("status")(status)
-app.command("health")(health)
-app.command("doctor")(doctor)
-app.command("rebuild")(rebuild)
-app.command("verify")(verify)
-app.command("salvage")(salvage)
-app.add_typer(dlq, name="dlq")
-app.add_typer(embedder, name="embedder")
-app.add_typer(embeddings, name="embeddings")
-app.add_typer(agents, name="agent")
-app.add_typer(tokens, name="token")
-app.add_typer(workspace, name="workspace")
-add_commands(app, {"dlq": dlq, "agent": agents, "embeddings": embeddings, "token": tokens})
+USING: Final = (up, work, demo, publish, import_command, list_entries, tail, recall, evaluate, schema)
+OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
+RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
+"""Commands whose names are words of Python."""
+for command in (*USING, *OPERATING):
+    app.command(RENAMED.get(command.__name__, command.__name__))(command)
+GROUPS: Final = {
+    "dlq": dlq,
+    "embedder": embedder,
+    "embeddings": embeddings,
+    "agent": agents,
+    "token": tokens,
+    "workspace": workspaces,
+}
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
+add_commands(app, GROUPS)
 embedder.command("activate")(command_of(ACTIVATE_MODEL))  # its name before there was `embeddings`
 
 
@@ -80,31 +72,22 @@ def _print_version(wanted: bool) -> None:
         return
     from importlib.metadata import version
 
-    if JSON_FLAG in sys.argv:
-        emit({"name": NAME, "version": version(NAME)})
-    else:
-        print(f"{NAME} {version(NAME)}")
+    answer = {"name": NAME, "version": version(NAME)}
+    show(answer, JSON_FLAG in sys.argv, lambda answer: print(*answer.values()))
     raise typer.Exit
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Memory for crews of agents: an append-only journal, views folded from it, and recall."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        argv: Arguments without the program's name; the process's own if left out.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command line with ``argv``, by default the arguments of the process; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = JSON_FLAG in arguments
     try:
@@ -112,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except SystemExit as exit_:  # typer's own answer to a closed pipe is 1
-        return _reader_left() if isinstance(exit_.__context__, BrokenPipeError) else _code(exit_)
+        if isinstance(exit_.__context__, BrokenPipeError):
+            return _reader_left()
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
     except BrokenPipeError:  # when the rest is flushed
         return _reader_left()
     except KeyboardInterrupt:
@@ -122,51 +107,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception, as_json: bool) -> int:
-    from ...schemas.errors import CrewJournalError
-
-    if isinstance(error, CrewJournalError):
-        report_error(error, as_json=as_json)
-        return error.exit_code
     if isinstance(error, _ClickError):
         return _misused(error, as_json)
     if isinstance(error, OSError) and error.filename is not None:
         hint = "is the path right, may you write there, and is the disk neither full nor read-only?"
-        report_error(CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint), as_json=as_json)
-        return CrewJournalError.exit_code
-    if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":
-        raise error
-    report_error(
-        CrewJournalError(
+        error = CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint)
+    if not isinstance(error, CrewJournalError):
+        if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":
+            raise error
+        error = CrewJournalError(
             f"unexpected {type(error).__name__}: {error}",
             hint="this is a bug in Crew Journal; CREW_JOURNAL_LOG_LEVEL=debug shows where it happened",
-        ),
-        as_json=as_json,
-    )
-    return CrewJournalError.exit_code
+        )
+    report_error(error, as_json=as_json)
+    return error.exit_code
 
 
-def _misused(error: Exception, as_json: bool) -> int:
-    from ...schemas.errors import InvalidQuery
-
-    said = getattr(error, "format_message", lambda: str(error))()
-    context = getattr(error, "ctx", None)
+def _misused(error: Any, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(said)
-        return USAGE
-    path = context.command_path if context is not None else NAME
-    report_error(InvalidQuery(said, hint=f"see `{path} --help`"), as_json=as_json)
-    return USAGE
+        print(error.format_message())
+    else:
+        path = error.ctx.command_path if getattr(error, "ctx", None) else NAME
+        report_error(InvalidQuery(error.format_message(), hint=f"see `{path} --help`"), as_json=as_json)
+    return InvalidQuery.exit_code
 
 
 def _reader_left() -> int:
-    """``| head`` took what it wanted: keep the interpreter from complaining at its exit."""
+    """``| head`` has read enough: redirect stdout, else the interpreter complains at its exit."""
     if sys.__stdout__ is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
     return 0
-
-
-def _code(exit_: SystemExit) -> int:
-    return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
 
 
 if __name__ == "__main__":

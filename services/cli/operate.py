@@ -10,46 +10,53 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from .groups import grouped
-from .options import DeadLetterSeqs, Json, Reason, Where, Workspace
+from ...schemas.errors import (
+    CrewJournalError,
+    InvalidQuery,
+    JournalDamaged,
+    NotFound,
+    RefusedByOneView,
+    Unavailable,
+    VerificationFailed,
+)
+from ...schemas.operations.letters import RETRY_DEAD_LETTER
+from .connection import client
+from .groups import Fields, grouped
+from .options import Json, Where, Workspace
+from .output import emit, plain, print_pairs, progress_bar, safe, say, show
+from .status_page import status_lines
 
 dlq = typer.Typer(
     help="Dead letters: events that could not be folded. List, retry or discard them.", no_args_is_help=True
 )
-
-Names = Annotated[list[str] | None, typer.Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")]
+Seqs = Annotated[list[int], Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
 
 
 @grouped
 def status(
     workspace: Annotated[
-        str | None,
-        typer.Option("--workspace", "-w", help="Count entries and vectors of this workspace; by default of all."),
+        str | None, Option("--workspace", "-w", help="Count entries and vectors of this workspace; by default of all.")
     ] = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show how the journal is doing: what is wrong and since when, views, broker, disk, embedder; --json has all of it."""
-    from .connection import client
-    from .output import emit, plain, print_pairs
-    from .status_page import status_lines
-
     with client(where, embedder="auto") as journal:
-        report = plain(journal.status(workspace_id=workspace))
-    if json_output:
-        emit(report)
-    else:
-        print_pairs(status_lines(report))
+        report = journal.status(workspace_id=workspace)
+    show(report, json_output, lambda report: print_pairs(status_lines(report)))
 
 
 @grouped
 def rebuild(
-    projections: Names = None,
+    projections: Annotated[
+        list[str] | None, Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")
+    ] = None,
     accept_loss: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--accept-loss",
             help="Rebuild although the journal has lost entries; run `salvage` first. The old file is kept.",
         ),
@@ -59,57 +66,41 @@ def rebuild(
     json_output: Json = False,
 ) -> None:
     """Build the views again from the journal, then replace the live ones; exit code 1 if one cannot be built."""
-    from ...schemas.errors import CrewJournalError
-    from .connection import client
-    from .output import emit, safe, say
-
     with client(where) as journal:
         result = follow("rebuild", journal.rebuild(projections or None, accept_loss=accept_loss))
     failed = result.get("failed") or {}
     if json_output:
         emit(result)
-        if failed:
-            raise typer.Exit(CrewJournalError.exit_code)
-        return
+        raise typer.Exit(CrewJournalError.exit_code if failed else 0)
     if result["projections"]:
         names = ", ".join(safe(name) for name in result["projections"])
         parked = f"; {result['parked']:,} events are parked (crew-journal dlq list)" if result.get("parked") else ""
         print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
     if lost := result.get("lost"):
-        say(f"accepted as lost, and recorded: {lack_words(lost)}; the old views are kept as {result['kept_as']}")
+        say(f"accepted as lost, and recorded: {loss_text(lost)}; the old views are kept as {result['kept_as']}")
     if failed:
-        said = "; ".join(f"{name} cannot be rebuilt: {why}" for name, why in sorted(failed.items()))
-        raise CrewJournalError(said, hint="fix the projection, raise its version, and start again")
+        reasons = "; ".join(f"{name} cannot be rebuilt: {why}" for name, why in sorted(failed.items()))
+        raise CrewJournalError(reasons, hint="fix the projection, raise its version, and start again")
 
 
 @grouped
-def verify(
-    *,
-    where: Where,
-    json_output: Json = False,
-) -> None:
+def verify(*, where: Where, json_output: Json = False) -> None:
     """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
-    from ...schemas.errors import JournalDamaged, VerificationFailed
-    from .connection import client
-    from .output import emit, safe
-
     with client(where) as journal:
         result = follow("verify", journal.verify())
     if json_output:
         emit(result)
-        if not agrees(result):
-            raise typer.Exit(VerificationFailed.exit_code)
-        return
+        raise typer.Exit(0 if result["equal"] else VerificationFailed.exit_code)
     for view in result["projections"]:
         verdict = "same" if view["equal"] else "DIFFERS"
         print(f"{safe(view['projection']):<16}  {verdict:<7}  {view['live']['rows']:,} rows at {view['seq']}")
     lost = result.get("journal") or {}
     if lost.get("missing") or lost.get("known_entries") or lost.get("views_kept"):
         raise VerificationFailed(
-            f"sequences are missing from the journal: {lack_words(lost)}; do not rebuild: the views may be the last copy",
+            f"sequences are missing from the journal: {loss_text(lost)}; do not rebuild: the views may be the last copy",
             hint=JournalDamaged.HINT,
         )
-    if not agrees(result):
+    if not result["equal"]:
         raise VerificationFailed(
             f"the live views differ from a fresh rebuild: {first_difference(result)}",
             hint="`crew-journal rebuild` repairs them; then find out what changed them",
@@ -117,113 +108,88 @@ def verify(
     print("verified: the live views equal a fresh rebuild")
 
 
-def lack_words(lost: Mapping[str, Any]) -> str:
+def loss_text(lost: Mapping[str, Any]) -> str:
     """What the journal has lost, in words."""
     missing, known = int(lost.get("missing") or 0), int(lost.get("known_entries") or 0)
-    said = f"{missing:,} sequence{'s' if missing != 1 else ''}" + (f" ({lost['sequences']})" if missing else "")
-    said += f"; the views know {known:,} lost entr{'ies' if known != 1 else 'y'}"
+    text = f"{missing:,} sequence{'s' if missing != 1 else ''}" + (f" ({lost['sequences']})" if missing else "")
+    text += f"; the views know {known:,} lost entr{'ies' if known != 1 else 'y'}"
     if kept := lost.get("views_kept"):
-        said += f"; the journal has lost its end, which {', '.join(kept)} knows"
-    return said
+        text += f"; the journal has lost its end, which {', '.join(kept)} knows"
+    return text
 
 
 def first_difference(result: Mapping[str, Any]) -> str:
     """The first row that differs, in words."""
-    for view in result["projections"]:
-        if view["equal"]:
-            continue
-        found = view.get("difference")
-        if not found:
-            return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
-        key = ", ".join(f"{name} {value}" for name, value in found["key"].items())
-        column = f", column {found['column']}" if found.get("column") else ""
-        return f"{view['projection']}, table {found['table']}, row {key}{column}: {found['kind']}"
-    return "none"
+    view = next(view for view in result["projections"] if not view["equal"])
+    found = view.get("difference")
+    if not found:
+        return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
+    key = ", ".join(f"{name} {value}" for name, value in found["key"].items())
+    column = f", column {found['column']}" if found.get("column") else ""
+    return f"{view['projection']}, table {found['table']}, row {key}{column}: {found['kind']}"
 
 
 @dlq.command("retry")
 @grouped
 def dlq_retry(
-    seqs: DeadLetterSeqs,
-    workspace: Workspace = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also if only one view failed to fold it: the others then apply it twice.")
-    ] = False,
+    seqs: Seqs,
+    asked: Annotated[dict[str, Any], Fields(RETRY_DEAD_LETTER, without=("seq",))],
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Publish dead letters again, as new events; refused if only one view failed to fold the event."""
-    from .connection import client
-    from .output import plain
-
     with client(where) as journal:
-        _settle(
-            seqs,
-            lambda seq: plain(journal.retry_dead_letter(seq, workspace_id=workspace, force=force)),
-            json_output,
-        )
+        _settle(seqs, lambda seq: journal.retry_dead_letter(seq, **asked), json_output)
 
 
 @dlq.command("discard")
 @grouped
 def dlq_discard(
-    seqs: DeadLetterSeqs,
-    reason: Reason,
+    seqs: Seqs,
+    reason: Annotated[str, Option("--reason", help="Why; it is recorded.")],
     workspace: Workspace = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Discard dead letters; they stay in the stream and are no longer counted as open."""
-    from .connection import client
-    from .output import plain
-
     with client(where) as journal:
-        _settle(
-            seqs,
-            lambda seq: plain(journal.discard_dead_letter(seq, reason=reason, workspace_id=workspace)),
-            json_output,
-        )
+        _settle(seqs, lambda n: journal.discard_dead_letter(n, reason=reason, workspace_id=workspace), json_output)
 
 
-def _settle(seqs: Iterable[int], settle: Callable[[int], dict[str, Any]], json_output: bool) -> None:
+def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool) -> None:
     """Settle each dead letter and report all.
 
     Raises:
-        NotFound: At the end, naming those that could not be; the others are settled.
-        InvalidQuery: Likewise, if none is unknown and one is no event that could be published again.
-        RefusedByOneView: Likewise, if all that could not be were refused for that.
+        NotFound: At the end, naming those that are unknown; the others are settled.
+        InvalidQuery: Likewise, if none is unknown and one is not an event that could be published again.
+        RefusedByOneView: Likewise, if all that remain were refused for that.
     """
-    from ...schemas.errors import InvalidQuery, NotFound, RefusedByOneView
-    from .output import emit, safe
-
     letters: list[dict[str, Any]] = []
-    missing: dict[int, str] = {}
-    invalid: dict[int, InvalidQuery] = {}
-    refused: dict[int, RefusedByOneView] = {}
+    kinds = {NotFound: "not_found", InvalidQuery: "invalid", RefusedByOneView: "refused"}
+    failed: dict[str, dict[int, CrewJournalError]] = {name: {} for name in kinds.values()}
     for seq in dict.fromkeys(seqs):
         try:
-            letters.append(settle(seq))
-        except NotFound as error:
-            missing[seq] = error.message
-        except InvalidQuery as error:
-            invalid[seq] = error
-        except RefusedByOneView as error:
-            refused[seq] = error
-    if json_output:
-        left = {"not_found": list(missing), "invalid": list(invalid), "refused": list(refused)}
-        emit({"dead_letters": letters, **left})
-    else:
-        for letter in letters:
-            again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
-            print(f"{letter['seq']}  {safe(letter['state'])}{again}")
-    others = [*invalid.values(), *refused.values()]
-    said = "; ".join([*missing.values(), *(error.message for error in others)])
-    if missing:
-        raise NotFound(said, hint="crew-journal dlq list shows what can be settled")
-    if others:
-        raise type(others[0])(said, hint=others[0].hint)
+            letters.append(plain(settle(seq)))
+        except tuple(kinds) as error:
+            failed[kinds[type(error)]][seq] = error
+    show(
+        {"dead_letters": letters, **{name: list(errors) for name, errors in failed.items()}},
+        json_output,
+        _print_settled,
+    )
+    errors = [error for group in failed.values() for error in group.values()]
+    if errors:
+        unknown = isinstance(errors[0], NotFound)
+        hint = "crew-journal dlq list shows what can be settled" if unknown else errors[0].hint
+        raise type(errors[0])("; ".join(error.message for error in errors), hint=hint)
+
+
+def _print_settled(answer: Mapping[str, Any]) -> None:
+    for letter in answer["dead_letters"]:
+        again = f", published again as {letter['new_seq']}" if letter.get("new_seq") else ""
+        print(f"{letter['seq']}  {safe(letter['state'])}{again}")
 
 
 def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
@@ -232,33 +198,11 @@ def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
     Raises:
         Unavailable: If the records end without a result.
     """
-    from ...schemas.errors import Unavailable
-    from .output import plain, progress_bar
-
     with progress_bar(title, unit="messages") as bar:
         for item in records:
             record = plain(item)
             if "result" in record:
                 return dict(record["result"])
             if "done" in record:
-                total = record.get("total")
-                bar.update(int(record["done"]), int(total) if total is not None else None)
+                bar(record["done"], record.get("total"))
     raise Unavailable(f"{title} ended without a result", hint="see the log of `up`, then try again")
-
-
-def agrees(result: Mapping[str, Any]) -> bool:
-    """Whether the result of a verification says that live views and rebuild are the same."""
-    return bool(result["equal"])
-
-
-def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Nested objects as dotted names; lists of objects by their ``name`` or place."""
-    for name, part in value.items():
-        path = f"{prefix}{name}"
-        if isinstance(part, Mapping):
-            yield from flat(part, f"{path}.")
-        elif isinstance(part, list) and part and all(isinstance(item, Mapping) for item in part):
-            for place, item in enumerate(part):
-                yield from flat(item, f"{path}.{item.get('name', place)}.")
-        else:
-            yield path, "-" if part is None else part

@@ -1,7 +1,7 @@
 """The options that several commands share, so that one name means one thing everywhere.
 
-Invariant: nothing heavier than typer is imported here or in any module that ``main`` imports, so that ``--help`` and
-shell completion answer at once. Commands import what they need when they run.
+Invariant: no module that ``main`` imports needs httpx, duckdb, rich or a library of that weight, so that ``--help`` and
+shell completion answer at once. Commands import such libraries when they run.
 """
 
 from __future__ import annotations
@@ -9,60 +9,38 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
-ENV_DATA_DIR: Final = "CREW_JOURNAL_DATA_DIR"
-ENV_URL: Final = "CREW_JOURNAL_URL"
-ENV_TOKEN: Final = "CREW_JOURNAL_TOKEN"
+if TYPE_CHECKING:
+    from ...schemas.settings import Settings
+
 FALLBACK_DATA_DIR: Final = Path(".crew-journal")
-"""As in ``Settings`` (a test compares), whose import would double the time of ``--help``."""
+"""As in ``Settings`` (a test compares), which is not imported here."""
 
 DataDir = Annotated[
     Path,
-    typer.Option(
+    Option(
         "--data-dir",
-        envvar=ENV_DATA_DIR,
+        envvar="CREW_JOURNAL_DATA_DIR",
         file_okay=False,
         help="Data directory; a running `up` is found in it.",
     ),
 ]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar=ENV_URL, help="HTTP address of a running service."),
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar=ENV_TOKEN,
-        help="Token to send; by default the owner's token of the data directory.",
-    ),
-]
 Workspace = Annotated[
-    str | None,
-    typer.Option("--workspace", "-w", help="Workspace, for a token of all workspaces (default: `default`)."),
+    str | None, Option("--workspace", "-w", help="Workspace, for a token of all workspaces (default: `default`).")
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="JSON on stdout; a failure is JSON on stderr."),
-]
+Json = Annotated[bool, Option("--json", help="JSON on stdout; a failure is JSON on stderr.")]
 Embedder = Annotated[
     str | None,
-    typer.Option(
-        "--embedder",
-        envvar="CREW_JOURNAL_EMBEDDER",
-        help="auto, ollama, minilm or none. [default: auto]",
-    ),
+    Option("--embedder", envvar="CREW_JOURNAL_EMBEDDER", help="auto, ollama, minilm or none. [default: auto]"),
 ]
 MinSeq = Annotated[
-    int | None,
-    typer.Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes."),
+    int | None, Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes.")
 ]
-Model = Annotated[str, typer.Argument(help="minilm, or a model's name as `ollama list` shows it.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded.")]
-DeadLetterSeqs = Annotated[list[int], typer.Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
+Model = Annotated[str, Argument(help="minilm, or a model's name as `ollama list` shows it.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +50,21 @@ class Where:
     Attributes:
         data_dir: Used unless there is an address.
         url: The address.
-        token: Whom to ask as; blanks around it (a file's line break) do not count.
+        token: The token to send; surrounding blanks (a file's line break) do not count.
     """
 
     data_dir: DataDir = FALLBACK_DATA_DIR
-    url: Url = None
-    token: Token = field(default=None, repr=False)
+    url: Annotated[
+        str | None, Option("--url", envvar="CREW_JOURNAL_URL", help="HTTP address of a running service.")
+    ] = None
+    token: Annotated[
+        str | None,
+        Option(
+            "--token",
+            envvar="CREW_JOURNAL_TOKEN",
+            help="Token to send; by default the owner's token of the data directory.",
+        ),
+    ] = field(default=None, repr=False)
 
     @property
     def bearer(self) -> str | None:
@@ -85,20 +72,45 @@ class Where:
         return (self.token or "").strip() or None
 
 
-def json_object(text: str | None, option: str) -> dict[str, Any] | None:
-    """The value of an option that takes a JSON object; None where it was not given.
+def json_value(text: str | bytes, option: str) -> Any:
+    """The JSON of an option or of stdin.
 
     Raises:
-        typer.BadParameter: If it is none, naming the option.
+        typer.BadParameter: If it is not JSON, naming the option.
     """
-    if text is None:
-        return None
     try:
-        value: Any = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from None
+        raise typer.BadParameter(f"is not JSON: {error}", param_hint=option) from None
     except RecursionError:
         raise typer.BadParameter("is nested too deeply", param_hint=option) from None
+
+
+def json_object(text: str, option: str) -> dict[str, Any]:
+    """The value of an option that takes a JSON object.
+
+    Raises:
+        typer.BadParameter: If it is not a JSON object, naming the option.
+    """
+    value = json_value(text, option)
     if not isinstance(value, dict):
         raise typer.BadParameter("must be a JSON object", param_hint=option)
     return value
+
+
+def settings_from(**given: Any) -> Settings:
+    """Settings of the environment, overridden by the options that were given.
+
+    Raises:
+        typer.BadParameter: If a value is not valid, naming the option.
+    """
+    from pydantic import ValidationError
+
+    from ...schemas.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        option = "--" + str((first["loc"] or ("setting",))[0]).replace("_", "-")
+        raise typer.BadParameter(first["msg"].removeprefix("Value error, "), param_hint=option) from None

@@ -1,4 +1,4 @@
-"""What a command says: data on stdout, everything else on stderr, and nothing that acts on the terminal.
+"""What a command prints: data on stdout, everything else on stderr, and nothing that acts on the terminal.
 
 Invariant: text that came from an agent reaches a terminal only through :func:`safe`, and never as rich markup; a
 memory must not be able to clear the screen, set the title or hide what comes after it.
@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Any, Final
 
 JSON_FLAG: Final = "--json"
 PIPE_WIDTH: Final = 160
@@ -24,10 +20,9 @@ _WIDEST: Final = 10_000
 """Columns of the widest table: more than all its cells have."""
 JOINERS: Final = "\u200c\u200d"
 """Not printable by Unicode, but Persian and the emoji of families are unreadable without them."""
-SEVERITY_STYLES: Final = {"info": "", "notice": "cyan", "warn": "yellow", "error": "red"}
-
-_SECOND: Final = 1
-_AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (_SECOND, "s"))
+SEVERITY_STYLES: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
+Progress = Callable[..., None]
+_AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def safe(text: object) -> str:
@@ -39,42 +34,23 @@ def safe(text: object) -> str:
     plain = str(text)
     if plain.isprintable():
         return plain
-    return "".join(c if c.isprintable() or c in JOINERS else _escaped(c) for c in plain)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode("ascii") for c in plain)
 
 
 def age(seconds: float) -> str:
     """A duration in its largest whole unit: ``3 d``, ``5 h``, ``12 min``, ``8 s``."""
-    for size, unit in _AGES:
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return "now"
+    return next((f"{int(seconds // size)} {unit}" for size, unit in _AGES if seconds >= size), "now")
 
 
 def size_text(count: float) -> str:
     """A number of bytes, like ``3.4 GiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB"):
         count /= 1024
-    raise AssertionError("unreachable")
-
-
-def stdout_console() -> Console:
-    """A console for data; wide enough for a table when nobody is looking."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False, markup=False)
-
-
-def stderr_console() -> Console:
-    """A console for messages and progress."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} GiB"
 
 
 def say(message: str) -> None:
@@ -82,74 +58,73 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def emit(document: Any) -> None:
-    """One JSON document on stdout; indented, and in ASCII, on a terminal."""
+def emit(document: Any, *, one_line: bool = False) -> None:
+    """One JSON document on stdout; on a terminal in ASCII, and indented unless it is to be one line."""
     on_terminal = sys.stdout.isatty()
-    print(
-        json.dumps(document, indent=2 if on_terminal else None, ensure_ascii=on_terminal, default=_jsonable),
-        flush=True,
-    )
-
-
-def emit_line(document: Any) -> None:
-    """One line of NDJSON on stdout, at once."""
-    print(json.dumps(document, ensure_ascii=sys.stdout.isatty(), default=_jsonable), flush=True)
+    indent = 2 if on_terminal and not one_line else None
+    print(json.dumps(plain(document), indent=indent, ensure_ascii=on_terminal, default=plain), flush=True)
 
 
 def plain(value: Any) -> Any:
     """An answer of the client as plain JSON values, whatever model it came in."""
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return value
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _jsonable(value: object) -> Any:
-    if (simple := plain(value)) is not value:
-        return simple
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+def show(answer: Any, as_json: bool, printer: Callable[[Any], None]) -> None:
+    """Print an answer as JSON, or for people with ``printer``, which gets plain JSON values."""
+    if as_json:
+        emit(answer)
+    else:
+        printer(plain(answer))
 
 
-def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """A table on stdout.
 
     Args:
-        title: Above it; empty for none.
-        columns: Headings. The last column takes what width there is and wraps; nothing of the others is cut, whatever
-            the width.
-        rows: Cells, made safe here.
+        columns: Headings. The last column wraps in the remaining width; the others are never cut.
+        rows: Cells, made safe here; a hyphen for None.
         right: Headings of the columns of figures.
     """
     from rich import box
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(safe(title)) if title else None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    cells = [[Text(safe(cell)) for cell in row] for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    cells = [[Text("-" if cell is None else safe(cell)) for cell in row] for row in rows]
     for at, name in enumerate(columns):
         last = at == len(columns) - 1
-        needed = None if last else max(len(name), *(row[at].cell_len for row in cells), 0)
-        justify: Literal["right", "left"] = "right" if name in right else "left"
-        table.add_column(name, justify=justify, no_wrap=not last, overflow="fold", min_width=needed)
+        width = None if last else max(len(name), *(row[at].cell_len for row in cells), 0)
+        justify: Any = "right" if name in right else "left"
+        table.add_column(Text(safe(name)), justify=justify, no_wrap=not last, overflow="fold", min_width=width)
     for row in cells:
         table.add_row(*row)
-    console = stdout_console()
-    console.width = max(
-        console.width, table.__rich_measure__(console, console.options.update(max_width=_WIDEST)).minimum
-    )
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False, markup=False)
+    least = table.__rich_measure__(console, console.options.update(max_width=_WIDEST)).minimum
+    console.width = max(console.width, least)
     console.print(table)
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """Names and values on stdout, one pair a line, values aligned."""
-    lines = [(safe(name), safe(value)) for name, value in pairs]
+    """Names and values on stdout, one pair a line, values aligned; a hyphen for None."""
+    lines = [(safe(name), "-" if value is None else safe(value)) for name, value in pairs]
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
         print(f"{name.ljust(width)}  {value}")
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested objects as dotted names; lists of objects by their ``name`` or place."""
+    for name, part in value.items():
+        if isinstance(part, list) and part and all(isinstance(item, Mapping) for item in part):
+            part = {str(item.get("name", place)): item for place, item in enumerate(part)}
+        if isinstance(part, Mapping):
+            yield from flat(part, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", part
 
 
 def who_of(entry: Mapping[str, Any]) -> str:
@@ -165,75 +140,43 @@ def who_of(entry: Mapping[str, Any]) -> str:
 
 def entry_line(entry: Mapping[str, Any]) -> str:
     """An entry as one line: time, severity, type, crew/agent and actor, summary, id."""
-    who = who_of(entry)
     stamp = str(entry.get("ts", ""))[:19].replace("T", " ")
     mark = "" if entry.get("priority", "normal") == "normal" else f" [{entry['priority']}]"
     return safe(
-        f"{stamp}  {entry.get('severity', ''):<6}  {entry.get('entry_type', ''):<24}  {who:<20}  "
+        f"{stamp}  {entry.get('severity', ''):<6}  {entry.get('entry_type', ''):<24}  {who_of(entry):<20}  "
         f"{entry.get('summary', '')}{mark}  ({entry.get('id', '')})"
     )
 
 
 def print_entry(entry: Mapping[str, Any]) -> None:
     """One entry on stdout, coloured by severity on a terminal."""
-    from rich.text import Text
+    from rich.console import Console
 
     style = SEVERITY_STYLES.get(str(entry.get("severity")), "")
-    stdout_console().print(Text(entry_line(entry), style=style), soft_wrap=True)
-
-
-def age_of(hit: Mapping[str, Any]) -> str:
-    """How old a hit is: its ``age_seconds``, or the time since its ``ts``."""
-    known = hit.get("age_seconds")
-    if known is None and hit.get("ts"):
-        known = (datetime.now(UTC) - datetime.fromisoformat(str(hit["ts"]))).total_seconds()
-    return age(float(known or 0))
-
-
-class Progress(Protocol):
-    """A bar, or nothing where nobody could see one."""
-
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Show that ``done`` of ``total`` are done; ``note`` stands beside the bar."""
-        ...
-
-
-class _Silent:
-    def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Nobody looks."""
+    Console(highlight=False, emoji=False, markup=False).print(entry_line(entry), style=style, soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(title: str, total: int | None = None, *, unit: str = "entries") -> Iterator[Progress]:
-    """A progress bar on stderr if that is a terminal; else nothing is shown."""
-    if not sys.stderr.isatty():
-        yield _Silent()
-        return
+    """A progress bar on stderr, as a function of what is done, the total and a note; no bar if stderr is not a terminal."""
+    from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with RichProgress(*columns, console=stderr_console(), transient=True) as rich_progress:
-        task = rich_progress.add_task(title, total=total, note="")
+    texts = [TextColumn("{task." + name + "}", markup=False) for name in ("description", "fields[note]")]
+    columns = (texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False, emoji=False)
+    with RichProgress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
+        task = bars.add_task(title, total=total, note="")
 
-        class _Bar:
-            def update(self, done: int, total: int | None = None, note: str = "") -> None:
-                shown = note or f"{done:,} {unit}"
-                if total is not None:
-                    rich_progress.update(task, completed=done, total=total, note=shown)
-                else:
-                    rich_progress.update(task, completed=done, note=shown)
+        def update(done: int, total: int | None = None, note: str = "") -> None:
+            bars.update(task, completed=done, total=total, note=note or f"{done:,} {unit}")
 
-        yield _Bar()
+        yield update
 
 
 def report_error(error: BaseException, *, as_json: bool) -> None:
-    """Say on stderr what is wrong and what to do: ``error: …`` and ``hint: …``, or one JSON document.
+    """Print on stderr what is wrong and what to do: ``error: …`` and ``hint: …``, or one JSON document.
 
     The JSON is ``{"error": {"type", "title", "message", "hint", "field", "problems"}}``.
     """
@@ -249,14 +192,10 @@ def report_error(error: BaseException, *, as_json: bool) -> None:
             "field": getattr(error, "field", None),
             "problems": problems,
         }
-        print(json.dumps({"error": body}), file=sys.stderr, flush=True)
+        say(json.dumps({"error": body}))
         return
-    if problems:
-        for problem in problems:
-            say(f"error: {safe(problem['field'])}: {safe(problem['problem'])}")
-            if problem["fix"]:
-                say(f"hint: {safe(problem['fix'])}")
-        return
-    say(f"error: {safe(message)}")
-    if hint:
-        say(f"hint: {safe(hint)}")
+    lines = [(f"{one['field']}: {one['problem']}", one["fix"]) for one in problems] or [(message, hint)]
+    for wrong, fix in lines:
+        say(f"error: {safe(wrong)}")
+        if fix:
+            say(f"hint: {safe(fix)}")

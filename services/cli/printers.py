@@ -1,4 +1,4 @@
-"""How people see the answers of operations; what has no printer here is shown field by field.
+"""How people see the answers of operations; an answer without a printer here is printed field by field.
 
 Invariant: text of agents is printed through ``safe``.
 """
@@ -9,57 +9,44 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ...schemas.errors import Unavailable
+from ...schemas.timestamps import format_ms
+from .output import print_pairs, print_table, safe, say, who_of
+
 Printer = Callable[[Mapping[str, Any]], None]
 
 
 def print_fields(answer: Mapping[str, Any]) -> None:
     """Each field on a line."""
-    from .output import print_pairs
-
-    print_pairs((name, "-" if value is None else value) for name, value in answer.items())
+    print_pairs(answer.items())
 
 
 def _priority(answer: Mapping[str, Any]) -> None:
-    from .output import safe
-
-    if answer["changed"]:
-        print(f"{safe(answer['entry_id'])}: {answer['previous_priority']} -> {answer['priority']}")
-    else:
-        print(f"{safe(answer['entry_id'])}: was {answer['priority']} already")
+    before, now = answer["previous_priority"], answer["priority"]
+    print(f"{safe(answer['entry_id'])}: {f'{before} -> {now}' if answer['changed'] else f'was {now} already'}")
 
 
 def _dead_letters(answer: Mapping[str, Any]) -> None:
-    from .output import print_table, say
-
     columns = ("seq", "projection", "state", "workspace_id", "reason")
     rows = [[letter[name] for name in columns] for letter in answer["dead_letters"]]
     if rows:
-        print_table("", columns, rows, right=("seq",))
+        print_table(columns, rows, right=("seq",))
     else:
         say("there are no dead letters")
 
 
-def _relation(answer: Mapping[str, Any]) -> None:
-    from .output import safe
-
-    src, relation, dst, state = (safe(answer[name]) for name in ("src_entry_id", "relation", "dst_entry_id", "state"))
-    print(f"{src} {relation} {dst}: {state}")
-
-
 def _graph(answer: Mapping[str, Any]) -> None:
-    from .output import print_table, say, who_of
-
     nodes = [
-        (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
-        for node in answer["nodes"]
+        (one["depth"], one["id"], one["entry_type"], who_of(one), one["ts"][:10], one["summary"])
+        for one in answer["nodes"]
     ]
-    print_table("", ("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
+    print_table(("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
     if answer["edges"]:
         edges = [
-            (edge["src"], edge["relation"], edge["dst"], f"{edge['weight']:.2f}", edge["state"], edge["reason"] or "-")
-            for edge in answer["edges"]
+            (one["src"], one["relation"], one["dst"], f"{one['weight']:.2f}", one["state"], one["reason"] or "-")
+            for one in answer["edges"]
         ]
-        print_table("", ("from", "relation", "to", "weight", "state", "reason"), edges, right=("weight",))
+        print_table(("from", "relation", "to", "weight", "state", "reason"), edges, right=("weight",))
     else:
         say("the entry has no relations")
     if answer["truncated"]:
@@ -68,23 +55,14 @@ def _graph(answer: Mapping[str, Any]) -> None:
 
 def print_agent(answer: Mapping[str, Any]) -> None:
     """What is registered of an agent."""
-    from .output import print_pairs
-
-    print_pairs({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)}.items())
+    print_fields({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)})
 
 
-def _sweep(answer: Mapping[str, Any]) -> None:
-    from .output import safe
-
-    print(
-        f"{safe(answer['sweep'])} of {safe(answer['workspace_id'])}, due {answer['due']}, at sequence {answer['seq']}"
-    )
+def _relation(answer: Mapping[str, Any]) -> None:
+    print(safe("{src_entry_id} {relation} {dst_entry_id}: {state}".format_map(answer)))
 
 
 def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
-    from ...schemas.errors import Unavailable
-    from .output import safe
-
     print(", ".join(f"{safe(name)} {count}" for name, count in answer["counts"].items()))
     if answer["error"]:
         raise Unavailable(f"the sweep failed: {answer['error']}", hint="`crew-journal embedder status` says more")
@@ -98,44 +76,30 @@ def _reindex(answer: Mapping[str, Any]) -> None:
 
 
 def _models(answer: Mapping[str, Any]) -> None:
-    from .output import print_table, say
-
     if not answer["models"]:
         say("there are no models: start `up` with an embedder, or `embeddings add MODEL`")
         return
     columns = ("model", "state", "active", "vectors", "missing", "refused", "dim", "last call")
-    print_table("", columns, [_model_row(model) for model in answer["models"]], right=columns[3:7])
+    print_table(columns, [_model_row(model) for model in answer["models"]], right=columns[3:7])
 
 
 def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
-    where = model.get("active_in")
-    if where is None:
-        active = "yes" if model["active"] else ""
-    else:
+    active = "yes" if model["active"] else ""
+    if (where := model.get("active_in")) is not None:
         active = ", ".join("default" if name == "_system" else name for name in where)
     outcome = model["outcome"] or {}
-    ended = outcome.get("message") or ("ok" if outcome.get("last_success") else "-")
-    counted = [model["vectors"], "-" if model["missing"] is None else model["missing"], model["refused"]]
-    return (model["model"], model["state"], active, *counted, model["dim"] or "-", ended)
+    last_call = outcome.get("message") or ("ok" if outcome.get("last_success") else "-")
+    counts = (model["vectors"], model["missing"], model["refused"], model["dim"])
+    return (model["model"], model["state"], active, *counts, last_call)
 
 
 def _activated(answer: Mapping[str, Any]) -> None:
-    from .output import safe, say
-
     say(f"recall uses {safe(answer['model'])} from here on" if answer["changed"] else "it was active already")
     if answer["missing"]:
         say(f"warning: {answer['missing']} of {answer['embeddable']} entries have no vector of it yet")
 
 
-def _dropped(answer: Mapping[str, Any]) -> None:
-    from .output import safe, say
-
-    say(f"{safe(answer['model'])} {'is dropped' if answer['changed'] else 'was dropped before'}")
-
-
 def _tokens(answer: Mapping[str, Any]) -> None:
-    from .output import print_table
-
     columns = (
         "token",
         "role",
@@ -149,47 +113,22 @@ def _tokens(answer: Mapping[str, Any]) -> None:
         "grants",
         "label",
     )
-    rows = [
-        (
-            made["token_id"],
-            made["role"],
-            made["workspace_id"] or "all",
-            made["crew_id"] or "-",
-            made["agent_id"] or "-",
-            "yes" if made["nats"] else "-",
-            _day(made["created_ms"]),
-            minute(made["expires_ms"]),
-            _day(made["revoked_ms"]),
-            " ".join((*made["may_publish"], *(f"as {actor}" for actor in made["speaks_for"]))) or "-",
-            made["label"],
-        )
-        for made in answer["tokens"]
-    ]
-    print_table("", columns, rows)
-
-
-def _day(unix_ms: int | None) -> str:
-    from ...schemas.timestamps import format_ms
-
-    return format_ms(unix_ms)[:10] if unix_ms else "-"
+    rows = []
+    for token in answer["tokens"]:
+        created, expires, revoked = (minute(token[name]) for name in ("created_ms", "expires_ms", "revoked_ms"))
+        bound = (token["workspace_id"] or "all", token["crew_id"], token["agent_id"], "yes" if token["nats"] else "-")
+        grants = " ".join((*token["may_publish"], *(f"as {actor}" for actor in token["speaks_for"]))) or "-"
+        times = (created[:10], expires, revoked[:10])
+        rows.append((token["token_id"], token["role"], *bound, *times, grants, token["label"]))
+    print_table(columns, rows)
 
 
 def minute(unix_ms: int | None) -> str:
-    """A time to the minute, UTC; a hyphen for none."""
-    from ...schemas.timestamps import format_ms
-
+    """A time to the minute, UTC; a hyphen for None."""
     return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
 
 
-def _revoked(answer: Mapping[str, Any]) -> None:
-    from .output import safe, say
-
-    say(f"token {safe(answer['token_id'])} is revoked")
-
-
 def _nudges(answer: Mapping[str, Any]) -> None:
-    from .output import safe, say
-
     for nudge in answer["nudges"]:
         print(safe(nudge["text"]))
     if not answer["nudges"]:
@@ -203,14 +142,14 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "unrelate": _relation,
     "graph": _graph,
     "agent": print_agent,
-    "sweep": _sweep,
+    "sweep": lambda it: print(safe("{sweep} of {workspace_id}, due {due}, at sequence {seq}".format_map(it))),
     "sweep_embeddings": _sweep_embeddings,
     "reindex": _reindex,
     "embedding_models": _models,
     "activate_model": _activated,
-    "drop_model": _dropped,
+    "drop_model": lambda it: say(f"{safe(it['model'])} {'is dropped' if it['changed'] else 'was dropped before'}"),
     "tokens": _tokens,
-    "revoke_token": _revoked,
+    "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
 }
 """By the name of the operation."""

@@ -1,7 +1,6 @@
 """``salvage``: what the views still know of entries that the journal has lost, as a file for ``import``.
 
-Invariant: a file that is there is never overwritten, nobody else may read the new ones, and a salvage that breaks off leaves
-none.
+Invariant: a file that exists is never overwritten, only its owner may read a new one, and a salvage that fails leaves none.
 """
 
 from __future__ import annotations
@@ -13,15 +12,19 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer import Option
 
+from ...schemas.errors import Unavailable
+from .connection import client
 from .groups import grouped
 from .options import Json, Where
+from .output import emit, plain, say
 
 
 @grouped
 def salvage(
     out: Annotated[
-        Path, typer.Option("--out", dir_okay=False, metavar="FILE.jsonl", help="New file to write the entries to.")
+        Path, Option("--out", dir_okay=False, metavar="FILE.jsonl", help="New file to write the entries to.")
     ],
     *,
     where: Where,
@@ -32,10 +35,6 @@ def salvage(
     Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
     itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
     """
-    from ...schemas.errors import Unavailable
-    from .connection import client
-    from .output import emit, plain, say
-
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):
         if path.exists():

@@ -1,7 +1,7 @@
 """The sample journal: a believable crew's few weeks, so that the first start has something to remember.
 
-Invariant: it is loaded once per data directory (recorded in ``sample.json``; its entries have ids, so a crash in the
-middle costs nothing), and by the same import as anybody's file.
+Invariant: it is loaded once per data directory (recorded in ``sample.json``); its entries have ids, so one that is published
+again counts once.
 """
 
 from __future__ import annotations
@@ -9,72 +9,61 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from .options import FALLBACK_DATA_DIR, Where
-
-if TYPE_CHECKING:
-    from .connection import Target
+from .connection import Target, sync_client
+from .options import FALLBACK_DATA_DIR
+from .output import plain, say
+from .recall import print_recall
+from .vectors import wait_for_vectors
 
 LOADED_FILE: Final = "sample.json"
+SAMPLE: Final = Path(__file__).parent / "sample"
 VECTORS_PATIENCE_S: Final = 10.0
-"""Seconds without a further vector until the worked recall goes by words: the first takes MiniLM 0.2 s."""
+"""Seconds without a further vector until the question is asked anyway: the first vector takes MiniLM 0.2 s."""
 
 
 def load_sample(there: Target) -> int | None:
-    """Import the sample unless it was.
+    """Publish the sample unless that was done before.
 
     Returns:
         The last sequence, None if it was loaded before.
     """
-    from .importing.command import ImportOptions, import_file
-    from .output import say
-
-    if there.data_dir is None:
-        raise ValueError("the sample is loaded beside a data directory")
+    assert there.data_dir is not None
     mark = there.data_dir / LOADED_FILE
     if mark.exists():
         return None
-    with resources.as_file(resources.files("crew_journal.services.cli") / "sample" / "journal.jsonl") as path:
-        where = Where(there.data_dir, there.url, there.token)
-        state = import_file(str(path), there, where, ImportOptions(restart=True)).after
-    draft = mark.with_suffix(".tmp")  # whoever finds the mark finds it whole
-    draft.write_text(json.dumps({"entries": state.imported + state.repeated, "last_seq": state.last_seq}))
-    draft.replace(mark)
-    say(f"sample       {state.imported + state.repeated} entries loaded")
-    return state.last_seq
+    with sync_client(there) as journal:
+        acks = journal.append_batch(sample_entries())
+    last_seq = max(ack.seq for ack in acks)
+    draft = mark.with_suffix(".tmp")
+    draft.write_text(json.dumps({"entries": len(acks), "last_seq": last_seq}))
+    draft.replace(mark)  # so that it appears in one piece
+    say(f"sample       {len(acks)} entries loaded")
+    return last_seq
+
+
+def sample_entries() -> list[dict[str, Any]]:
+    """The entries of the sample."""
+    return [json.loads(line) for line in (SAMPLE / "journal.jsonl").read_text("utf-8").splitlines()]
 
 
 def sample_questions() -> list[dict[str, Any]]:
     """The questions that come with the sample."""
-    text = (resources.files("crew_journal.services.cli") / "sample" / "questions.json").read_text("utf-8")
-    questions: list[dict[str, Any]] = json.loads(text)
+    questions: list[dict[str, Any]] = json.loads((SAMPLE / "questions.json").read_text("utf-8"))
     return questions
 
 
-def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = False) -> None:
-    """Ask the first question and print the answer, then what to try next.
-
-    Args:
-        there: The service, with the sample loaded.
-        after_seq: What :func:`load_sample` returned.
-        quiet: Ask, but print nothing on stdout.
-    """
-    from .connection import sync_client
-    from .output import plain, say
-    from .recall import print_recall
-    from .vectors import wait_for_vectors
-
-    question = sample_questions()[0]
+def show_worked_recall(there: Target, after_seq: int | None) -> None:
+    """Ask the first question and print the answer, then what to try next; ``after_seq`` is from :func:`load_sample`."""
+    question = sample_questions()[0]["query"]
     with sync_client(there) as journal:
         wait_for_vectors(journal, after_seq or 0, VECTORS_PATIENCE_S)
-        answer = plain(journal.recall(question["query"], k=5))
-    if quiet:
-        return
-    command = _command()
-    say(f'\n{command} recall "{question["query"]}"')
+        answer = plain(journal.recall(question, k=5))
+    called = Path(sys.argv[0])
+    command = called.name if shutil.which(called.name) else str(called)
+    say(f'\n{command} recall "{question}"')
     print_recall(answer)
     place = f"--data-dir {there.data_dir} " if there.data_dir != FALLBACK_DATA_DIR else ""
     say("\ntry next, in another terminal:")
@@ -88,9 +77,3 @@ def show_worked_recall(there: Target, after_seq: int | None, *, quiet: bool = Fa
     ):
         say(f"  {line.rstrip()}")
     say("Ctrl-C stops everything; the data stays.")
-
-
-def _command() -> str:
-    """How this command is called: by its name if it is on PATH, else by the path it was called with."""
-    called = Path(sys.argv[0])
-    return called.name if shutil.which(called.name) else str(called)

@@ -1,7 +1,7 @@
 """``status`` on one screen: what is wrong and since when first, then a line for each part.
 
-Invariant: nothing is said to be well that the report does not say is; whatever is missing from the report is left out, and
-``--json`` has all of it.
+Invariant: nothing is shown as well unless the report says so; what is missing from the report is left out, and ``--json``
+has all of it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ Report = Mapping[str, Any]
 
 
 def status_lines(report: Report) -> Iterator[tuple[str, str]]:
-    """Name and text of each line.
-
-    Args:
-        report: What ``GET /v1/status`` answers.
-    """
-    problems = list(report.get("problems") or ())
+    """Name and text of each line, from the answer of ``GET /v1/status``."""
+    folding = report.get("folding") or {}
     yield "ready", "yes" if report.get("ready") else "NO"
-    for problem in problems:
-        yield "problem", str(problem)
+    yield from (("problem", str(problem)) for problem in report.get("problems") or ())
     yield "journal", _journal(report)
-    yield "views", _views(report)
-    yield from _out(report)
-    if said := (report.get("journal_damage") or {}).get("broker_said"):
-        yield from (("broker says", str(line)) for line in said)
+    yield "views", _views(report, folding)
+    for view in folding.get("laggards") or ():
+        if view.get("error"):
+            left = f"{view['projection']} left the group at {view['seq']:,}: {view['error']}{_since(view)}"
+            yield "suspended", f"{left}; the others go on"
+    yield from (("broker says", str(line)) for line in (report.get("journal_damage") or {}).get("broker_said") or ())
     if aside := report.get("views_put_aside"):
         yield "old views", f"rebuilt at the start: {aside['reason']}; the old file is kept as {aside['name']}"
     for name in ("folding", "feed"):
@@ -47,52 +44,40 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     if embedder := report.get("embedder"):
         yield "embedder", _embedder(embedder)
     if vectors := report.get("embeddings"):
-        yield "vectors", _vectors(vectors)
+        refused = f"; {vectors['refused']:,} refused" if vectors.get("refused") else ""
+        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that are to have one{refused}"
     for reactor in report.get("reactors") or ():
         yield reactor["name"], _state(reactor, _reactor(reactor))
     if hot := report.get("hot_index"):
-        held = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"
-        yield "hot indexes", f"{hot['workspaces']:,} workspaces, {hot['documents']:,} entries, {held}"
+        memory = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"
+        yield "hot indexes", f"{hot['workspaces']:,} workspaces, {hot['documents']:,} entries, {memory}"
     if error := (report.get("memory") or {}).get("error"):
         yield "memory", str(error)
 
 
 def _journal(report: Report) -> str:
     stream = report.get("stream") or {}
-    said = f"{(report.get('entries') or {}).get('count') or 0:,} entries"
+    text = f"{(report.get('entries') or {}).get('count') or 0:,} entries"
     if unavailable := stream.get("unavailable"):
-        return f"{said} in the views; stream: {unavailable}"
-    if stream:
-        said += f"; stream head {stream['head']:,}, {size_text(stream['bytes'])}"
-    return said
+        return f"{text} in the views; stream: {unavailable}"
+    return text + (f"; stream head {stream['head']:,}, {size_text(stream['bytes'])}" if stream else "")
 
 
-def _views(report: Report) -> str:
+def _views(report: Report, folding: Report) -> str:
     views = report.get("projections") or {}
-    behind = {name: view["lag"] for name, view in views.items() if view.get("lag")}
-    said = f"{f'all {len(views)} ' if views else ''}at {report.get('view_seq') or 0:,}"
+    behind = sorted(((-view["lag"], name) for name, view in views.items() if view.get("lag")))
+    text = f"{f'all {len(views)} ' if views else ''}at {report.get('view_seq') or 0:,}"
     if behind:
-        slowest = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
-        said = "behind: " + ", ".join(f"{name} by {lag:,}" for name, lag in slowest)
-    parked = (report.get("folding") or {}).get("parked") or {}
-    return said + "".join(f"; {name} parked {count:,}" for name, count in sorted(parked.items()))
-
-
-def _out(report: Report) -> Iterator[tuple[str, str]]:
-    """A line for each view that failed, and so folds no longer with the others."""
-    for lag in (report.get("folding") or {}).get("laggards") or ():
-        if lag.get("error"):
-            left = f"{lag['projection']} left the group at {lag['seq']:,}: {lag['error']}{_since(lag)}"
-            yield "suspended", f"{left}; the others go on"
+        text = "behind: " + ", ".join(f"{name} by {-lag:,}" for lag, name in behind)
+    return text + "".join(f"; {name} parked {count:,}" for name, count in sorted((folding.get("parked") or {}).items()))
 
 
 def _broker(broker: Report, connection: Report) -> str:
-    kind = f"nats-server {broker.get('version') or '?'}"
-    kind += f", managed, {broker.get('durability')}" if broker.get("managed") else ", not ours"
-    if not broker.get("managed") and (durability := broker.get("durability")):
-        kind += f", durability {durability}"
+    managed, durability = broker.get("managed"), broker.get("durability")
+    kind = f"nats-server {broker.get('version') or '?'}, "
+    kind += f"managed, {durability}" if managed else f"not ours{f', durability {durability}' if durability else ''}"
     trouble = [] if connection.get("connected", True) else [f"NOT CONNECTED{_since(connection)}"]
-    if broker.get("managed") and not broker.get("running", True):
+    if managed and not broker.get("running", True):
         trouble.append("NOT RUNNING")
     if broker.get("restarts"):
         trouble.append(f"restarted {broker['restarts']} times")
@@ -101,41 +86,33 @@ def _broker(broker: Report, connection: Report) -> str:
 
 
 def _ingest(ingest: Report) -> str:
-    """What agents asked over NATS, and what keeps them from it."""
-    said = f"{ingest['requests']:,} requests over NATS, {ingest['entries']:,} entries, {ingest['refused']:,} refused"
+    """Requests of agents over NATS, and why some were not answered."""
+    text = f"{ingest['requests']:,} requests over NATS, {ingest['entries']:,} entries, {ingest['refused']:,} refused"
     if ingest["overloaded"]:
-        said += f", {ingest['overloaded']:,} of them for overload, last at {ingest['overloaded_at']}"
+        text += f", {ingest['overloaded']:,} of them for overload, last at {ingest['overloaded_at']}"
     if ingest["unanswerable"]:
-        said += f"; {ingest['unanswerable']:,} were not requests (no inbox to answer to) and are not stored"
-    return said + (f"; {ingest['error']}" if ingest.get("error") else "")
+        text += f"; {ingest['unanswerable']:,} were not requests (no inbox to answer to) and are not stored"
+    return text + (f"; {ingest['error']}" if ingest.get("error") else "")
 
 
 def _embedder(embedder: Report) -> str:
-    said = f"{embedder.get('model') or embedder.get('kind') or 'none'}, {embedder.get('mode')}"
+    text = f"{embedder.get('model') or embedder.get('kind') or 'none'}, {embedder.get('mode')}"
+    why = embedder.get("reason")
     if error := embedder.get("error"):
-        detail = embedder.get("message") or error
-        said += f"; {detail}{_since(embedder)}"
-        if hint := embedder.get("hint"):
-            said += f" ({hint})"
-    elif reason := embedder.get("reason"):
-        said += f" ({reason})"
-    return said
-
-
-def _vectors(vectors: Report) -> str:
-    said = f"{vectors.get('count', 0):,} of {vectors.get('embeddable', 0):,} entries that are to have one"
-    return said + (f"; {vectors['refused']:,} refused" if vectors.get("refused") else "")
+        text += f"; {embedder.get('message') or error}{_since(embedder)}"
+        why = embedder.get("hint")
+    return text + (f" ({why})" if why else "")
 
 
 def _reactor(reactor: Report) -> str:
     """What it has to do, and what failed: texts that fail alone leave no error of the reactor itself."""
-    said = f"{reactor.get('state')}, {reactor.get('pending') or 0:,} to do"
+    text = f"{reactor.get('state')}, {reactor.get('pending') or 0:,} to do"
     counts = reactor.get("counts") or {}
     if put_off := counts.get("put_off"):
-        said += f"; {put_off:,} put off, to be tried again"
+        text += f"; {put_off:,} put off, to be tried again"
     if failed := counts.get("failed"):
-        said += f"; failed {failed:,} times since the start (the log names what and why)"
-    return said
+        text += f"; failed {failed:,} times since the start (the log names what and why)"
+    return text
 
 
 def _state(part: Report, state: str) -> str:

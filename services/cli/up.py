@@ -1,27 +1,26 @@
 """``up``: everything in one process, in the foreground, until it is asked to stop.
 
 Invariant: SIGTERM, Ctrl-C and a terminal that is closed drain and exit 0; a second SIGTERM or Ctrl-C ends the process at
-once, which costs nothing that was acked; the managed nats-server is told to end even then.
+once, which costs nothing that was acked; the managed nats-server is ended even then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
+from typer import Option
 
-from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json
-from .settings_from import settings_from
+from .connection import OWNER_TOKEN_FILE, Target, async_client
+from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, settings_from
+from .output import emit, plain, safe, say
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -29,29 +28,24 @@ if TYPE_CHECKING:
 
 FORCED: Final = 130
 """Exit code of a process that a second signal ended."""
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 YOUNG_OBJECTS: Final = 10_000
-"""Objects made before the youngest are searched for garbage, not 700: a batch of entries is then mostly gone by itself."""
+"""Objects made before the youngest are searched for garbage, not 700: a batch of entries is then mostly freed without it."""
 
 
 def up(
     data_dir: DataDir = FALLBACK_DATA_DIR,
-    http: Annotated[
-        str | None, typer.Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")
-    ] = None,
+    http: Annotated[str | None, Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")] = None,
     nats: Annotated[
         str | None,
-        typer.Option(
-            "--nats", help="URL of a broker of your own, instead of a managed one: nats:// or tls://HOST:PORT."
-        ),
+        Option("--nats", help="URL of a broker of your own, instead of a managed one: nats:// or tls://HOST:PORT."),
     ] = None,
     durability: Annotated[
         str | None,
-        typer.Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
+        Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
     ] = None,
     embedder: Embedder = None,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Load the sample journal, once, and answer a question from it.")
+        bool, Option("--sample", help="Load the sample journal, once, and answer a question from it.")
     ] = False,
     json_output: Json = False,
 ) -> None:
@@ -59,31 +53,23 @@ def up(
 
     Prints on stderr what it starts; with --json, prints one JSON document on stdout when it is ready.
     """
+    import uvloop
+
     from ..http.server import parse_address
 
     settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
     parse_address(settings.http)  # before a broker is started and a data directory made
-    run_until_signal(_up(settings, sample=sample, as_json=json_output))
-
-
-def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(work)
-    else:
-        uvloop.run(work)
+    uvloop.run(_up(settings, sample=sample, as_json=json_output))
 
 
 def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
-    """An event that the first SIGINT, SIGTERM or SIGHUP sets; a second one of the first two ends the process.
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets; a second SIGINT or SIGTERM ends the process.
 
-    A terminal that is closed sends SIGHUP, often twice, and fails every write from then on, so what is said to it goes
-    nowhere instead. Where SIGHUP is ignored (``nohup``) it stays so.
+    A terminal that is closed sends SIGHUP, often twice, and fails every write from then on, so its streams are redirected.
+    Where SIGHUP is ignored (``nohup``) it stays so.
 
     Args:
-        at_once: Called before the process ends so: what outlives it must be told now.
+        at_once: Called before a second signal ends the process, to end child processes.
     """
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -105,7 +91,7 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
         os.close(nowhere)
         asked.set()
 
-    for number in SIGNALS:
+    for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
@@ -117,7 +103,6 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     from ..journal.broker.process import terminate_children
     from ..runtime import Runtime
     from .logs import configure_logging
-    from .output import say
 
     configure_logging(settings.log_level, service=True)
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
@@ -133,67 +118,33 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
             await asyncio.gather(starting, return_exceptions=True)
             return
         await starting
-        await _announce(runtime, settings, as_json=as_json)
-        _spare_what_stays()
-        if sample:
-            showing = asyncio.create_task(_beside(lambda: _show_sample(runtime, settings.data_dir, as_json)))
-            await asyncio.wait({showing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if showing.done() and (failed := showing.exception()) is not None:
-                say(
-                    f"warning: the sample could not be shown: {failed}"
-                )  # the journal itself runs, and that is what counts
-        if not asked.is_set():
-            closed = asyncio.create_task(runtime.wait_closed())
-            await asyncio.wait({closed, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if closed.done():
-                await closed  # a fatal error of the runtime is this command's
-            else:
-                say("stopping (press Ctrl-C again to stop at once)")
-                closed.cancel()
+        there = Target(runtime.http_url, runtime.owner_token, settings.data_dir)
+        await _announce(runtime, settings, there, as_json=as_json)
+        _freeze_modules()
+        if sample:  # in a daemon thread, so that `up` stops without waiting for it
+            threading.Thread(target=_show_sample, args=(there, as_json), name="sample", daemon=True).start()
+        closed = asyncio.create_task(runtime.wait_closed())
+        await asyncio.wait({closed, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if closed.done():
+            await closed  # a fatal error of the runtime is this command's
+        else:
+            say("stopping (press Ctrl-C again to stop at once)")
+            closed.cancel()
     finally:
         stopping.cancel()
         await runtime.stop()
     say("stopped")
 
 
-def _spare_what_stays() -> None:
-    """Leave the 200,000 objects of modules and routes out of searches for garbage: each full one stopped all for 0.14 s."""
+def _freeze_modules() -> None:
+    """Exclude the 200,000 objects of modules and routes from garbage collection: each full one took 0.14 s."""
     gc.collect()
     gc.freeze()
     atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
 
 
-async def _beside(work: Callable[[], None]) -> None:
-    """Run ``work`` in a daemon thread: when ``up`` is asked to stop meanwhile, it must not wait for it to give up."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        failed: Exception | None = None
-        try:
-            work()
-        except Exception as error:
-            failed = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, failed)
-
-    threading.Thread(target=run, name="sample", daemon=True).start()
-    await done
-
-
-async def _announce(runtime: Runtime, settings: Settings, *, as_json: bool) -> None:
-    from .connection import OWNER_TOKEN_FILE, Target, async_client
-    from .output import emit, plain, safe, say
-
-    async with async_client(Target(runtime.http_url, runtime.owner_token, settings.data_dir)) as journal:
+async def _announce(runtime: Runtime, settings: Settings, there: Target, *, as_json: bool) -> None:
+    async with async_client(there) as journal:
         report = plain(await journal.status())
     model = report.get("embedder") or {}
     facts = {
@@ -221,10 +172,13 @@ async def _announce(runtime: Runtime, settings: Settings, *, as_json: bool) -> N
         say(safe(line))
 
 
-def _show_sample(runtime: Runtime, data_dir: Path, as_json: bool) -> None:
-    from .connection import Target
-    from .sample_journal import load_sample, show_worked_recall
+def _show_sample(there: Target, as_json: bool) -> None:
+    from . import sample_journal
 
-    there = Target(runtime.http_url, runtime.owner_token, data_dir)
-    show_worked_recall(there, load_sample(there), quiet=as_json)
-    sys.stdout.flush()
+    try:
+        last_seq = sample_journal.load_sample(there)
+        if not as_json:
+            sample_journal.show_worked_recall(there, last_seq)
+            sys.stdout.flush()
+    except Exception as error:  # the journal runs without it
+        say(f"warning: the sample could not be shown: {error}")

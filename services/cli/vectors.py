@@ -6,110 +6,85 @@ Invariant: the journal is asked how many vectors are missing; nothing is guessed
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ...schemas.errors import NotFound
 from .output import plain, progress_bar
 
+if TYPE_CHECKING:
+    from ..client import CrewJournal
+
 POLL_S: Final = 0.2
 """Seconds between two questions; each costs the journal a few milliseconds."""
-MODEL_PATIENCE_S: Final = 120.0
-"""Seconds without a further vector until waiting for a model ends; a large one may need a minute for a batch of 64."""
-
-
-class StatusSource(Protocol):
-    """The part of the client that is needed."""
-
-    def status(self) -> Any:
-        """How the node is doing."""
-        ...
+PATIENCE_S: Final = 120.0
+"""Seconds without a further vector until a wait ends; MiniLM does 60 a second on one core, and a large model on a processor
+may need a minute for its first batch of 64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """How far the embedding is.
+    """How far a model is filled.
 
     Attributes:
-        count: Vectors of the active model.
+        model: The model, None if there is none.
+        count: Its vectors.
         embeddable: Entries that the policy selects.
-        missing: Those still without.
-        model: The active model, None if there is none.
+        missing: Those still without; None if nothing fills the model.
         embeds: Whether there is an embedder at all.
-        view_seq: What of the journal this speaks of.
     """
 
+    model: str | None
     count: int
     embeddable: int
-    missing: int
-    model: str | None
-    embeds: bool
-    view_seq: int
+    missing: int | None
+    embeds: bool = True
 
 
-def read_vectors(report: Mapping[str, Any]) -> Vectors:
-    """How far the embedding is, from a status report."""
-    said = report["embeddings"]
-    return Vectors(
-        int(said["count"]),
-        int(said["embeddable"]),
-        int(said["missing"]),
-        report["embedder"].get("model"),
-        report["embedder"].get("mode") != "sparse-only",
-        int(report["view_seq"]),
-    )
+def wait_for_vectors(journal: CrewJournal, after_seq: int, patience_s: float = PATIENCE_S) -> Vectors:
+    """Wait until the active model lacks no vector, or there is no embedder, or none has come for ``patience_s`` seconds.
 
-
-def wait_for_vectors(journal: StatusSource, after_seq: int, patience_s: float) -> Vectors:
-    """Wait until no vector is missing, or there is no embedder, or nothing has come for ``patience_s`` seconds.
-
-    Args:
-        journal: Asked again and again.
-        after_seq: Last sequence whose entries count.
-        patience_s: Seconds without a further vector until it gives up.
+    Only entries up to the sequence ``after_seq`` are waited for.
     """
-    best, since = -1, time.monotonic()
-    with progress_bar("embed", unit="vectors") as bar:
-        while True:
-            now = read_vectors(plain(journal.status()))
-            seen = now.view_seq >= after_seq
-            bar.update(now.count, now.embeddable)
-            if seen and (now.missing == 0 or not now.embeds):
-                return now
-            if now.count > best:
-                best, since = now.count, time.monotonic()
-            if time.monotonic() - since >= patience_s:
-                return now
-            time.sleep(POLL_S)
+
+    def read() -> tuple[Vectors, bool]:
+        report = plain(journal.status())
+        counts, embedder = report["embeddings"], report["embedder"]
+        embeds = embedder.get("mode") != "sparse-only"
+        now = Vectors(embedder.get("model"), counts["count"], counts["embeddable"], counts["missing"], embeds)
+        return now, report["view_seq"] >= after_seq and (not now.missing or not embeds)
+
+    return _wait("embed", read, patience_s)
 
 
-class ModelSource(Protocol):
-    """The part of the client that is needed."""
-
-    def embedding_models(self, *, workspace_id: str | None = None) -> Any:
-        """The embedding models, and how far each is filled."""
-        ...
-
-
-def wait_for_model(journal: ModelSource, model: str, patience_s: float = MODEL_PATIENCE_S) -> dict[str, Any]:
-    """Wait until a model is filled, or nothing has come for ``patience_s`` seconds; its last figures.
+def wait_for_model(journal: CrewJournal, model: str) -> dict[str, Any]:
+    """Wait until a model is filled, or no vector has come for ``PATIENCE_S`` seconds; its last figures.
 
     Raises:
         NotFound: If there is no such model.
     """
-    best, since = -1, time.monotonic()
-    with progress_bar(model, unit="vectors") as bar:
+    found: dict[str, Any] = {}
+
+    def read() -> tuple[Vectors, bool]:
+        models = {one["model"]: one for one in plain(journal.embedding_models())["models"]}
+        if model not in models:
+            raise NotFound(f"there is no model {model} here", hint=f"crew-journal embeddings add {model}")
+        found.update(models[model])
+        return Vectors(model, found["vectors"], found["embeddable"], found["missing"]), found["missing"] == 0
+
+    _wait(model, read, PATIENCE_S)
+    return found
+
+
+def _wait(title: str, read: Callable[[], tuple[Vectors, bool]], patience_s: float) -> Vectors:
+    most, since = -1, time.monotonic()
+    with progress_bar(title, unit="vectors") as bar:
         while True:
-            found = [one for one in plain(journal.embedding_models())["models"] if one["model"] == model]
-            if not found:
-                raise NotFound(f"there is no model {model} here", hint=f"crew-journal embeddings add {model}")
-            now: dict[str, Any] = found[0]
-            bar.update(int(now["vectors"]), int(now["embeddable"]))
-            if now["missing"] == 0:
-                return now
-            if now["vectors"] > best:
-                best, since = now["vectors"], time.monotonic()
-            if time.monotonic() - since >= patience_s:
+            now, done = read()
+            bar(now.count, now.embeddable)
+            if now.count > most:
+                most, since = now.count, time.monotonic()
+            if done or time.monotonic() - since >= patience_s:
                 return now
             time.sleep(POLL_S)

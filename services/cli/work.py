@@ -12,30 +12,31 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
+from ...schemas.errors import Unavailable
+from .connection import resolve, sync_client
 from .groups import grouped
-from .options import Embedder, Json, Where
+from .options import Embedder, Json, Where, settings_from
+from .output import emit, plain, say
+from .up import stop_on_signals
 
 if TYPE_CHECKING:
     from ...consumers.reactor import Reactor, ReactorContext
     from ...schemas.settings import Settings
 
-
 NEEDS: Final = {
     "embed": "`crew-journal embedder install minilm`, or start Ollama",
     "link": "it searches the views, so it runs only inside `crew-journal up`",
 }
-"""Reactor → what to do where it has nothing to work with."""
+"""Reactor → what to do where its model or its views are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How to reach the broker, and what the journal knows of its model.
+    """How to reach the broker, and what the journal knows of its models.
 
     Attributes:
-        url: ``nats://…``.
-        user: The service's user, None if the broker wants none.
-        password: Its password.
         model: The active model, None if unknown.
         known: Model → its dimensions (None if unknown) and the sequence of its last drop.
     """
@@ -49,15 +50,11 @@ class Broker:
 
 @grouped
 def work(
-    reactors: Annotated[list[str], typer.Argument(metavar="REACTOR…", help="Which, like embed.")],
-    nats: Annotated[
-        str | None, typer.Option("--nats", help="URL of the broker; by default that of a running `up`.")
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", envvar="CREW_JOURNAL_NATS_USER", help="User at the broker.")
-    ] = None,
+    reactors: Annotated[list[str], Argument(metavar="REACTOR…", help="Which, like embed.")],
+    nats: Annotated[str | None, Option("--nats", help="URL of the broker; by default that of a running `up`.")] = None,
+    user: Annotated[str | None, Option("--user", envvar="CREW_JOURNAL_NATS_USER", help="User at the broker.")] = None,
     password: Annotated[
-        str | None, typer.Option("--password", envvar="CREW_JOURNAL_NATS_PASSWORD", help="Password at the broker.")
+        str | None, Option("--password", envvar="CREW_JOURNAL_NATS_PASSWORD", help="Password at the broker.")
     ] = None,
     embedder: Embedder = None,
     *,
@@ -65,10 +62,10 @@ def work(
     json_output: Json = False,
 ) -> None:
     """Run reactors in a process of their own, until Ctrl-C. They get the broker from a running `up`, or from --nats."""
+    import uvloop
+
     from ...consumers.discovery import discover_reactors
     from .logs import configure_logging
-    from .settings_from import settings_from
-    from .up import run_until_signal
 
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:
@@ -77,7 +74,7 @@ def work(
     configure_logging(settings.log_level, service=True)
     broker = _named(nats, user, password) if nats else ask_for_broker(where)
     chosen = {name: known[name] for name in dict.fromkeys(reactors)}
-    run_until_signal(_work(chosen, broker, settings, as_json=json_output))
+    uvloop.run(_work(chosen, broker, settings, as_json=json_output))
 
 
 def _named(nats: str, user: str | None, password: str | None) -> Broker:
@@ -101,10 +98,6 @@ def ask_for_broker(where: Where) -> Broker:
     Raises:
         Unavailable: If none runs.
     """
-    from ...schemas.errors import Unavailable
-    from .connection import resolve, sync_client
-    from .output import plain
-
     there = resolve(where)
     if there is None:
         raise Unavailable(
@@ -112,18 +105,12 @@ def ask_for_broker(where: Where) -> Broker:
             hint="start `crew-journal up`, or name the broker with --nats",
         )
     with sync_client(there) as journal:
-        answer = journal.broker()
-        model: dict[str, Any] = plain(journal.embedder_status())
-        models: list[dict[str, Any]] = plain(journal.embedding_models())["models"]
-    known = {one["model"]: (one["dim"], int(one["generation"])) for one in models}
-    return Broker(answer.url, answer.user, answer.password, model.get("model"), known)
+        answer, active = journal.broker(), plain(journal.embedder_status()).get("model")
+        known = {one.model: (one.dim, one.generation) for one in journal.embedding_models().models}
+    return Broker(answer.url, answer.user, answer.password, active, known)
 
 
 async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:
-    from ...schemas.errors import Unavailable
-    from .output import emit, say
-    from .up import stop_on_signals
-
     asked = stop_on_signals()
     async with AsyncExitStack() as stack:
         context = await _context(broker, settings, stack)
@@ -159,7 +146,6 @@ async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) ->
     from ...consumers.reactor import ReactorContext
     from ..journal.broker.connection import connect
     from ..journal.publishing.writer import Writer
-    from .output import say
 
     client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")
     stack.push_async_callback(client.close)

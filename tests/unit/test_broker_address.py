@@ -8,7 +8,7 @@ from typer import BadParameter
 
 from crew_journal.schemas.broker_address import broker_address
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.cli.settings_from import settings_from
+from crew_journal.services.cli.options import settings_from
 
 SECRET = "hunter2pw"
 

@@ -145,7 +145,6 @@ def test_with_json_a_failure_is_one_document_on_stderr(fake: FakeClient, capsys:
         ["publish", "--payload", "[1]", "--type", "a", "x", *URL],
         ["publish", "--payload", "{", "--type", "a", "x", *URL],
         ["dlq", "discard", "3"],
-        ["token", "create", "--all-workspaces", "--workspace", "a", *URL],
     ],
 )
 @pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["plain", "json"])

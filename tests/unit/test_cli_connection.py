@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,9 +14,8 @@ import pytest
 
 from crew_journal.schemas.errors import DataDirBusy, NotAuthenticated, NotFound
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.cli import local
-from crew_journal.services.cli.connection import find_running, resolve, target
-from crew_journal.services.cli.local import LocalRuntime
+from crew_journal.services.cli import connection
+from crew_journal.services.cli.connection import find_running, local_runtime, resolve, target
 from crew_journal.services.cli.options import Where
 from crew_journal.services.client.find import find
 from crew_journal.services.data_dir import lock
@@ -56,12 +54,6 @@ def owned(tmp_path: Path) -> Iterator[Path]:
     release()
 
 
-def dead_pid() -> int:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    return child.pid
-
-
 def test_a_running_up_is_found_with_its_owner_token(owned: Path, healthy: str) -> None:
     announce(owned, healthy, os.getpid())
     found = resolve(Where(owned))
@@ -74,11 +66,6 @@ def test_a_given_token_goes_before_the_owners(owned: Path, healthy: str) -> None
     found = resolve(Where(owned, token="cj_agent"))
     assert found is not None
     assert found.token == "cj_agent"
-
-
-def test_the_file_of_a_process_that_ended_is_no_running_up(owned: Path, healthy: str) -> None:
-    announce(owned, healthy, dead_pid())
-    assert find_running(owned) is None
 
 
 def test_a_process_that_does_not_answer_is_no_running_up(owned: Path) -> None:
@@ -202,7 +189,7 @@ def test_why_a_runtime_does_not_start_is_the_commands_failure(tmp_path: Path, fa
 def test_a_runtime_that_does_not_become_ready_is_given_up(
     tmp_path: Path, fake_runtime: type[FakeRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "START_TIMEOUT_S", 0.05)
-    with pytest.raises(Exception, match="did not start"), LocalRuntime(Settings(data_dir=tmp_path / "slow")):
+    monkeypatch.setattr(connection, "START_TIMEOUT_S", 0.05)
+    with pytest.raises(Exception, match="did not start"), local_runtime(Settings(data_dir=tmp_path / "slow")):
         pytest.fail("it does not start")
     assert fake_runtime.made[0].stopped == 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 
 import pytest
 
@@ -43,11 +42,7 @@ class Letters:
 def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
     known = Letters()
 
-    @contextmanager
-    def client(_: object) -> Iterator[Letters]:
-        yield known
-
-    monkeypatch.setattr(connection, "client", client)
+    monkeypatch.setattr(connection, "sync_client", lambda _: nullcontext(known))
     return known
 
 

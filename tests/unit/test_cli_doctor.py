@@ -17,7 +17,9 @@ from crew_journal.services.data_dir import lock
 
 
 def find(check: checks.Check, settings: Settings) -> list[Finding]:
-    return list(check(settings, Where(settings.data_dir)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "CHECKS", (check,))
+        return checks.run_checks(settings, Where(settings.data_dir))
 
 
 def settings(tmp_path: Path, **given: object) -> Settings:

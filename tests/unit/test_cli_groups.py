@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from crew_journal.services.cli.groups import grouped, names_of
+from crew_journal.services.cli.groups import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,3 @@ def test_an_option_of_a_group_fails_by_its_own_name() -> None:
     with pytest.raises(typer.BadParameter) as caught:
         answered("tea", "--depth", "0")
     assert "--depth" in str(caught.value.format_message())
-
-
-def test_the_names_of_a_group_are_those_to_type() -> None:
-    assert names_of(Place) == {"names": "--name", "depth": "--depth"}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from crew_journal.schemas.api import Receipt
 from crew_journal.schemas.errors import EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
 from crew_journal.services.cli.importing import run as import_run
 from crew_journal.services.cli.importing.lines import BadLine, Line, LineBatch
-from crew_journal.services.cli.importing.run import BatchAck, ImportRun, Sent
+from crew_journal.services.cli.importing.run import BatchAck, ImportRun
 
 PROBLEM = (FieldProblem("summary", "is missing"),)
 
@@ -35,7 +36,7 @@ class Service:
         self.at_once = 0
         self.most_at_once = 0
 
-    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Sent]:
+    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Receipt]:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -46,7 +47,7 @@ class Service:
             if waiting:
                 raise waiting.pop(0)
             self.received += [record["n"] for record in records]
-            return [Sent(record["n"], False, str(record["n"]), None) for record in records]
+            return [Receipt(seq=record["n"], id=str(record["n"])) for record in records]
         finally:
             self.at_once -= 1
 
@@ -147,7 +148,7 @@ class Occupied(Service):
         super().__init__()
         self.taken = taken
 
-    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Sent]:
+    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Receipt]:
         if self.taken.intersection(record["n"] for record in records):
             raise EntryConflict("in the journal already with other content", field="id")
         return await super().send(records)

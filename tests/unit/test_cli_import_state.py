@@ -19,7 +19,7 @@ def after(path: Path, directory: Path, lines: int) -> StateFile:
     """The progress file of an import that has come so far."""
     kept = StateFile(directory, path, "")
     with path.open("rb") as file:
-        state = replace(kept.fresh(file), offset=lines * len(LINE % 0), line=lines, imported=lines)
+        state = replace(kept.fresh(), offset=lines * len(LINE % 0), line=lines)
         kept.save(state, file, now=True)
     return StateFile(directory, path, "")
 
@@ -102,5 +102,5 @@ def test_saving_leaves_the_reader_where_it_is(tmp_path: Path) -> None:
     kept = StateFile(tmp_path, source, "")
     with source.open("rb") as file:
         file.seek(7)
-        kept.save(replace(kept.fresh(file), offset=50), file, now=True)
+        kept.save(replace(kept.fresh(), offset=50), file, now=True)
         assert file.seek(0, io.SEEK_CUR) == 7

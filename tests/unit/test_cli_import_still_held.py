@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotFound, Unavailable, ViewsBehind
+from crew_journal.services.cli.importing.service import still_held
 from crew_journal.services.cli.importing.state import ImportState
-from crew_journal.services.cli.importing.still_held import still_held
 
-STATE = ImportState("a.jsonl", 0, "", line=40, last_seq=40, last_id="i_40", last_workspace="ours")
+STATE = ImportState("a.jsonl", line=40, last_seq=40, last_id="i_40", last_workspace="ours")
 
 
 class Found:
@@ -58,7 +58,7 @@ def test_it_begins_anew_in_a_journal_that_does_not_show_it(journal: Any) -> None
 
 def test_a_progress_file_that_names_no_entry_proves_nothing() -> None:
     journal: Any = Journal(40)
-    assert not still_held(journal, ImportState("a.jsonl", 0, "", line=40, last_seq=40))
+    assert not still_held(journal, ImportState("a.jsonl", line=40, last_seq=40))
 
 
 def test_a_token_that_may_not_ask_is_told_so() -> None:

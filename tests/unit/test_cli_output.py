@@ -47,7 +47,7 @@ def test_an_escape_sequence_is_shown_and_not_performed() -> None:
 
 def test_a_table_that_is_wider_than_the_page_cuts_no_cell(capsys: pytest.CaptureFixture[str]) -> None:
     cells = [f"{letter * 40}-end" for letter in "abcde"]
-    print_table("", cells, [cells])
+    print_table(cells, [cells])
     header, _, row = [line for line in capsys.readouterr().out.splitlines() if line.strip()][:3]
     for cell in cells[:-1]:
         assert cell in header
@@ -75,7 +75,7 @@ def test_a_hostile_entry_is_one_harmless_line() -> None:
 
 def test_a_hostile_entry_is_printed_without_effect_and_markup_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
     print_entry(hostile_entry())
-    print_table(HOSTILE, ("a", "b"), [(HOSTILE, HOSTILE)])
+    print_table((HOSTILE, "b"), [(HOSTILE, HOSTILE)])
     print_pairs([("a", HOSTILE)])
     shown = capsys.readouterr().out
     assert is_harmless(shown.replace("\n", ""))
@@ -112,8 +112,8 @@ def test_a_document_is_one_line_of_json_in_a_pipe(capsys: pytest.CaptureFixture[
 
 def test_a_bar_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("import", 10) as bar:
-        bar.update(5)
-        bar.update(10, 10, "done")
+        bar(5)
+        bar(10, 10, "done")
     assert capsys.readouterr() == ("", "")
 
 

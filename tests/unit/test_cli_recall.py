@@ -23,13 +23,19 @@ HIT = {
 
 
 def test_an_arm_that_did_not_find_a_hit_is_left_out_of_its_explanation(capsys: pytest.CaptureFixture[str]) -> None:
-    print_recall({"hits": [HIT], "recipe": "robust", "model": None, "view_seq": 3}, explain=True)
+    print_recall({"hits": [HIT], "recipe": "robust", "model": None, "view_seq": 3})
     assert "    lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
 
 
 def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
     """An id is what ``relate``, ``graph`` and ``priority`` ask for."""
-    hit = {**HIT, "crew_id": "platform", "agent_id": "ada", "summary": "the disk is full " * 20 + "\x1b[2J"}
+    hit = {
+        **HIT,
+        "explain": None,
+        "crew_id": "platform",
+        "agent_id": "ada",
+        "summary": "the disk is full " * 20 + "\x1b[2J",
+    }
     print_recall({"hits": [hit], "recipe": "robust", "model": None, "view_seq": 3})
     head, summary = capsys.readouterr().out.splitlines()
     assert head == "#1  0.500  1 min  peer.escalation  platform/ada  e1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ import pytest
 from crew_journal.schemas.errors import Unavailable
 from crew_journal.schemas.settings import Settings
 from crew_journal.services import runtime as runtime_package
-from crew_journal.services.cli import up
+from crew_journal.services.cli import sample_journal, up
 
 
 class QuietRuntime:
     """A node that runs until it is asked whether it has closed."""
 
     asked = 0
+    http_url, owner_token = "http://127.0.0.1:1", "cj_owner"
 
     def __init__(self, settings: Settings, *, log: object) -> None:
         self.settings = settings
@@ -44,7 +46,10 @@ async def test_a_worked_recall_that_fails_does_not_end_up(
     monkeypatch.setattr("crew_journal.services.cli.logs.configure_logging", lambda _level, **_: None)
     monkeypatch.setattr(up, "stop_on_signals", lambda _at_once: asyncio.Event())
     monkeypatch.setattr(up, "_announce", nothing)
-    monkeypatch.setattr(up, "_show_sample", fails)
+    monkeypatch.setattr(sample_journal, "load_sample", fails)
     await up._up(Settings(data_dir=tmp_path), sample=True, as_json=False)
+    for thread in threading.enumerate():
+        if thread.name == "sample":
+            thread.join()
     assert QuietRuntime.asked == 1
     assert "warning: the sample could not be shown: no recall today (tomorrow)" in capsys.readouterr().err

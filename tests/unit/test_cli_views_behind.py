@@ -12,7 +12,7 @@ from crew_journal.schemas.errors import CrewJournalError, NotAuthenticated, Unav
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.connection import Target
 from crew_journal.services.cli.importing.command import _behind
-from crew_journal.services.cli.importing.views_behind import views_behind
+from crew_journal.services.cli.importing.service import views_behind
 from crew_journal.services.cli.options import Where
 
 

@@ -23,7 +23,6 @@ from crew_journal.schemas.operations.operation import Answer, Effect, Operation,
 from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
-from crew_journal.services.cli import connection
 from crew_journal.services.cli import operations as cli_operations
 from crew_journal.services.client.core import Request as Wire
 from crew_journal.services.client.core import request_of
@@ -194,7 +193,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
     def client(*_: object, **__: object) -> Iterator[Any]:
         yield Client()
 
-    monkeypatch.setattr(connection, "client", client)
+    monkeypatch.setattr(cli_operations, "client", client)
     commands = typer.Typer()
     cli_operations.add_commands(commands, dict.fromkeys(("dlq", "agent", "embeddings", "token"), typer.Typer()))
     commands(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)

@@ -31,13 +31,7 @@ _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that can be sent.
-
-    Attributes:
-        number: From 1.
-        raw: Its bytes without the line break.
-        record: The submission.
-    """
+    """A line that can be sent: its number from 1, its bytes without the line break, and the submission."""
 
     number: int
     raw: bytes
@@ -46,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot, and why."""
+    """A line that cannot be sent, and why."""
 
     number: int
     raw: bytes
@@ -55,11 +49,9 @@ class BadLine:
 
 @dataclass(slots=True)
 class LineBatch:
-    """Consecutive lines of the file.
+    """Consecutive lines of the file, in order: those that can be sent and those that cannot.
 
     Attributes:
-        good: Those that can be sent, in order.
-        bad: Those that cannot, in order.
         end_offset: Bytes of the file up to the end of the last line.
         end_line: Number of the last line.
     """
@@ -75,11 +67,7 @@ def read_batches(
 ) -> Iterator[LineBatch]:
     """The rest of a file in batches of at most ``BATCH_LINES`` lines and about ``REQUEST_BYTES`` bytes.
 
-    Args:
-        file: Positioned at ``offset``.
-        offset: Bytes before the next line.
-        line: Number of the line before it, 0 at the start.
-        workspace: Put every entry into this workspace, instead of the one it names.
+    The file is at ``offset`` bytes, after the line of number ``line``. If a workspace is given, every entry is put into it.
     """
     batch, size = LineBatch(end_offset=offset, end_line=line), 0
     while chunk := file.readline(MAX_LINE_BYTES):
@@ -112,25 +100,37 @@ def read_batches(
 def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
     """One line as a submission, or what is wrong with it; blank lines are for the caller to skip."""
     try:
-        record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
-    except UnicodeDecodeError:
-        return BadLine(number, raw, (FieldProblem("entry", "is not UTF-8", "write the file as UTF-8"),))
-    except RecursionError:
-        return BadLine(number, raw, (FieldProblem("entry", "is nested too deeply", "flatten it"),))
-    except ValueError as error:
-        said = error.msg if isinstance(error, json.JSONDecodeError) else "a number has too many digits"
-        return BadLine(number, raw, (FieldProblem("entry", f"is not JSON: {said}", "write one JSON object per line"),))
-    if not isinstance(record, dict):
-        return BadLine(number, raw, (FieldProblem("entry", "is not a JSON object", "write one JSON object per line"),))
-    if workspace is not None:
-        record["workspace_id"] = workspace
-    if not record.get("id"):
-        record["id"] = line_id(str(record.get("workspace_id") or ""), number, raw)
-    try:
+        record = json_object_of(number, raw)
+        if workspace is not None:
+            record["workspace_id"] = workspace
+        if not record.get("id"):
+            record["id"] = line_id(str(record.get("workspace_id") or ""), number, raw)
         build_entry({**_STAND_IN, **{name: value for name, value in record.items() if value is not None}})
     except InvalidEntry as error:
         return BadLine(number, raw, error.problems)
     return Line(number, raw, record)
+
+
+def json_object_of(number: int, raw: bytes) -> dict[str, Any]:
+    """A line as a JSON object; the first line may begin with a byte order mark.
+
+    Raises:
+        InvalidEntry: If it is not a JSON object.
+    """
+    fix = "write one JSON object per line"
+    try:
+        record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        why, fix = "is not UTF-8", "write the file as UTF-8"
+    except RecursionError:
+        why, fix = "is nested too deeply", "flatten it"
+    except ValueError as error:
+        why = f"is not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'a number has too many digits'}"
+    else:
+        if isinstance(record, dict):
+            return record
+        why = "is not a JSON object"
+    raise InvalidEntry((FieldProblem("entry", why, fix),))
 
 
 def line_id(workspace: str, number: int, raw: bytes) -> str:
@@ -147,8 +147,8 @@ def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
         if match is None or int(match[1]) >= len(lines):
             return []
         name = problem.field[match.end() :] or "entry"
-        said = with_line_numbers(problem.problem, lines)
-        found.setdefault(int(match[1]), []).append(FieldProblem(name, said, problem.fix))
+        text = with_line_numbers(problem.problem, lines)
+        found.setdefault(int(match[1]), []).append(FieldProblem(name, text, problem.fix))
     return [BadLine(lines[i].number, lines[i].raw, tuple(problems)) for i, problems in sorted(found.items())]
 
 

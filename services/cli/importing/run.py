@@ -11,18 +11,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ....schemas.api import Receipt
 from ....schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
-from .lines import (
-    BadLine,
-    Line,
-    LineBatch,
-    bad_lines_of,
-    refusal,
-    with_line_numbers,
-)
+from .lines import BadLine, Line, LineBatch, bad_lines_of, refusal, with_line_numbers
 
 IN_FLIGHT: Final = 4
 """Batches on their way at once: with one the service waits for the file, with more only the queue grows."""
@@ -31,24 +25,7 @@ BACKOFF_LAST_S: Final = 3.0
 """Seconds between tries while the service is away; a restart takes 1 to 4."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The ack of one entry.
-
-    Attributes:
-        seq: Its stream sequence.
-        repeated: Whether the journal had it already.
-        id: Its id.
-        workspace: The workspace that it named, None if it named none.
-    """
-
-    seq: int
-    repeated: bool
-    id: str
-    workspace: str | None
-
-
-Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Sent]]]
+Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Receipt]]]
 """Sends one batch; raises ``Unavailable`` if it is worth trying again."""
 
 
@@ -64,51 +41,40 @@ class BatchAck:
     """
 
     batch: LineBatch
-    sent: Sequence[Sent]
+    sent: Sequence[Receipt]
     bad: Sequence[BadLine]
     taken: Sequence[BadLine] = ()
 
 
+@dataclass(slots=True)
 class ImportRun:
     """One pass over the batches of a file.
 
-    Args:
+    Attributes:
         send: Sends a batch.
         timeout_s: Seconds without a single ack until it gives up.
         skip_invalid: Whether bad lines are left out instead of ending the import.
-        waiting: Told why and since when it waits for the service.
+        waiting: Called with the reason each time it waits for the service.
+        last_ack: When the service acked last, by the monotonic clock.
     """
 
-    def __init__(
-        self,
-        send: Send,
-        *,
-        timeout_s: float,
-        skip_invalid: bool = False,
-        waiting: Callable[[str], None] | None = None,
-    ) -> None:
-        self._send = send
-        self._timeout_s = timeout_s
-        self._skip_invalid = skip_invalid
-        self._waiting = waiting
-        self._last_ack = time.monotonic()
+    send: Send
+    timeout_s: float
+    skip_invalid: bool = False
+    waiting: Callable[[str], None] = lambda _why: None
+    last_ack: float = field(default_factory=time.monotonic)
 
     async def run(self, batches: Iterable[LineBatch], acked: Callable[[BatchAck], None]) -> None:
-        """Send every batch.
-
-        Args:
-            batches: In the order of the file.
-            acked: Called for each batch, in that order.
+        """Send every batch; ``acked`` is called for each, in the order of the file.
 
         Raises:
             InvalidEntry: Naming every problem of the first batch with bad lines, of which nothing was published.
             CrewJournalError: What the service answered; ``acked`` was called for all batches before.
         """
         under_way: deque[asyncio.Task[BatchAck]] = deque()
-        self._last_ack = time.monotonic()
         try:
             for batch in batches:
-                if batch.bad and not self._skip_invalid:
+                if batch.bad and not self.skip_invalid:
                     while under_way:
                         acked(await under_way.popleft())
                     raise refusal(batch.bad)
@@ -127,15 +93,13 @@ class ImportRun:
         lines, bad = list(batch.good), list(batch.bad)
         while lines:
             try:
-                return BatchAck(batch, await self._send_patiently(lines), bad)
-            except EntryConflict as error:
-                sent, taken = await self._around_taken(lines, error)
+                sent, taken = await self._send_around_taken(lines)
                 return BatchAck(batch, sent, bad, taken)
             except InvalidEntry as error:
                 refused = bad_lines_of(error, lines)
                 if not refused:
                     raise
-                if not self._skip_invalid:
+                if not self.skip_invalid:
                     raise refusal(refused) from None
                 bad += refused
                 gone = {line.number for line in refused}
@@ -150,37 +114,32 @@ class ImportRun:
                 lines = [line for line in lines if line.number != refused[0].number]
         return BatchAck(batch, (), bad)
 
-    async def _around_taken(self, lines: list[Line], error: EntryConflict) -> tuple[list[Sent], list[BadLine]]:
-        """Send lines of which one at least has an id that belongs to another entry: all but those, found by halving."""
-        if len(lines) == 1:
-            problem = FieldProblem("id", error.message, error.hint)
-            return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
-        sent: list[Sent] = []
-        taken: list[BadLine] = []
+    async def _send_around_taken(self, lines: list[Line]) -> tuple[list[Receipt], list[BadLine]]:
+        """Send lines, except those whose id belongs to another entry; these are found by halving."""
+        try:
+            return list(await self._send_patiently(lines)), []
+        except EntryConflict as error:
+            if len(lines) == 1:
+                problem = FieldProblem("id", error.message, error.hint)
+                return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
         middle = len(lines) // 2
-        for half in (lines[:middle], lines[middle:]):
-            try:
-                sent += await self._send_patiently(half)
-            except EntryConflict as within:
-                more, others = await self._around_taken(half, within)
-                sent += more
-                taken += others
-        return sent, taken
+        sent, taken = await self._send_around_taken(lines[:middle])
+        more_sent, more_taken = await self._send_around_taken(lines[middle:])
+        return sent + more_sent, taken + more_taken
 
-    async def _send_patiently(self, lines: Sequence[Line]) -> Sequence[Sent]:
+    async def _send_patiently(self, lines: Sequence[Line]) -> Sequence[Receipt]:
         pause = BACKOFF_FIRST_S
         while True:
             try:
-                sent = await self._send([line.record for line in lines])
+                sent = await self.send([line.record for line in lines])
             except Unavailable as error:
-                if time.monotonic() - self._last_ack >= self._timeout_s:
+                if time.monotonic() - self.last_ack >= self.timeout_s:
                     raise
-                if self._waiting is not None:
-                    self._waiting(error.message)
+                self.waiting(error.message)
                 await asyncio.sleep(pause * (0.5 + random.random() / 2))
                 pause = min(2 * pause, BACKOFF_LAST_S)
             else:
-                self._last_ack = time.monotonic()
+                self.last_ack = time.monotonic()
                 return sent
 
 
@@ -193,10 +152,10 @@ def _forbidden(error: CrewJournalError, lines: list[Line]) -> list[BadLine]:
 
 def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
     """The same error, naming lines of the file instead of places in the request."""
-    if "entries[" not in error.message and not (error.field or "").startswith("entries["):
-        first, last = lines[0].number, lines[-1].number
-        return type(error)(f"lines {first} to {last}: {error.message}", hint=error.hint, field=error.field)
-    message = with_line_numbers(error.message, lines)
-    if error.field and "entries[" not in error.message:
-        message = f"{with_line_numbers(error.field, lines)}: {message}"
-    return type(error)(message, hint=error.hint, field=error.field)
+    message = error.message
+    if "entries[" not in message and (error.field or "").startswith("entries["):
+        message = f"{error.field}: {message}"
+    named = with_line_numbers(message, lines)
+    if named == message:
+        named = f"lines {lines[0].number} to {lines[-1].number}: {message}"
+    return type(error)(named, hint=error.hint, field=error.field)

@@ -1,0 +1,138 @@
+"""``agent``, ``workspace`` and ``token create``: what an OWNER or ADMIN sets up.
+
+Invariant: a registration is whole, so an update reads what is registered, changes what was given and registers all of it. A
+token is printed once, when it is made; afterwards only its id and binding can be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Option
+
+from ...schemas.errors import EntryConflict, NotFound
+from ...schemas.operations.relations import REGISTER_AGENT
+from ...schemas.operations.tokens import CREATE_TOKEN
+from ...schemas.timestamps import parse_ts
+from .connection import client
+from .groups import Fields, grouped
+from .options import Json, Where, Workspace
+from .output import print_pairs, safe, say, show
+from .printers import minute, print_agent, print_fields
+
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+Registration = Annotated[dict[str, Any], Fields(REGISTER_AGENT)]
+agents = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
+workspaces = typer.Typer(no_args_is_help=True)
+tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
+
+
+@agents.command("create")
+@grouped
+def create_agent(asked: Registration, *, where: Where, json_output: Json = False) -> None:
+    """Register an agent that is not registered yet."""
+    with client(where) as journal:
+        try:
+            journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))
+        except NotFound:
+            show(journal.register_agent(**asked), json_output, print_agent)
+            return
+    raise EntryConflict(f"the agent {asked['agent_id']} is registered already", hint="use `crew-journal agent update`")
+
+
+@agents.command("update")
+@grouped
+def update_agent(asked: Registration, *, where: Where, json_output: Json = False) -> None:
+    """Change the given settings of an agent and keep the others."""
+    with client(where) as journal:
+        known = journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))
+        show(journal.register_agent(**{**known.model_dump(exclude={"seq"}), **asked}), json_output, print_agent)
+
+
+@workspaces.callback()
+def _workspace() -> None:
+    """Settings of a workspace, for OWNER and ADMIN."""
+
+
+@workspaces.command("settings")
+@grouped
+def workspace_settings(
+    cost_nudge_usd: Annotated[
+        float | None, Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged.")
+    ] = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Show the settings of a workspace, or change those that are given."""
+    with client(where) as journal:
+        if cost_nudge_usd is None:
+            found = journal.workspace_settings(workspace_id=workspace)
+        else:
+            found = journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace)
+    show(found, json_output, print_fields)
+
+
+@tokens.command("create")
+@grouped
+def create_token(
+    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
+    may_publish: Annotated[
+        str, Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")
+    ] = "",
+    speaks_for: Annotated[
+        str, Option("--speaks-for", help="For LEAD and AGENT: further actors, like keeper or keeper:gate, by commas.")
+    ] = "",
+    expires: Annotated[
+        str | None, Option("--expires", help="When it expires: after 30m, 12h, 30d or 8w, or at an RFC 3339 time.")
+    ] = None,
+    *,
+    asked: Annotated[dict[str, Any], Fields(CREATE_TOKEN, without=("role", "may_publish", "speaks_for", "expires_at"))],
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Create a token and print it on stdout. It cannot be shown again."""
+    asked |= {"role": role.upper(), "may_publish": _names(may_publish), "speaks_for": _names(speaks_for)}
+    if expires is not None:
+        asked["expires_at"] = expiry_of(expires, datetime.now(UTC))
+    with client(where, create=True) as journal:
+        made = journal.create_token(**asked)
+    show(made, json_output, _print_token)
+
+
+def _print_token(made: Mapping[str, Any]) -> None:
+    if access := made["nats_access"]:
+        print_pairs({"token": made["token"], **access}.items())
+    else:
+        print(safe(made["token"]))
+    bound = made["workspace_id"] or "all workspaces"
+    if made["expires_ms"]:
+        bound += f", expires {minute(made['expires_ms'])}"
+    say(f"token {safe(made['token_id'])} ({safe(made['role'])}, {safe(bound)}) cannot be shown again")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def expiry_of(text: str, now: datetime) -> datetime:
+    """The time that ``30d``, ``12h`` or an RFC 3339 time names.
+
+    Raises:
+        typer.BadParameter: If it is neither.
+    """
+    try:
+        if (span := _SPAN.match(text)) is not None:
+            return now + timedelta(**{_UNITS[span[2]]: int(span[1])})
+        return parse_ts(text)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"
+        ) from None

@@ -7,12 +7,10 @@ finite, non-zero and L2-normalised. Nothing else leaves but an `EmbedderError` o
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Final, NoReturn
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -28,6 +26,7 @@ from ...schemas.errors import (
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
 from .fast_json import JsonTransport
+from .loopback import is_loopback
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """An Ollama that is there accepts at once, but our own event loop may be busy for a second; one that is not there holds up
@@ -233,13 +232,3 @@ _ANSWERED: Final = "crew_journal.answered"
 async def _mark_answered(response: httpx.Response) -> None:
     """Remember that headers came: a connection that breaks after them broke in the middle of an answer."""
     response.request.extensions[_ANSWERED] = True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a server's address is of this machine, which no proxy reaches."""
-    name = urlsplit(host if "://" in host else f"http://{host}").hostname or "localhost"
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return address.is_loopback or address.is_unspecified

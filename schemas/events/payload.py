@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict
 
-STORED: Final = ConfigDict(frozen=True, extra="ignore")
+STORED: Final = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 """Of every model that is read from the stream, and of those inside it."""
 
 

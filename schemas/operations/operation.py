@@ -24,7 +24,7 @@ MAX_SEQ = 2**63 - 1
 class Answer(BaseModel):
     """Base of every answer: it may gain fields, and readers ignore those that they do not know."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 
 
 class Access(StrEnum):
@@ -56,7 +56,7 @@ def _null_is_absent(schema: dict[str, Any]) -> None:
 class Request(BaseModel):
     """Base of every request. ``null`` in an optional field means that it is left out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ cannot drift from the code; a fuzzing test holds every answer against it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from ...schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from ..query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 if TYPE_CHECKING:
-    from .route import Described
+    from .route import Described, Description
 
 JsonSchema = dict[str, Any]
 
@@ -133,13 +133,20 @@ def paths_of(routes: Iterable[Described]) -> dict[str, Any]:
             "summary": route.summary,
             "description": route.description,
             "operationId": route.name,
-            **route.extra,
-            "responses": {**route.answers, **{str(status): said for status, said in problems(*route.errors).items()}},
+            **_made(route.extra),
+            "responses": {
+                **_made(route.answers),
+                **{str(status): said for status, said in problems(*route.errors).items()},
+            },
         }
         if route.open is None:
             found["security"] = [{"HTTPBearer": []}]
         paths.setdefault(route.path, {})[route.method.lower()] = found
     return paths
+
+
+def _made(described: Description) -> Mapping[str, Any]:
+    return described() if callable(described) else described
 
 
 def submission_schema() -> JsonSchema:

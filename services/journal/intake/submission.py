@@ -163,7 +163,7 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
     )
     identity = f"{workspace}/{entry.id}"
     head = entry_head(identity, entry.id, content)
-    return Accepted(workspace, entry.id, identity, subject, head, body, content, given_id)
+    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id)
 
 
 def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:

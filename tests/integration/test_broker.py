@@ -18,13 +18,14 @@ import psutil
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from support.external import listens
 from support.nats import PROJECT, connected, running_broker
 
 from crew_journal.schemas.errors import BrokerError
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
-from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free, read_info
+from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free
 
 DEADLINE_S = 120.0
 
@@ -85,7 +86,7 @@ async def test_a_started_broker_takes_connections_and_a_stopped_one_is_gone(
     await broker.stop()
     assert not broker.status().running
     assert not alive(status.pid)
-    assert await read_info(status.port) is None
+    assert not await listens(status.port)
     await broker.stop()
 
 
@@ -180,7 +181,7 @@ async def test_a_server_that_cannot_be_restarted_is_tried_again_until_it_can(
         wrapper(tmp_path, real)
         await eventually(lambda: broker.status().running, "the broker is back")
         assert broker.status().last_error == ""
-        assert await read_info(broker.status().port) is not None
+        assert await listens(broker.status().port)
     finally:
         await broker.stop()
 
@@ -197,7 +198,7 @@ async def test_stopping_while_it_cannot_be_restarted_ends_cleanly(
     os.kill(pid, signal.SIGKILL)
     await eventually(lambda: bool(broker.status().last_error), "a restart has failed")
     await broker.stop()
-    assert await read_info(broker.status().port) is None
+    assert not await listens(broker.status().port)
 
 
 CRASHING_OWNER = """

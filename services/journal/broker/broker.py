@@ -29,13 +29,15 @@ from ...endings import end_task
 from .config import LOOPBACK, AgentUser, BrokerIdentity, Durability, render_config
 from .files import BrokerFiles, write_private
 from .nats_binary import NatsBinary, version_text
-from .process import POLL_S, end_child, free_port, port_is_free, read_info, reap_orphan
+from .process import POLL_S, end_child, free_port, port_is_free, reap_orphan
 
 READY_TIMEOUT_S: Final = 120.0
 """Seconds from spawn to ready; measured 20-60 ms with an empty store. After a crash the server reads its blocks before it
 listens. One that dies is noticed at once."""
 STOP_TIMEOUT_S: Final = 10.0
 """Seconds for TERM to flush and end, before KILL; measured under 50 ms."""
+READY: Final = "Server is ready"
+"""In the log of a server that takes connections."""
 RELOADS: Final = 2
 """The first reload creates an agent's account but not the route to its imported subject, the second does
 (seen on 2.10.27 and 2.15.1: after one, a new agent's publishes find no responder)."""
@@ -62,7 +64,7 @@ class BrokerStatus:
         pid: Its process id, None while there is none.
         port: TCP port on loopback.
         url: What clients connect to; without credentials.
-        version: Of the running server, before the first start of the binary.
+        version: Of the binary.
         durability: ``durable`` or ``interval``.
         restarts: Times it died and was started again in this run.
         since: UTC time of the last start, None before the first.
@@ -335,7 +337,7 @@ class ManagedBroker:
         finally:
             os.close(console)
         try:
-            self._version = await self._await_ready(process, offset)
+            await self._await_ready(process, offset)
         except BaseException:
             await asyncio.shield(end_child(process, patience_s=self._stop_timeout_s))
             raise
@@ -345,19 +347,16 @@ class ManagedBroker:
         self._ready = True
         return process
 
-    async def _await_ready(self, process: Process, log_offset: int) -> str:
-        """The server's version, once it is ready."""
-        identity, loop = self._known(), asyncio.get_running_loop()
-        deadline = loop.time() + self._ready_timeout_s
-        while process.returncode is None and loop.time() < deadline:
-            info = await read_info(identity.port)
-            if info is not None and info.server_name == identity.server_name:
-                return version_text(info.version)
-            await asyncio.sleep(POLL_S)
-        what = f"was not ready after {self._ready_timeout_s:g} s"
-        if process.returncode is not None:
+    async def _await_ready(self, process: Process, log_offset: int) -> None:
+        deadline = asyncio.get_running_loop().time() + self._ready_timeout_s
+        while READY not in self._files.log_since(log_offset):
             what = f"ended with exit code {process.returncode} while starting"
-        raise BrokerError(f"nats-server {what}; its log:\n{self._files.tail(log_offset)}")
+            if process.returncode is None:
+                if asyncio.get_running_loop().time() < deadline:
+                    await asyncio.sleep(POLL_S)
+                    continue
+                what = f"was not ready after {self._ready_timeout_s:g} s"
+            raise BrokerError(f"nats-server {what}; its log:\n{self._files.tail(log_offset)}")
 
     async def _reload(self) -> None:
         """Have the running server read its configuration again; returns when its log says so, or it has ended.

@@ -1,4 +1,4 @@
-"""One nats-server process: is the port free, is it ready, is that pid ours, end it.
+"""One nats-server process: is the port free, is that pid ours, end it.
 
 Invariant: only a process whose command line names our own configuration file is ever signalled; a pid from a
 file proves nothing, pids are reused.
@@ -8,34 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ....schemas.errors import BrokerError
 from .config import LOOPBACK, PID_FILE
-from .nats_binary import Version, parse_version
 
 POLL_S: Final = 0.01
 """Seconds between looks at a starting or ending process; it is ready in 17-29 ms (facts/nats.md)."""
-INFO_TIMEOUT_S: Final = 1.0
-"""Seconds for the INFO line after connecting; it comes at once."""
 _PROC: Final = Path("/proc/self")
 KILL_WAIT_S: Final = 5.0
 """Seconds after SIGKILL until the kernel must have ended a process."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """The greeting of a nats-server, as far as we use it."""
-
-    server_name: str
-    version: Version
 
 
 def free_port() -> int:
@@ -55,28 +42,6 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-async def read_info(port: int) -> ServerInfo | None:
-    """The INFO line of whoever listens on ``port``; None if nobody does or it is no nats-server."""
-    try:
-        async with asyncio.timeout(INFO_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(LOOPBACK, port)
-            try:
-                line = await reader.readline()
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, ValueError):  # ValueError: a line beyond the reader's limit
-        return None
-    verb, _, body = line.partition(b" ")
-    if verb != b"INFO":
-        return None
-    try:
-        info = json.loads(body)
-        version = parse_version(str(info["version"]))
-        return ServerInfo(str(info["server_name"]), version) if version else None
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def _arguments(pid: int) -> list[bytes]:

@@ -15,11 +15,11 @@ import json
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ....schemas.ids import is_id, is_workspace
+from ....schemas.entry import Id, WorkspaceId
 from ....schemas.principal import BCRYPT_HASH
 from ....schemas.subjects import INGEST_SUBJECTS, ingest_subject
 
@@ -45,21 +45,6 @@ INBOXES: Final = "_INBOX.>"
 """Where NATS clients await answers by default. An agent receives its own alone: its account holds no other user."""
 
 
-def _checked_id(text: str) -> str:
-    if not is_id(text):
-        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 _ - and not '_'")
-    return text
-
-
-def _checked_workspace(text: str) -> str:
-    if not is_workspace(text):
-        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 _ - without a leading underscore")
-    return text
-
-
-_Id = Annotated[str, AfterValidator(_checked_id)]
-
-
 class AgentUser(BaseModel):
     """A NATS user of one agent: may send requests to append as that agent, and hear the answers.
 
@@ -73,11 +58,11 @@ class AgentUser(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: _Id
+    name: Id
     bcrypt: str = Field(pattern=BCRYPT_HASH, repr=False)
-    workspace_id: Annotated[str, AfterValidator(_checked_workspace)]
-    agent_id: _Id
-    crew_id: _Id | None = None
+    workspace_id: WorkspaceId
+    agent_id: Id
+    crew_id: Id | None = None
 
     @property
     def subject(self) -> str:

@@ -17,7 +17,7 @@ import os
 import signal
 from asyncio.subprocess import Process
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -55,7 +55,7 @@ RELOAD_TIMEOUT_S: Final = 15.0
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BrokerStatus:
     """A managed broker at one moment.
 
@@ -74,18 +74,18 @@ class BrokerStatus:
         log_path: The server's log.
     """
 
-    running: bool
-    pid: int | None
-    port: int
-    url: str
     version: str
     durability: Durability
-    restarts: int
-    since: datetime | None
-    last_exit: int | None
-    last_error: str
-    moved_from_port: int | None
     log_path: Path
+    running: bool = False
+    pid: int | None = None
+    port: int = 0
+    url: str = ""
+    restarts: int = 0
+    since: datetime | None = None
+    last_exit: int | None = None
+    last_error: str = ""
+    moved_from_port: int | None = None
 
 
 class ManagedBroker:
@@ -99,6 +99,10 @@ class ManagedBroker:
         monitor_port: Loopback port for the server's monitoring pages, which ask for no password.
         ready_timeout_s: Seconds from spawn to ready.
         stop_timeout_s: Seconds for a TERM before a KILL.
+
+    Attributes:
+        durability: The profile of the server's configuration.
+        agent_users: The agents' NATS users in force.
     """
 
     def __init__(
@@ -113,24 +117,19 @@ class ManagedBroker:
         stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         self._files = BrokerFiles.below(data_dir)
-        self._durability: Durability = durability
+        self.durability: Final[Durability] = durability
+        self.agent_users: tuple[AgentUser, ...] = ()
         self._stop_timeout_s = stop_timeout_s
         self._binary = binary
         self._max_store_bytes = max_store_bytes
         self._monitor_port = monitor_port
         self._ready_timeout_s = ready_timeout_s
         self._identity: BrokerIdentity | None = None
-        self._agents: tuple[AgentUser, ...] = ()
         self._process: Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._configuring = asyncio.Lock()  # one writer of the configuration: a launch or a change of users
         self._ready = False
-        self._version = version_text(binary.version)
-        self._restarts = 0
-        self._since: datetime | None = None
-        self._last_exit: int | None = None
-        self._last_error = ""
-        self._moved_from_port: int | None = None
+        self._status = BrokerStatus(version_text(binary.version), durability, self._files.log)
 
     @property
     def url(self) -> str:
@@ -151,35 +150,12 @@ class ManagedBroker:
         """The service's password; minted on the first start, then kept."""
         return self._known().password
 
-    @property
-    def durability(self) -> Durability:
-        """``durable`` or ``interval``: the profile of the server's configuration."""
-        return self._durability
-
-    @property
-    def agent_users(self) -> tuple[AgentUser, ...]:
-        """The agents' NATS users in force."""
-        return self._agents
-
     def status(self) -> BrokerStatus:
         """The state now; touches neither disk nor network."""
-        process = self._process
-        alive = process is not None and process.returncode is None
-        port = self._identity.port if self._identity else 0
-        return BrokerStatus(
-            running=alive and self._ready,
-            pid=process.pid if process is not None and alive else None,
-            port=port,
-            url=f"nats://{LOOPBACK}:{port}",
-            version=self._version,
-            durability=self._durability,
-            restarts=self._restarts,
-            since=self._since,
-            last_exit=self._last_exit,
-            last_error=self._last_error,
-            moved_from_port=self._moved_from_port,
-            log_path=self._files.log,
-        )
+        process, port = self._process, self._identity.port if self._identity else 0
+        pid = process.pid if process is not None and process.returncode is None else None
+        running = pid is not None and self._ready
+        return replace(self._status, running=running, pid=pid, port=port, url=f"nats://{LOOPBACK}:{port}")
 
     async def start(self) -> None:
         """Start the server and return when it takes connections. Ends an orphan of an earlier run first.
@@ -191,7 +167,7 @@ class ManagedBroker:
             raise BrokerError("the broker is already started")
         self._files.make_folders()
         self._identity = self._files.load_identity()
-        self._agents = self._files.load_agents()
+        self.agent_users = self._files.load_agents()
         orphan = await reap_orphan(self._files.pid, self._files.config, patience_s=self._stop_timeout_s)
         if orphan is not None:
             _log.warning("broker.orphan_ended", pid=orphan)
@@ -210,15 +186,10 @@ class ManagedBroker:
             _log.info("broker.stopped", exit_code=code)  # 1 after TERM is not a failure
         self._files.pid.unlink(missing_ok=True)
 
-    async def restart(self) -> None:
-        """End the server, TERM then KILL after the bound; the supervisor starts it again, on the same port."""
+    async def restart(self, patience_s: float | None = None) -> None:
+        """End the server, with KILL after ``patience_s`` seconds; the supervisor starts it again, on the same port."""
         if self._supervisor is not None and self._process is not None:
-            await end_child(self._process, patience_s=self._stop_timeout_s)
-
-    async def kill(self) -> None:
-        """End a server that hangs by KILL; the supervisor starts it again, on the same port."""
-        if self._supervisor is not None and self._process is not None:
-            await end_child(self._process, patience_s=0.0)
+            await end_child(self._process, patience_s=self._stop_timeout_s if patience_s is None else patience_s)
 
     async def set_agent_users(self, agents: Sequence[AgentUser]) -> None:
         """Replace the NATS users of all agents, now and for later starts.
@@ -234,9 +205,9 @@ class ManagedBroker:
             if self._supervisor is None:
                 self._files.make_folders()
                 self._files.save_agents(wanted)
-                self._agents = wanted
+                self.agent_users = wanted
                 return
-            before = self._agents
+            before = self.agent_users
             self._configure(wanted)
             try:
                 for _ in range(RELOADS):
@@ -245,7 +216,7 @@ class ManagedBroker:
                 self._configure(before)
                 raise
             self._files.save_agents(wanted)
-            self._agents = wanted
+            self.agent_users = wanted
         _log.info("broker.agent_users_set", count=len(wanted))
 
     def _known(self) -> BrokerIdentity:
@@ -258,9 +229,9 @@ class ManagedBroker:
         pause = BACKOFF_FIRST_S
         while True:
             started = loop.time()
-            self._last_exit = await process.wait()
+            self._status.last_exit = await process.wait()
             self._ready = False
-            _log.error("broker.died", pid=process.pid, exit_code=self._last_exit, log=str(self._files.log))
+            _log.error("broker.died", pid=process.pid, exit_code=self._status.last_exit, log=str(self._files.log))
             if loop.time() - started >= STABLE_S:
                 pause = BACKOFF_FIRST_S
             while True:
@@ -269,18 +240,18 @@ class ManagedBroker:
                 try:
                     process = await self._launch()
                 except (BrokerError, OSError) as error:  # OSError: our own files, a full disk
-                    self._last_error = str(error)
+                    self._status.last_error = str(error)
                     _log.error("broker.restart_failed", error=str(error), retry_in_s=pause)
                 else:
                     break
-            self._restarts += 1
-            _log.warning("broker.restarted", pid=process.pid, restarts=self._restarts)
+            self._status.restarts += 1
+            _log.warning("broker.restarted", pid=process.pid, restarts=self._status.restarts)
 
     async def _launch(self) -> Process:
         async with self._configuring:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 self._choose_port()
-                self._configure(self._agents)
+                self._configure(self.agent_users)
                 try:
                     return await self._spawn()
                 except BrokerError as error:
@@ -296,7 +267,7 @@ class ManagedBroker:
         self._identity = self._identity.model_copy(update={"port": free_port()})
         self._files.save_identity(self._identity)
         if kept:
-            self._moved_from_port = kept
+            self._status.moved_from_port = kept
             _log.warning("broker.port_taken", port=kept, new_port=self._identity.port)
 
     def _configure(self, agents: Sequence[AgentUser]) -> None:
@@ -305,7 +276,7 @@ class ManagedBroker:
         try:
             text = render_config(
                 self._known(),
-                self._durability,
+                self.durability,
                 agents,
                 store_dir=files.store,
                 pid_file=files.pid,
@@ -342,8 +313,8 @@ class ManagedBroker:
             await asyncio.shield(end_child(process, patience_s=self._stop_timeout_s))
             raise
         self._process = process
-        self._since = datetime.now(UTC)
-        self._last_error = ""
+        self._status.since = datetime.now(UTC)
+        self._status.last_error = ""
         self._ready = True
         return process
 

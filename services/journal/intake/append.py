@@ -38,7 +38,7 @@ from ....schemas.sequence_set import Range, normalised
 from ....schemas.settings import MAX_BATCH
 from ..publishing.atomic import EncodedMessage
 from ..publishing.writer import Writer
-from .decisions import Told, decision_entry
+from .decisions import DecisionFields, decision_entry
 from .plain import Accepted, entry_head
 from .stored import stored_content
 from .submission import accept
@@ -158,7 +158,7 @@ class Journal:
         self._lost = normalised([*self._lost, *sequences])
 
     async def record(
-        self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **fields: Unpack[DecisionFields]
     ) -> Appended:
         """Record a decision as a control entry (see ``decision_entry``): for the service itself, never for a client.
 
@@ -166,30 +166,17 @@ class Journal:
             EntryConflict: If ``entry_id`` is taken by another decision.
             BrokerUnavailable: If no ack came within the bound.
         """
-        return await self._append_given(decision_entry(workspace_id, payload, summary, self._clock(), **told))
+        return await self._append_given(decision_entry(workspace_id, payload, summary, self._clock(), **fields))
 
     async def _append_given(self, accepted: Accepted) -> Appended:
-        identity = accepted.identity
-        in_hand = self._in_hand
-        while (busy := in_hand.get(identity)) is not None:
-            await asyncio.shield(busy)
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        in_hand[identity] = mine
-        try:
+        async with self._holding([accepted.identity]):
             found = self._known(accepted)
             if found is not None:
                 if found.content != accepted.content:
                     raise _conflict([accepted.entry_id])
                 return Appended(accepted.entry_id, found.seq, True)
-            ack = await self._writer.post(accepted)
-            if ack.duplicate:
-                [(known, repeated)] = await self._settle([accepted], [ack])
-                return Appended(accepted.entry_id, known.seq, repeated)
-            self._remember(identity, _Known(ack.seq, accepted.content))
-            return Appended(accepted.entry_id, ack.seq, False)
-        finally:
-            del in_hand[identity]
-            mine.set_result(None)
+            [(known, repeated)] = await self._settle([accepted], [await self._writer.post(accepted)])
+            return Appended(accepted.entry_id, known.seq, repeated)
 
     async def _accept_all(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Accepted]:
         now = self._clock()

@@ -143,8 +143,7 @@ class Writer:
             self._idle.clear()
             await self._idle.wait()
         self._forget_reconnects()
-        if self._sweeper is not None:
-            await end_task(self._sweeper)
+        await end_task(self._sweeper)
         if self._subscription is not None:
             await self._client.release(self._subscription)
 

@@ -83,9 +83,7 @@ class StallWatch:
 
     async def stop(self) -> None:
         """Look no longer."""
-        task, self._task = self._task, None
-        if task is not None:
-            await end_task(task)
+        await end_task(self._task)
 
     async def look(self) -> None:
         """Look once, and act."""

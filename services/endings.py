@@ -3,7 +3,8 @@
 ``consumers/endings.py`` says the same: the two may not import each other, and ``schemas`` knows no event loop.
 
 Why: ``asyncio.wait_for`` of Python 3.11, which nats-py waits for answers in, now and then swallows a cancellation that comes
-with the answer; a caller that cancels once and waits then waits for ever. Invariant: when ``end_task`` returns, the task is done.
+with the answer; a caller that cancels once and waits then waits for ever. Invariant: when ``end_task`` returns, the task is
+done.
 """
 
 from __future__ import annotations

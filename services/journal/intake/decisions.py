@@ -46,7 +46,7 @@ def decision_entry(
         workspace_id: The workspace, or ``_system``.
         payload: What was decided.
         summary: One line for the reader of the journal.
-        now: The server's time, UTC; not part of the content hash, so that the same decision at a later time has the same content.
+        now: The server's time, UTC; not in the content hash, so that the same decision later has the same content.
         **fields: The optional fields.
     """
     record: dict[str, Any] = {

@@ -55,17 +55,10 @@ def decision_entry(
         "schema_version": payload.VERSION,
         "summary": summary,
         "payload": payload.model_dump(mode="json"),
-        "actor_type": fields.get("actor_type", ActorType.SYSTEM).value,
-        "severity": fields.get("severity", Severity.INFO).value,
+        "actor_type": ActorType.SYSTEM,
+        "severity": Severity.INFO,
     }
-    entry_id = fields.get("entry_id")
-    optional = {
-        "actor_id": fields.get("actor_id"),
-        "crew_id": fields.get("crew_id"),
-        "agent_id": fields.get("agent_id"),
-        "id": entry_id,
-    }
-    record |= {name: value for name, value in optional.items() if value is not None}
+    record |= {"id" if name == "entry_id" else name: value for name, value in fields.items() if value is not None}
     content = content_hash(record)
     entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
-    return encode_entry(entry, content, control=True, given_id=entry_id is not None)
+    return encode_entry(entry, content, control=True, given_id="id" in record)

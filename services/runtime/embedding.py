@@ -111,7 +111,7 @@ class Embedding:
             return None
         try:
             made = make_embedder(model, ollama_host=self._settings.ollama_host, cache_dir=self._settings.models_dir)
-        except CrewJournalError:  # OLLAMA_HOST is no address; the choice at start has said so
+        except CrewJournalError:  # OLLAMA_HOST is not an address; the choice at start has reported it
             return None
         return self._observe(made)
 
@@ -148,14 +148,14 @@ class Embedding:
         return observed
 
     def punctuality(self, model: str, late_s: float | None) -> None:
-        """Told by recall: the seconds a model did not answer a query within, None if it did."""
+        """Called by recall with the seconds within which a model did not answer a query, None if it did."""
         if (observed := self._running.get(model)) is not None:
             observed.query_answered(late_s)
 
     # figures
 
     def trouble(self, model: str | None) -> Trouble | None:
-        """What ails the embedder of a model, None if nothing does; without addresses, for everybody may read it."""
+        """What is wrong with the embedder of a model, None if nothing is; without addresses, for every token may read it."""
         observed = self._running.get(model) if model is not None else None
         if observed is None:
             return Trouble(f"this node has no embedder for {model}" if model else "this node has no embedder")

@@ -1,6 +1,6 @@
 """A nats-server of our own: started, kept alive, and ended with the service.
 
-Why: ``crew-journal up`` must work on a machine where nobody runs a broker, and lose nothing when either
+Why: ``crew-journal up`` must work on a machine without a broker, and lose nothing when either
 process is killed. Invariants: one server per data directory; it listens on loopback only, always on the port
 it had, so clients reconnect by themselves; the streams are its alone and survive every restart.
 

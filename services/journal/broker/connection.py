@@ -203,11 +203,11 @@ class Connection(Client):
         """Note that the connection was lost, and nats-py is reconnecting, or that we closed it."""
         self._state = replace(self._state, connected=False, since=self._clock())
         if self.is_closed:
-            return  # our own doing, nobody needs to hear of it
+            return  # closed by us: nothing to log
         _log.warning("nats.disconnected", connection=self.label, error=self._state.last_error)
 
     async def was_reconnected(self) -> None:
-        """Note that it is back, and tell those who wait for it."""
+        """Note that it is back, and call the listeners."""
         self._state = ConnectionState(True, self._clock(), self._state.reconnects + 1, None)
         _log.info("nats.reconnected", connection=self.label, reconnects=self._state.reconnects)
         for listener in tuple(self._listeners):
@@ -244,7 +244,7 @@ async def connect(
         password: Password; without one the user is a token.
         name: Shown by the broker's monitoring and in our logs.
         deadline_s: Seconds until the first connect gives up; later ones never do.
-        clock: Tells ``since`` of the state.
+        clock: The time, UTC, for ``since`` of the state.
 
     Raises:
         BrokerUnavailable: If the broker cannot be reached in time or refuses the credentials.

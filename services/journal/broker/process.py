@@ -26,7 +26,7 @@ KILL_WAIT_S: Final = 5.0
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on at this moment."""
+    """A TCP port on loopback that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
@@ -70,7 +70,7 @@ async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int
     """End the nats-server that a crashed owner left behind: TERM, after ``patience_s`` seconds KILL.
 
     Returns:
-        Its pid, or None if there was none. A pid that is somebody else's is left alone.
+        Its pid, or None if there was none. A process that is not ours is left alone.
 
     Raises:
         BrokerError: If it is ours and cannot be ended.

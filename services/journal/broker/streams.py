@@ -1,6 +1,6 @@
 """The one place that declares streams, and reads them back.
 
-Why: an older server silently ignores fields it does not know, and somebody else's stream of the same name may drop,
+Why: an older server silently ignores fields it does not know, and a stream of the same name that we did not make may drop,
 expire or refuse what we must keep (facts/nats.md). Invariant: after ``declare_streams`` each stream is what this module
 says, in every field that can lose data; what cannot be mended without losing data is a ``StreamMismatch``.
 """

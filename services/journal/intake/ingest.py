@@ -211,7 +211,7 @@ def principal_of(subject: bytes) -> Principal:
     """The agent whose request came on ``subject``.
 
     Raises:
-        InvalidQuery: If a part of the subject is no id.
+        InvalidQuery: If a part of the subject is not a valid id.
     """
     try:
         _, workspace, crew, agent = subject.decode().split(".")

@@ -33,7 +33,7 @@ DEEP_BRACKETS: Final = 100
 """Opening brackets of a body from which on it is read back: our JSON reader stops at 200 levels, the writer at 254."""
 
 
-@dataclass(slots=True)  # not frozen: that costs 2 µs more each; nobody changes one
+@dataclass(slots=True)  # not frozen: that costs 2 µs more each
 class Accepted(EncodedMessage):
     """A submission that may be published; its body is the entry as it is stored.
 
@@ -83,7 +83,7 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
                 return None
         canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
     except (KeyError, TypeError, ValueError):
-        return None  # an unknown field, or a value that is no text or no JSON
+        return None  # an unknown field, or a value that is not text or not JSON
     if len(canonical) > _PLAIN_BYTES or b"null" in canonical:  # null: perhaps a number that is not finite
         return None
     if canonical.count(b"{") + canonical.count(b"[") > DEEP_BRACKETS:

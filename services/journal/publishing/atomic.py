@@ -2,8 +2,8 @@
 
 They are also the only group commit there is under ``sync_interval: always``: one batch, one fsync (facts/nats.md).
 Protocol (ADR-50 of NATS): each message bears the batch's id and its own number, the last one the commit mark; the
-commit's ack tells the last sequence and the count, and the batch lies contiguously before it. The first message asks for an
-answer, too: an empty one if the batch is open, else why it is not, which the commit's "incomplete" would not tell.
+commit's ack holds the last sequence and the count, and the batch lies contiguously before it. The first message asks for an
+answer, too: an empty one if the batch is open, else why it is not, which the commit's "incomplete" does not say.
 
 Invariant: a batch has sequences only where the broker acked the commit of exactly these messages. An outcome that is not
 known (a lost ack) is tried again with the same message ids under another batch id; if the first try was stored, the broker

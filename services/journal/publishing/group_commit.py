@@ -1,7 +1,7 @@
 """Publishes that run at once share an atomic batch, hence one fsync of the broker.
 
 Invariant: each caller gets the outcome of its own message. What a batch is refused for may be the fault of one message, so
-its messages then go alone; what nobody waits for any more is not sent.
+its messages then go alone; a message whose caller has left is not sent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class GroupCommit:
 
     async def _commit_groups(self) -> None:
         try:
-            await asyncio.sleep(0)  # let those who call in this very turn of the loop come along
+            await asyncio.sleep(0)  # calls of the same turn of the loop join the group
             while self._waiting:
                 group, self._waiting = self._waiting[:ATOMIC_BATCH], self._waiting[ATOMIC_BATCH:]
                 await self._commit([member for member in group if not member[1].done()])

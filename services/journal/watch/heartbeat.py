@@ -79,7 +79,7 @@ class Heartbeat:
             silent_looks = silent_looks + 1 if up and self._silent_since is not None else 0
             if self._broker is not None and silent_looks >= self._hung_looks:
                 _log.error("broker.hangs", silent_looks=silent_looks)
-                await self._broker.restart(patience_s=0.0)  # it would not heed a TERM
+                await self._broker.restart(patience_s=0.0)  # it does not react to TERM
                 silent_looks = 0
             if self._silent_since is None:
                 self._silent_since = asyncio.get_running_loop().time()

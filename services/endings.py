@@ -3,7 +3,8 @@
 ``consumers/endings.py`` says the same: the two may not import each other, and ``schemas`` knows no event loop.
 
 Why: ``asyncio.wait_for`` of Python 3.11, which nats-py waits for answers in, now and then swallows a cancellation that comes
-with the answer; whoever cancels once and waits then waits for ever. Invariant: when ``end_task`` returns, the task is done.
+with the answer; a caller that cancels once and waits then waits for ever. Invariant: when ``end_task`` returns, the task is
+done.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ CANCEL_AGAIN_S: Final = 0.5
 """Seconds until a task that goes on after its cancellation is cancelled again."""
 
 
-async def end_task(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it ends.
+async def end_task(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task, if there is one, until it ends.
 
     Raises:
         Exception: What the task raised, if it failed instead.
     """
+    if task is None:
+        return
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_AGAIN_S)

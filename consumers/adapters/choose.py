@@ -14,10 +14,10 @@ from typing import Final, Literal
 from ...schemas.errors import EmbedderError
 from ...schemas.ports import Embedder
 from ...schemas.settings import EmbedderKind
+from .loopback import is_closed
 from .minilm import MiniLmEmbedder
 from .minilm_weights import MODEL_ID as MINILM_MODEL_ID
 from .minilm_weights import fault_of
-from .ollama import OllamaEmbedder
 
 BOOT_PROBE_TIMEOUT_S: Final = 3.0
 """Seconds for the first embedding at a start, including loading the model: `up` should be ready within 4 s, and
@@ -85,7 +85,7 @@ async def choose_embedder(
     if chosen == "minilm":
         return EmbedderChoice(MiniLmEmbedder(cache_dir), "minilm", reason)
     model = pinned_model if pinned_kind == "ollama" and pinned_model is not None else ollama_model
-    return EmbedderChoice(OllamaEmbedder(ollama_host, model), "ollama", reason)
+    return EmbedderChoice(_ollama(ollama_host, model), "ollama", reason)
 
 
 def kind_of(model: str) -> Literal["minilm", "ollama"]:
@@ -99,19 +99,27 @@ def make_embedder(model: str, *, ollama_host: str, cache_dir: Path) -> Embedder:
     Raises:
         EmbedderUnavailable: The model needs Ollama, and ``ollama_host`` is not a valid address.
     """
-    return MiniLmEmbedder(cache_dir) if kind_of(model) == "minilm" else OllamaEmbedder(ollama_host, model)
+    return MiniLmEmbedder(cache_dir) if kind_of(model) == "minilm" else _ollama(ollama_host, model)
+
+
+def _ollama(host: str, model: str) -> Embedder:
+    from .ollama import OllamaEmbedder  # 0.3 s of CPU, only where Ollama is used
+
+    return OllamaEmbedder(host, model)
 
 
 async def _first_that_works(ollama_host: str, ollama_model: str, cache_dir: Path) -> EmbedderChoice:
-    try:
-        ollama = OllamaEmbedder(ollama_host, ollama_model)
-    except EmbedderError as error:
-        fault: str | None = error.message
-    else:
-        fault = await _fault_at_boot(ollama)
-        if fault is None:
-            return EmbedderChoice(ollama, "ollama", f"auto: {ollama_model} at {ollama_host} answers")
-        await ollama.close()
+    fault: str | None = f"Ollama at {ollama_host} cannot be reached (nothing listens there)"
+    if not await is_closed(ollama_host):
+        try:
+            ollama = _ollama(ollama_host, ollama_model)
+        except EmbedderError as error:
+            fault = error.message
+        else:
+            fault = await _fault_at_boot(ollama)
+            if fault is None:
+                return EmbedderChoice(ollama, "ollama", f"auto: {ollama_model} at {ollama_host} answers")
+            await ollama.close()
     minilm_fault = await asyncio.to_thread(fault_of, cache_dir / MINILM_MODEL_ID)
     if minilm_fault is None:
         return EmbedderChoice(MiniLmEmbedder(cache_dir), "minilm", f"auto: {fault}; {MINILM_MODEL_ID} is installed")
@@ -122,7 +130,7 @@ async def _first_that_works(ollama_host: str, ollama_model: str, cache_dir: Path
     )
 
 
-async def _fault_at_boot(embedder: OllamaEmbedder) -> str | None:
+async def _fault_at_boot(embedder: Embedder) -> str | None:
     try:
         async with asyncio.timeout(BOOT_PROBE_TIMEOUT_S):
             await embedder.probe()

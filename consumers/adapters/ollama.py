@@ -7,12 +7,10 @@ of the server is an `EmbedderError`.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
 from typing import Final, NoReturn
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -27,6 +25,7 @@ from ...schemas.errors import (
 )
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
+from .loopback import is_loopback
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """Seconds to connect; our event loop may be busy for one second. Starts and recalls have shorter limits of their own.
@@ -234,13 +233,3 @@ _ANSWERED: Final = "crew_journal.answered"
 async def _mark_answered(response: httpx.Response) -> None:
     """Mark a request whose answer has begun, to recognise a connection that breaks in the middle of it."""
     response.request.extensions[_ANSWERED] = True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is on the loopback interface, which a proxy cannot reach."""
-    name = urlsplit(host if "://" in host else f"http://{host}").hostname or "localhost"
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return address.is_loopback or address.is_unspecified

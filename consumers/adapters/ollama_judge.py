@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ...schemas.errors import Unavailable
 from ...schemas.settings import JUDGE_TIMEOUT_S
 from ..prompts.contradiction import SYSTEM, Verdict, question, verdict_of
-from .ollama import is_loopback
+from .loopback import is_loopback
 
 PAUSE_S: Final = 30.0
 """Seconds without calls after a failure."""

@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.rules.text import date_prefix, strings_in, tokens_of
@@ -69,6 +68,8 @@ def batch_words(batch: Batch) -> KnownWords:
 
 
 def _cut(entries: list[EntryRecorded]) -> BatchTokens:
+    import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
+
     texts = pa.array([_blank_separated(entry) for entry in entries], pa.binary()).cast(pa.large_string())
     lists: Any = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(texts))
     counts = np.diff(lists.offsets.to_numpy()).astype(np.int64)

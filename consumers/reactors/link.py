@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 from nats.aio.client import Client
@@ -30,7 +30,6 @@ from ...schemas.ports import Publisher
 from ...schemas.rules.relations import CONTRADICTS
 from ...schemas.settings import Settings
 from ...schemas.subjects import DerivedKind, Family, parse_subject
-from ..adapters.ollama_judge import Judge, OllamaJudge
 from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.positions import position_of
 from ..reacting.backoff import doubled
@@ -38,6 +37,9 @@ from ..reacting.durable import Durable
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .link_finder import LinkFinder
+
+if TYPE_CHECKING:
+    from ..adapters.ollama_judge import Judge
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
@@ -202,6 +204,8 @@ def _judge_of(settings: Settings) -> tuple[Judge | None, str | None]:
     """The judge, or why there is none although one is set: a second opinion is no reason to keep a node from starting."""
     if not settings.judge_model:
         return None, None
+    from ..adapters.ollama_judge import OllamaJudge  # the HTTP client is imported where it is used
+
     try:
         return OllamaJudge(settings.ollama_host, settings.judge_model), None
     except Unavailable as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
@@ -20,7 +20,9 @@ from ...schemas.rules.embed_text import embedded_text
 from ...schemas.rules.relations import CONTRADICTS, SIMILAR
 from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
 from ...schemas.views import ENTRIES
-from ..adapters.ollama_judge import Judge
+
+if TYPE_CHECKING:
+    from ..adapters.ollama_judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
 _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict
 
-STORED: Final = ConfigDict(frozen=True, extra="ignore")
+STORED: Final = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 """Configuration of every model that is read from the stream."""
 
 

@@ -22,7 +22,7 @@ MAX_SEQ = 2**63 - 1
 class Answer(BaseModel):
     """Base class of every answer. Answers may gain fields; readers ignore fields that they do not know."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 
 
 class Access(StrEnum):
@@ -54,7 +54,7 @@ def _null_is_absent(schema: dict[str, Any]) -> None:
 class Request(BaseModel):
     """Base class of every request. ``null`` in an optional field means that the field is absent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
 
     @model_validator(mode="before")
     @classmethod

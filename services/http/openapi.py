@@ -6,7 +6,7 @@ follows the code; a fuzzing test compares every answer with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from ...schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from ..query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 if TYPE_CHECKING:
-    from .route import Described
+    from .route import Described, Description
 
 JsonSchema = dict[str, Any]
 
@@ -118,8 +118,8 @@ def document(routes: Iterable[Described], *, title: str, version: str, summary: 
             "summary": route.summary,
             "description": route.description,
             "operationId": route.name,
-            **route.extra,
-            "responses": {**route.answers, **problems(*route.errors)},
+            **_made(route.extra),
+            "responses": {**_made(route.answers), **problems(*route.errors)},
         }
         if route.open is None:
             found["security"] = [{"HTTPBearer": []}]
@@ -130,6 +130,10 @@ def document(routes: Iterable[Described], *, title: str, version: str, summary: 
         "paths": paths,
         "components": {"securitySchemes": {"HTTPBearer": bearer}},
     }
+
+
+def _made(described: Description) -> Mapping[str, Any]:
+    return described() if callable(described) else described
 
 
 def submission_schema() -> JsonSchema:

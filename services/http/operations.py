@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from types import NoneType
 from typing import Any, Final
@@ -48,10 +49,10 @@ def _route(operation: Operation[Any, Any]) -> Described:
         summary=operation.summary,
         description=_description(operation),
         serve=serve,
-        answers=answered(operation.answer, _status(operation)),
+        answers=partial(answered, operation.answer, _status(operation)),
         errors=operation.errors
         + ((413, 422) if operation.has_body and operation.effect is not Effect.READS else (413,)),
-        extra=_described_fields(operation),
+        extra=partial(_described_fields, operation),
     )
 
 

@@ -20,6 +20,8 @@ from .ports import AppServices
 
 _SCHEME: Final = "bearer "
 Endpoint = Callable[[Request, Principal], Awaitable[Response]]
+Description = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+"""A part of OpenAPI's text; a callable makes it when the text is first asked for, for JSON Schemas take a start 0.1 s."""
 OpenEndpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -46,9 +48,9 @@ class Described:
     summary: str
     description: str = ""
     serve: Endpoint | None = None
-    answers: Mapping[str, Any] = field(default_factory=dict)
+    answers: Description = field(default_factory=dict)
     errors: tuple[int, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Description = field(default_factory=dict)
     open: OpenEndpoint | None = None
 
     @property

@@ -6,6 +6,7 @@ by the use-cases, from the token.
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -136,9 +137,9 @@ JOURNAL_ROUTES: Final = (
         description="All or nothing; returns after the broker's ack. An exact repeat of an id returns the first result. "
         "Whole numbers from -2^63 to 2^64 - 1 are kept exactly; those beyond are refused by their field: send them as text.",
         serve=append,
-        answers=answered(AppendAnswer, HTTPStatus.CREATED),
+        answers=partial(answered, AppendAnswer, HTTPStatus.CREATED),
         errors=(409, 413, 422),
-        extra=json_body(submission_schema(), required=True, example=_EXAMPLE),
+        extra=lambda: json_body(submission_schema(), required=True, example=_EXAMPLE),
     ),
     Described(
         route="GET /v1/journal",
@@ -147,7 +148,7 @@ JOURNAL_ROUTES: Final = (
         summary="List entries, newest first",
         description="Filters are joined by AND; `next_cursor` is there only if the page is full.",
         serve=list_entries,
-        answers=answered(EntriesAnswer),
+        answers=partial(answered, EntriesAnswer),
         extra=parameters(COMMON, PAGING, filters=True),
     ),
     Described(
@@ -157,7 +158,7 @@ JOURNAL_ROUTES: Final = (
         summary="Count entries",
         description="The same filters as the list; `cursor` and `limit` are accepted and ignored.",
         serve=count,
-        answers=answered(CountAnswer),
+        answers=partial(answered, CountAnswer),
         extra=parameters(COMMON, PAGING, filters=True),
     ),
     Described(
@@ -178,7 +179,7 @@ JOURNAL_ROUTES: Final = (
         summary="Get one entry, unless its id is count or stream",
         description=_ONE,
         serve=get,
-        answers=answered(EntryAnswer),
+        answers=partial(answered, EntryAnswer),
         errors=(404,),
         extra=parameters(COMMON, path=("entry_id",)),
     ),
@@ -189,7 +190,7 @@ JOURNAL_ROUTES: Final = (
         summary="Get one entry, whatever its id",
         description=_ONE,
         serve=get,
-        answers=answered(EntryAnswer),
+        answers=partial(answered, EntryAnswer),
         errors=(404,),
         extra=parameters(COMMON, path=("entry_id",)),
     ),

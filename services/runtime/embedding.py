@@ -66,11 +66,12 @@ class Embedding:
         self._clock = clock
         self._running: dict[str, ObservedEmbedder] = {}
         self._probing: dict[str, asyncio.Task[None]] = {}
+        self._probes = False
         self.active = ActiveModels(views)
         self.choice = EmbedderChoice(None, "none", "not chosen yet")
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Choose, probe in the background, record the activation; closed by ``stack``."""
+        """Choose and record the activation; closed by ``stack``."""
         settings = self._settings
         stack.push_async_callback(self._close)
         pinned = (await asyncio.to_thread(read_active_models, self._views)).get(SYSTEM_WORKSPACE)
@@ -90,6 +91,12 @@ class Embedding:
         await activate_embeddings(
             self._journal, self._views, model=chosen.model_id, embedder=self.choice.kind, reason=self.choice.reason
         )
+
+    def start_probing(self) -> None:
+        """Probe every model in the background, from here on: loading MiniLM takes a core, which a start needs itself."""
+        self._probes = True
+        for observed in self._running.values():
+            self._probe(observed)
 
     async def _close(self) -> None:
         self.active.close()
@@ -111,7 +118,7 @@ class Embedding:
             return None
         try:
             made = make_embedder(model, ollama_host=self._settings.ollama_host, cache_dir=self._settings.models_dir)
-        except CrewJournalError:  # OLLAMA_HOST is no address; the choice at start has said so
+        except CrewJournalError:  # OLLAMA_HOST is not an address; the choice at start has reported it
             return None
         return self._observe(made)
 
@@ -144,18 +151,22 @@ class Embedding:
 
     def _observe(self, embedder: Embedder) -> ObservedEmbedder:
         observed = self._running[embedder.model_id] = ObservedEmbedder(embedder, self._clock)
-        self._probing[embedder.model_id] = asyncio.create_task(_probe(observed), name="embedder-probe")
+        if self._probes:
+            self._probe(observed)
         return observed
 
+    def _probe(self, observed: ObservedEmbedder) -> None:
+        self._probing[observed.model_id] = asyncio.create_task(_probe(observed), name="embedder-probe")
+
     def punctuality(self, model: str, late_s: float | None) -> None:
-        """Told by recall: the seconds a model did not answer a query within, None if it did."""
+        """Called by recall with the seconds within which a model did not answer a query, None if it did."""
         if (observed := self._running.get(model)) is not None:
             observed.query_answered(late_s)
 
     # figures
 
     def trouble(self, model: str | None) -> Trouble | None:
-        """What ails the embedder of a model, None if nothing does; without addresses, for everybody may read it."""
+        """What is wrong with the embedder of a model, None if nothing is; without addresses, for every token may read it."""
         observed = self._running.get(model) if model is not None else None
         if observed is None:
             return Trouble(f"this node has no embedder for {model}" if model else "this node has no embedder")
@@ -198,6 +209,6 @@ class Embedding:
 
 
 async def _probe(embedder: Embedder) -> None:
-    """One real call, so that status is true from the start; its outcome is observed, not needed here."""
+    """One real call, so that status does not wait for a query; its outcome is observed, not needed here."""
     with contextlib.suppress(CrewJournalError):
         await embedder.probe()

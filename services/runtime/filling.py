@@ -46,7 +46,7 @@ class Filling(Part):
         embedding: Says which models are wanted, and runs them.
         context: What reactors are built from.
         views: News of decisions.
-        say: Told, in a line each, what begins and ends.
+        say: Called with one line for each reactor that starts or stops.
     """
 
     def __init__(
@@ -75,18 +75,17 @@ class Filling(Part):
 
     async def start(self) -> None:
         """Start a reactor for every wanted model, and follow decisions from here on."""
-        self._unsubscribe = self._views.subscribe(self._heed)
+        self._unsubscribe = self._views.subscribe(self._on_commit)
         await self._reconcile()
         self._following = asyncio.create_task(self._follow(), name="embedding-models")
 
     async def stop(self) -> None:
         """Stop all of them; the durables stay."""
         self._unsubscribe()
-        if self._following is not None:
-            await end_task(self._following)
+        await end_task(self._following)
         await asyncio.gather(*(reactor.stop() for reactor in self.reactors.values()))
 
-    def _heed(self, batch: CommittedBatch) -> None:
+    def _on_commit(self, batch: CommittedBatch) -> None:
         if any(map(decides_models, batch.entries)):
             self._due.set()
 
@@ -129,7 +128,7 @@ class Filling(Part):
             self._say(f"reactor: embed, {model}")
 
     async def _clean(self) -> None:
-        """Delete durables of models that were dropped, and of fillings before a drop, unless somebody draws from them."""
+        """Delete durables of models that were dropped, and of fillings before a drop, unless a consumer draws from them."""
         known = await asyncio.to_thread(self._views.rows, _KNOWN)
         gone = [(str(model), state, int(dropped)) for model, state, dropped in known if dropped]
         if not gone:

@@ -38,7 +38,7 @@ async def accept_loss(
         views: The views file.
         rebuilt: What was replaced.
         missing: Sequences that were missing before.
-        actor: Token of whoever accepts it.
+        actor: Id of the token that accepts it.
 
     Returns:
         The sequence of the record, 0 if nothing was lost.

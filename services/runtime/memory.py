@@ -46,7 +46,7 @@ class Memory:
 
     @property
     def observers(self) -> list[Observer]:
-        """Who keeps account of recalls."""
+        """Called with every recall."""
         logs = [] if self.search_log is None else [self.search_log.observe]
         return [self.references.observe, *logs]
 

@@ -351,6 +351,7 @@ class Runtime:
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
+        embedding.start_probing()
 
     async def _watch(self, client: Connection) -> None:
         """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""

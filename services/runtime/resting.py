@@ -70,10 +70,10 @@ class Resting:
             return False
         try:
             await self._give_back()
-        except Exception as error:  # the memory stays, which harms nobody; tried again after more growth
+        except Exception as error:  # the memory stays; tried again after more growth
             _log.warning("memory_not_given_back", error=type(error).__name__)
         self._left = self._resident() or resident
-        self._rested()  # what this took is no work
+        self._rested()  # the CPU of giving back does not count as work
         _log.debug("memory_given_back", before=resident, after=self._left)
         return True
 

@@ -25,7 +25,7 @@ class StaticTable:
 
     Args:
         models_dir: Where MiniLM is installed.
-        say: Tells the operator what takes long.
+        say: Called with a line about what takes long.
     """
 
     def __init__(self, models_dir: Path, say: Callable[[str], None]) -> None:

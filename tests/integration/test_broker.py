@@ -18,13 +18,14 @@ import psutil
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from support.external import listens
 from support.nats import PROJECT, connected, running_broker
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, DataDirBusy
+from crew_journal.schemas.errors import BrokerError
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
-from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free, read_info
+from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free
 
 DEADLINE_S = 120.0
 
@@ -85,7 +86,7 @@ async def test_a_started_broker_takes_connections_and_a_stopped_one_is_gone(
     await broker.stop()
     assert not broker.status().running
     assert not alive(status.pid)
-    assert await read_info(status.port) is None
+    assert not await listens(status.port)
     await broker.stop()
 
 
@@ -177,12 +178,10 @@ async def test_a_server_that_cannot_be_restarted_is_tried_again_until_it_can(
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: "disk on fire" in broker.status().last_error, "the fault is reported")
         assert not broker.status().running
-        with pytest.raises(BrokerUnavailable, match="disk on fire"):
-            await broker.wait_ready(0.01)
         wrapper(tmp_path, real)
-        await broker.wait_ready(DEADLINE_S)
+        await eventually(lambda: broker.status().running, "the broker is back")
         assert broker.status().last_error == ""
-        assert await read_info(broker.status().port) is not None
+        assert await listens(broker.status().port)
     finally:
         await broker.stop()
 
@@ -199,7 +198,7 @@ async def test_stopping_while_it_cannot_be_restarted_ends_cleanly(
     os.kill(pid, signal.SIGKILL)
     await eventually(lambda: bool(broker.status().last_error), "a restart has failed")
     await broker.stop()
-    assert await read_info(broker.status().port) is None
+    assert not await listens(broker.status().port)
 
 
 CRASHING_OWNER = """
@@ -253,30 +252,17 @@ async def test_nonsense_in_the_pid_file_does_not_stop_the_start(tmp_path: Path, 
         assert broker.status().running
 
 
-async def test_a_second_owner_is_refused_and_the_first_goes_on(broker: ManagedBroker, tmp_path: Path) -> None:
-    pid = broker.status().pid
-    with pytest.raises(DataDirBusy):
-        async with running_broker(tmp_path):
-            pass
-    assert broker.status().pid == pid
-    assert broker.status().running
-    async with connected(broker):
-        pass
-
-
 async def test_a_refused_configuration_is_reported_in_the_servers_words(
     tmp_path: Path, nats_server_binary: NatsBinary
 ) -> None:
     misspell = (
-        f'sed s/sync_interval/sink_interval/ "$3" > {tmp_path}/bad; exec {nats_server_binary.path} -t -c {tmp_path}/bad'
+        f'sed s/sync_interval/sink_interval/ "$2" > {tmp_path}/bad; exec {nats_server_binary.path} -c {tmp_path}/bad'
     )
-    binary = wrapper(tmp_path, f"case $1 in -t) {misspell};; esac; echo started > {tmp_path}/started")
-    broker = ManagedBroker(tmp_path, binary, "interval")
-    with pytest.raises(BrokerError, match="refuses its configuration") as caught:
+    broker = ManagedBroker(tmp_path, wrapper(tmp_path, misspell), "interval")
+    with pytest.raises(BrokerError, match="while starting") as caught:
         await broker.start()
     assert "sink_interval" in str(caught.value)
-    assert not (tmp_path / "started").exists()  # a test may look at its own folder
-    async with running_broker(tmp_path) as sound:  # the failed start holds no lock
+    async with running_broker(tmp_path) as sound:
         assert sound.status().running
 
 
@@ -294,7 +280,7 @@ async def test_a_server_that_dies_while_starting_is_reported_with_the_end_of_its
 
 
 async def test_a_server_that_never_gets_ready_is_ended_within_the_bound(tmp_path: Path) -> None:
-    binary = wrapper(tmp_path, "case $1 in -t) exit 0;; esac; exec sleep 120")
+    binary = wrapper(tmp_path, "exec sleep 120")
     broker = ManagedBroker(tmp_path / "data", binary, "interval", ready_timeout_s=0.3)
     before = living_children()
     with pytest.raises(BrokerError, match=r"not ready after 0\.3 s"):
@@ -302,8 +288,8 @@ async def test_a_server_that_never_gets_ready_is_ended_within_the_bound(tmp_path
     assert living_children() <= before
 
 
-async def test_a_cancelled_start_leaves_no_process_and_no_lock(tmp_path: Path) -> None:
-    body = f"case $1 in -t) exit 0;; esac; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 120"
+async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
+    body = f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 120"
     broker = ManagedBroker(tmp_path / "data", wrapper(tmp_path, body), "interval")
     starting = asyncio.create_task(broker.start())
     await eventually((tmp_path / "pid").exists, "the server is spawned")
@@ -317,7 +303,7 @@ async def test_a_cancelled_start_leaves_no_process_and_no_lock(tmp_path: Path) -
 
 
 async def test_a_server_that_ignores_term_is_killed(tmp_path: Path) -> None:
-    body = "case $1 in -t) exit 0;; esac; trap '' TERM; while :; do sleep 0.05; done"
+    body = "trap '' TERM; while :; do sleep 0.05; done"
     broker = ManagedBroker(
         tmp_path / "data", wrapper(tmp_path, body), "interval", ready_timeout_s=1.0, stop_timeout_s=0.2
     )

@@ -14,9 +14,21 @@ from pathlib import Path
 from support.journal import eventually
 from support.nats import PROJECT, nats_binary
 
-from crew_journal.services.journal.broker.process import free_port, read_info
+from crew_journal.services.journal.broker.process import free_port
 
 BLOCK = re.compile(r"^    accounts \{\n(?:    .*\n)+?    \}\n", re.MULTILINE)
+
+
+async def listens(port: int) -> bool:
+    """Whether a nats-server greets on a port of this machine."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        return (await reader.readline()).startswith(b"INFO ")
+    finally:
+        writer.close()
 
 
 @dataclass
@@ -70,7 +82,7 @@ async def external_broker(folder: Path, **given: str) -> AsyncIterator[ExternalB
     broker.write()
     broker.process = await asyncio.create_subprocess_exec(str(nats_binary().path), "-c", str(folder / "nats.conf"))
     try:
-        while await read_info(broker.port) is None:
+        while not await listens(broker.port):
             assert broker.process.returncode is None, broker.log.read_text()
             await asyncio.sleep(0.02)
         yield broker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from crew_journal.services.journal.broker.config import AgentUser, Durability, ServerConfig, render_config
+from crew_journal.services.journal.broker.config import AgentUser, BrokerIdentity, Durability, render_config
 
 HASH = "$2b$04$" + 53 * "x"
 
@@ -17,13 +17,11 @@ def agent_user(name: str, *, workspace_id: str, agent_id: str, crew_id: str | No
     return AgentUser(name=name, bcrypt=HASH, workspace_id=workspace_id, agent_id=agent_id, crew_id=crew_id)
 
 
-def config(durability: Durability = "durable") -> ServerConfig:
-    return ServerConfig(
-        server_name="crew-journal-1",
-        port=4999,
-        user="crew-journal",
-        password="secret-of-the-service",
-        durability=durability,
+def render(durability: Durability, agents: list[AgentUser]) -> str:
+    return render_config(
+        BrokerIdentity(port=4999),
+        durability,
+        agents,
         store_dir=Path('/data/a "quoted" folder/store'),
         pid_file=Path("/data/nats.pid"),
         log_file=Path("/data/nats.log"),
@@ -32,7 +30,7 @@ def config(durability: Durability = "durable") -> ServerConfig:
 
 @pytest.mark.parametrize(("durability", "sync"), [("durable", "always"), ("interval", "250ms")])
 def test_the_profile_decides_when_the_server_syncs(durability: Durability, sync: str) -> None:
-    rendered = json.loads(render_config(config(durability), []))
+    rendered = json.loads(render(durability, []))
     assert rendered["jetstream"] == {"store_dir": '/data/a "quoted" folder/store', "sync_interval": sync}
     assert rendered["listen"] == "127.0.0.1:4999"
     assert "http" not in rendered
@@ -40,7 +38,7 @@ def test_the_profile_decides_when_the_server_syncs(durability: Durability, sync:
 
 def test_an_agent_gets_an_account_with_nothing_but_its_subject() -> None:
     agent = agent_user("scout-nats", workspace_id="acme", agent_id="scout", crew_id="red")
-    accounts = json.loads(render_config(config(), [agent]))["accounts"]
+    accounts = json.loads(render("durable", [agent]))["accounts"]
     assert accounts["JOURNAL"]["exports"] == [{"service": "ingest.>"}]
     assert accounts["AGENT-scout-nats"] == {
         "users": [
@@ -87,9 +85,9 @@ def test_no_name_can_widen_what_an_agent_may_publish(change: dict[str, str]) -> 
 def test_two_agents_of_one_name_are_refused_and_so_is_the_services_own() -> None:
     twice = [agent_user("a", workspace_id=w, agent_id="x") for w in ("w1", "w2")]
     with pytest.raises(ValueError, match="share a name"):
-        render_config(config(), twice)
+        render("durable", twice)
     with pytest.raises(ValueError, match="share a name"):
-        render_config(config(), [agent_user("crew-journal", workspace_id="w", agent_id="x")])
+        render("durable", [agent_user("crew-journal", workspace_id="w", agent_id="x")])
 
 
 def test_a_hash_does_not_show_in_a_repr() -> None:

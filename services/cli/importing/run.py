@@ -107,7 +107,7 @@ class ImportRun:
             except Unavailable:
                 raise
             except CrewJournalError as error:
-                refused = _forbidden(error, lines) if self._skip_invalid else []
+                refused = _forbidden(error, lines) if self.skip_invalid else []
                 if not refused:
                     raise _with_lines(error, lines) from None
                 bad += refused

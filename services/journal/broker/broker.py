@@ -1,6 +1,6 @@
 """A nats-server of our own: started, kept alive, and ended with the service.
 
-Why: ``crew-journal up`` must work on a machine where nobody runs a broker, and lose nothing when either
+Why: ``crew-journal up`` must work on a machine without a broker, and lose nothing when either
 process is killed. Invariants: one server per data directory; it listens on loopback only, always on the port
 it had, so clients reconnect by themselves; the streams are its alone and survive every restart.
 
@@ -12,8 +12,12 @@ server that outlives a killed owner loses nothing, and the next start finds and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
+from asyncio.subprocess import Process
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -22,20 +26,18 @@ import structlog
 
 from ....schemas.errors import BrokerError, BrokerUnavailable
 from ...endings import end_task
-from .config import LOOPBACK, AgentUser, Durability
-from .files import BrokerFiles, BrokerIdentity
-from .launch import ServerLauncher
+from .config import LOOPBACK, AgentUser, BrokerIdentity, Durability, render_config
+from .files import BrokerFiles, write_private
 from .nats_binary import NatsBinary, version_text
-from .process import end_child, free_port, port_is_free, reap_orphan
-from .status import BrokerStatus
+from .process import POLL_S, end_child, free_port, port_is_free, reap_orphan
 
-READY_TIMEOUT_S: Final = 30.0
-"""Seconds from spawn to ready with an empty store; measured 20-60 ms, on a machine that is busy and slow seconds. One that
-dies is noticed at once."""
-RECOVERY_TIMEOUT_S: Final = 120.0
-"""The same with streams in the store: after a crash the server re-reads its blocks before it listens."""
+READY_TIMEOUT_S: Final = 120.0
+"""Seconds from spawn to ready; measured 20-60 ms with an empty store. After a crash the server reads its blocks before it
+listens. One that dies is noticed at once."""
 STOP_TIMEOUT_S: Final = 10.0
 """Seconds for TERM to flush and end, before KILL; measured under 50 ms."""
+READY: Final = "Server is ready"
+"""In the log of a server that takes connections."""
 RELOADS: Final = 2
 """The first reload creates an agent's account but not the route to its imported subject, the second does
 (seen on 2.10.27 and 2.15.1: after one, a new agent's publishes find no responder)."""
@@ -47,7 +49,43 @@ STABLE_S: Final = 30.0
 PORT_ATTEMPTS: Final = 3
 """A port found free may be taken before the server binds it; three times in a row is something else."""
 
+RELOAD_TIMEOUT_S: Final = 15.0
+"""Seconds until the server has taken a changed configuration; measured under 30 ms on an idle machine."""
+
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class BrokerStatus:
+    """A managed broker at one moment.
+
+    Attributes:
+        running: Whether the server is up and ready.
+        pid: Its process id, None while there is none.
+        port: TCP port on loopback.
+        url: What clients connect to; without credentials.
+        version: Of the binary.
+        durability: ``durable`` or ``interval``.
+        restarts: Times it died and was started again in this run.
+        since: UTC time of the last start, None before the first.
+        last_exit: Exit code of the last one that died (negative: the signal), None if none did.
+        last_error: Why the last attempt to start it failed, empty if it did not.
+        moved_from_port: The port it had to give up in this run because another process had taken it.
+        log_path: The server's log.
+    """
+
+    version: str
+    durability: Durability
+    log_path: Path
+    running: bool = False
+    pid: int | None = None
+    port: int = 0
+    url: str = ""
+    restarts: int = 0
+    since: datetime | None = None
+    last_exit: int | None = None
+    last_error: str = ""
+    moved_from_port: int | None = None
 
 
 class ManagedBroker:
@@ -59,9 +97,12 @@ class ManagedBroker:
         durability: ``durable`` (fsync before each ack) or ``interval`` (fsync every 250 ms).
         max_store_bytes: Upper bound of all streams on disk; None leaves the server's default.
         monitor_port: Loopback port for the server's monitoring pages, which ask for no password.
-        ready_timeout_s: Seconds until ready with an empty store.
-        recovery_timeout_s: Seconds until ready with streams to recover.
+        ready_timeout_s: Seconds from spawn to ready.
         stop_timeout_s: Seconds for a TERM before a KILL.
+
+    Attributes:
+        durability: The profile of the server's configuration.
+        agent_users: The agents' NATS users in force.
     """
 
     def __init__(
@@ -73,35 +114,22 @@ class ManagedBroker:
         max_store_bytes: int | None = None,
         monitor_port: int | None = None,
         ready_timeout_s: float = READY_TIMEOUT_S,
-        recovery_timeout_s: float = RECOVERY_TIMEOUT_S,
         stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         self._files = BrokerFiles.below(data_dir)
-        self._durability: Durability = durability
+        self.durability: Final[Durability] = durability
+        self.agent_users: tuple[AgentUser, ...] = ()
         self._stop_timeout_s = stop_timeout_s
-        self._launcher = ServerLauncher(
-            self._files,
-            binary,
-            durability,
-            max_store_bytes=max_store_bytes,
-            monitor_port=monitor_port,
-            ready_timeout_s=ready_timeout_s,
-            recovery_timeout_s=recovery_timeout_s,
-            stop_timeout_s=stop_timeout_s,
-        )
+        self._binary = binary
+        self._max_store_bytes = max_store_bytes
+        self._monitor_port = monitor_port
+        self._ready_timeout_s = ready_timeout_s
         self._identity: BrokerIdentity | None = None
-        self._agents: tuple[AgentUser, ...] = ()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
-        self._lock_descriptor: int | None = None
         self._configuring = asyncio.Lock()  # one writer of the configuration: a launch or a change of users
-        self._ready = asyncio.Event()
-        self._version = version_text(binary.version)
-        self._restarts = 0
-        self._since: datetime | None = None
-        self._last_exit: int | None = None
-        self._last_error = ""
-        self._moved_from_port: int | None = None
+        self._ready = False
+        self._status = BrokerStatus(version_text(binary.version), durability, self._files.log)
 
     @property
     def url(self) -> str:
@@ -122,57 +150,28 @@ class ManagedBroker:
         """The service's password; minted on the first start, then kept."""
         return self._known().password
 
-    @property
-    def durability(self) -> Durability:
-        """What the server was told; it is ours, so it is known and not ``unknown``."""
-        return self._durability
-
-    @property
-    def agent_users(self) -> tuple[AgentUser, ...]:
-        """The agents' NATS users in force."""
-        return self._agents
-
     def status(self) -> BrokerStatus:
-        """Where things stand now; touches neither disk nor network."""
-        process = self._process
-        alive = process is not None and process.returncode is None
-        port = self._identity.port if self._identity else 0
-        return BrokerStatus(
-            running=alive and self._ready.is_set(),
-            pid=process.pid if process is not None and alive else None,
-            port=port,
-            url=f"nats://{LOOPBACK}:{port}",
-            version=self._version,
-            durability=self._durability,
-            restarts=self._restarts,
-            since=self._since,
-            last_exit=self._last_exit,
-            last_error=self._last_error,
-            moved_from_port=self._moved_from_port,
-            log_path=self._files.log,
-        )
+        """The state now; touches neither disk nor network."""
+        process, port = self._process, self._identity.port if self._identity else 0
+        pid = process.pid if process is not None and process.returncode is None else None
+        running = pid is not None and self._ready
+        return replace(self._status, running=running, pid=pid, port=port, url=f"nats://{LOOPBACK}:{port}")
 
     async def start(self) -> None:
         """Start the server and return when it takes connections. Ends an orphan of an earlier run first.
 
         Raises:
             BrokerError: If it refuses its configuration, dies or is not ready in time; quotes its log.
-            DataDirBusy: If another process runs the broker of this data directory.
         """
         if self._supervisor is not None:
             raise BrokerError("the broker is already started")
         self._files.make_folders()
-        self._lock_descriptor = self._files.take_lock()
-        try:
-            self._identity = self._files.load_identity()
-            self._agents = self._files.load_agents()
-            orphan = await reap_orphan(self._files.pid, self._files.config, patience_s=self._stop_timeout_s)
-            if orphan is not None:
-                _log.warning("broker.orphan_ended", pid=orphan)
-            process = await self._launch()
-        except BaseException:
-            self._release()
-            raise
+        self._identity = self._files.load_identity()
+        self.agent_users = self._files.load_agents()
+        orphan = await reap_orphan(self._files.pid, self._files.config, patience_s=self._stop_timeout_s)
+        if orphan is not None:
+            _log.warning("broker.orphan_ended", pid=orphan)
+        process = await self._launch()
         self._supervisor = asyncio.create_task(self._supervise(process), name="nats-server supervisor")
 
     async def stop(self) -> None:
@@ -181,39 +180,16 @@ class ManagedBroker:
         if supervisor is None:
             return
         await end_task(supervisor)
-        self._ready.clear()
-        try:
-            if self._process is not None:
-                code = await end_child(self._process, patience_s=self._stop_timeout_s)
-                _log.info("broker.stopped", exit_code=code)  # 1 after TERM is not a failure
-            self._files.pid.unlink(missing_ok=True)
-        finally:
-            self._release()
+        self._ready = False
+        if self._process is not None:
+            code = await end_child(self._process, patience_s=self._stop_timeout_s)
+            _log.info("broker.stopped", exit_code=code)  # 1 after TERM is not a failure
+        self._files.pid.unlink(missing_ok=True)
 
-    async def restart(self) -> None:
-        """End the server, TERM then KILL after the bound; the supervisor starts it again, on the same port."""
+    async def restart(self, patience_s: float | None = None) -> None:
+        """End the server, with KILL after ``patience_s`` seconds; the supervisor starts it again, on the same port."""
         if self._supervisor is not None and self._process is not None:
-            await end_child(self._process, patience_s=self._stop_timeout_s)
-
-    async def kill(self) -> None:
-        """End a server that hangs by KILL; the supervisor starts it again, on the same port."""
-        if self._supervisor is not None and self._process is not None:
-            await end_child(self._process, patience_s=0.0)
-
-    async def wait_ready(self, timeout_s: float) -> None:
-        """Return once the server is up, at once if it is.
-
-        Raises:
-            BrokerUnavailable: If it is not within ``timeout_s`` seconds; says why.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._ready.wait()
-        except TimeoutError:
-            raise BrokerUnavailable(
-                f"nats-server is not up after {timeout_s:g} s: {self._last_error or 'it is starting'}",
-                hint=f"see {self._files.log}",
-            ) from None
+            await end_child(self._process, patience_s=self._stop_timeout_s if patience_s is None else patience_s)
 
     async def set_agent_users(self, agents: Sequence[AgentUser]) -> None:
         """Replace the NATS users of all agents, now and for later starts.
@@ -229,18 +205,18 @@ class ManagedBroker:
             if self._supervisor is None:
                 self._files.make_folders()
                 self._files.save_agents(wanted)
-                self._agents = wanted
+                self.agent_users = wanted
                 return
-            before = self._agents
-            await self._configure(wanted)
+            before = self.agent_users
+            self._configure(wanted)
             try:
                 for _ in range(RELOADS):
                     await self._reload()
             except BrokerError:
-                await self._configure(before)
+                self._configure(before)
                 raise
             self._files.save_agents(wanted)
-            self._agents = wanted
+            self.agent_users = wanted
         _log.info("broker.agent_users_set", count=len(wanted))
 
     def _known(self) -> BrokerIdentity:
@@ -248,19 +224,14 @@ class ManagedBroker:
             raise BrokerError("the broker was not started yet, so it has no port and password")
         return self._identity
 
-    def _release(self) -> None:
-        if self._lock_descriptor is not None:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = None
-
-    async def _supervise(self, process: asyncio.subprocess.Process) -> None:
+    async def _supervise(self, process: Process) -> None:
         loop = asyncio.get_running_loop()
         pause = BACKOFF_FIRST_S
         while True:
             started = loop.time()
-            self._last_exit = await process.wait()
-            self._ready.clear()
-            _log.error("broker.died", pid=process.pid, exit_code=self._last_exit, log=str(self._files.log))
+            self._status.last_exit = await process.wait()
+            self._ready = False
+            _log.error("broker.died", pid=process.pid, exit_code=self._status.last_exit, log=str(self._files.log))
             if loop.time() - started >= STABLE_S:
                 pause = BACKOFF_FIRST_S
             while True:
@@ -269,18 +240,18 @@ class ManagedBroker:
                 try:
                     process = await self._launch()
                 except (BrokerError, OSError) as error:  # OSError: our own files, a full disk
-                    self._last_error = str(error)
+                    self._status.last_error = str(error)
                     _log.error("broker.restart_failed", error=str(error), retry_in_s=pause)
                 else:
                     break
-            self._restarts += 1
-            _log.warning("broker.restarted", pid=process.pid, restarts=self._restarts)
+            self._status.restarts += 1
+            _log.warning("broker.restarted", pid=process.pid, restarts=self._status.restarts)
 
-    async def _launch(self) -> asyncio.subprocess.Process:
+    async def _launch(self) -> Process:
         async with self._configuring:
             for attempt in range(1, PORT_ATTEMPTS + 1):
                 self._choose_port()
-                await self._configure(self._agents)
+                self._configure(self.agent_users)
                 try:
                     return await self._spawn()
                 except BrokerError as error:
@@ -296,21 +267,87 @@ class ManagedBroker:
         self._identity = self._identity.model_copy(update={"port": free_port()})
         self._files.save_identity(self._identity)
         if kept:
-            self._moved_from_port = kept
+            self._status.moved_from_port = kept
             _log.warning("broker.port_taken", port=kept, new_port=self._identity.port)
 
-    async def _configure(self, agents: Sequence[AgentUser]) -> None:
-        await self._launcher.configure(self._known(), agents)
+    def _configure(self, agents: Sequence[AgentUser]) -> None:
+        """Write the configuration for the next start or reload; a server that refuses it quotes it in its log."""
+        files = self._files
+        try:
+            text = render_config(
+                self._known(),
+                self.durability,
+                agents,
+                store_dir=files.store,
+                pid_file=files.pid,
+                log_file=files.log,
+                max_store_bytes=self._max_store_bytes,
+                monitor_port=self._monitor_port,
+            )
+        except ValueError as error:
+            raise BrokerError(f"the agents' NATS users are not valid: {error}") from None
+        write_private(files.config, text)
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        launched = await self._launcher.launch(self._known())
-        self._process = launched.process
-        self._version = launched.version
-        self._since = datetime.now(UTC)
-        self._last_error = ""
-        self._ready.set()
-        return launched.process
+    async def _spawn(self) -> Process:
+        """Start a server and return when it takes connections; one that does not is ended first."""
+        files, offset = self._files, self._files.log_size()
+        files.pid.unlink(missing_ok=True)
+        console = os.open(files.console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                str(self._binary.path),
+                "-c",
+                str(files.config),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=console,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise BrokerError(f"cannot run {self._binary.path}: {error.strerror}") from error
+        finally:
+            os.close(console)
+        try:
+            await self._await_ready(process, offset)
+        except BaseException:
+            await asyncio.shield(end_child(process, patience_s=self._stop_timeout_s))
+            raise
+        self._process = process
+        self._status.since = datetime.now(UTC)
+        self._status.last_error = ""
+        self._ready = True
+        return process
+
+    async def _await_ready(self, process: Process, log_offset: int) -> None:
+        deadline = asyncio.get_running_loop().time() + self._ready_timeout_s
+        while READY not in self._files.log_since(log_offset):
+            what = f"ended with exit code {process.returncode} while starting"
+            if process.returncode is None:
+                if asyncio.get_running_loop().time() < deadline:
+                    await asyncio.sleep(POLL_S)
+                    continue
+                what = f"was not ready after {self._ready_timeout_s:g} s"
+            raise BrokerError(f"nats-server {what}; its log:\n{self._files.tail(log_offset)}")
 
     async def _reload(self) -> None:
-        if self._process is not None and self._ready.is_set():  # else it is being restarted and will read the new file
-            await self._launcher.reload(self._process)
+        """Have the running server read its configuration again; returns when its log says so, or it has ended.
+
+        Raises:
+            BrokerError: If it refuses the configuration.
+            BrokerUnavailable: If its log says nothing in time.
+        """
+        process, offset = self._process, self._files.log_size()
+        if process is None or not self._ready:  # it is being restarted and will read the new file
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGHUP)
+        deadline = asyncio.get_running_loop().time() + RELOAD_TIMEOUT_S
+        while process.returncode is None:
+            logged = self._files.log_since(offset)
+            if "Reloaded server configuration" in logged:
+                return
+            if "Failed to reload" in logged:
+                raise BrokerError(f"nats-server refuses the agents' users: {logged.strip()}")
+            if asyncio.get_running_loop().time() > deadline:
+                raise BrokerUnavailable(f"nats-server has not reloaded after {RELOAD_TIMEOUT_S:g} s")
+            await asyncio.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""What we tell a managed nats-server: its configuration as text, and who may do what on it.
+"""The configuration of a managed nats-server, and who may do what on it.
 
 The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
 escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
@@ -14,13 +14,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from ....schemas.ids import is_id, is_workspace
+from ....schemas.entry import Id, WorkspaceId
 from ....schemas.principal import BCRYPT_HASH
 from ....schemas.subjects import INGEST_SUBJECTS, ingest_subject
 
@@ -30,6 +29,8 @@ SYNC_INTERVAL: Final[dict[str, str]] = {"durable": "always", "interval": "250ms"
 """``durable`` fsyncs before each ack (500-800 single appends/s); ``interval`` may lose the last 250 ms on a
 power failure, but nothing on a killed process (facts/nats.md)."""
 LOOPBACK: Final = "127.0.0.1"
+PID_FILE: Final = "nats.pid"
+"""Beside the configuration."""
 MAX_PAYLOAD: Final = 1_048_576
 """Bytes of a message: an entry is at most 256 KiB; leaves room for headers, the largest vectors and lists."""
 LOG_SIZE_LIMIT: Final = 10 * 1_048_576
@@ -41,22 +42,7 @@ PASSWORD_BYTES: Final = 32
 SERVICE_ACCOUNT: Final = "JOURNAL"
 AGENT_ACCOUNT_PREFIX: Final = "AGENT-"
 INBOXES: Final = "_INBOX.>"
-"""Where NATS clients await answers unless told otherwise. An agent hears nobody else's: its account holds no other user."""
-
-
-def _checked_id(text: str) -> str:
-    if not is_id(text):
-        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 _ - and not '_'")
-    return text
-
-
-def _checked_workspace(text: str) -> str:
-    if not is_workspace(text):
-        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 _ - without a leading underscore")
-    return text
-
-
-_Id = Annotated[str, AfterValidator(_checked_id)]
+"""Where NATS clients await answers by default. An agent receives its own alone: its account holds no other user."""
 
 
 class AgentUser(BaseModel):
@@ -72,11 +58,11 @@ class AgentUser(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: _Id
+    name: Id
     bcrypt: str = Field(pattern=BCRYPT_HASH, repr=False)
-    workspace_id: Annotated[str, AfterValidator(_checked_workspace)]
-    agent_id: _Id
-    crew_id: _Id | None = None
+    workspace_id: WorkspaceId
+    agent_id: Id
+    crew_id: Id | None = None
 
     @property
     def subject(self) -> str:
@@ -84,75 +70,77 @@ class AgentUser(BaseModel):
         return ingest_subject(self.workspace_id, self.crew_id, self.agent_id)
 
 
-def mint_password() -> str:
-    """A random URL-safe password of 256 bits."""
-    return secrets.token_urlsafe(PASSWORD_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """Everything a managed nats-server is told.
+class BrokerIdentity(BaseModel):
+    """What a broker keeps across restarts.
 
     Attributes:
-        server_name: Random and ours, so that a ready check cannot mistake another server for this one.
-        port: TCP port on loopback.
         user: The service's user name; it may do everything in the journal's account.
-        password: The service's password.
+        password: Random, made on the first start.
+        port: TCP port on loopback; 0 until one was chosen.
+        server_name: Random; distinguishes our server from every other.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    user: str = "crew-journal"
+    password: str = Field(default_factory=lambda: secrets.token_urlsafe(PASSWORD_BYTES), repr=False)
+    port: int = Field(default=0, ge=0, le=65_535)
+    server_name: str = Field(default_factory=lambda: f"crew-journal-{secrets.token_hex(8)}")
+
+
+def render_config(
+    identity: BrokerIdentity,
+    durability: Durability,
+    agents: Sequence[AgentUser],
+    *,
+    store_dir: Path,
+    pid_file: Path,
+    log_file: Path,
+    max_store_bytes: int | None = None,
+    monitor_port: int | None = None,
+) -> str:
+    """The configuration file: JSON, deterministic, holding passwords (write it with mode 0600).
+
+    Args:
+        identity: Port, name and the service's user.
         durability: ``durable`` or ``interval``.
+        agents: The agents' users.
         store_dir: Folder of the streams.
-        pid_file: Where the server writes its pid.
+        pid_file: Where the server writes its process id.
         log_file: Where it logs.
         max_store_bytes: Upper bound of all streams, bytes; None leaves the server's (3/4 of the disk).
         monitor_port: Loopback port of its monitoring pages, which need no password; None for none.
-    """
-
-    server_name: str
-    port: int
-    user: str
-    password: str
-    durability: Durability
-    store_dir: Path
-    pid_file: Path
-    log_file: Path
-    max_store_bytes: int | None = None
-    monitor_port: int | None = None
-
-
-def render_config(config: ServerConfig, agents: Sequence[AgentUser]) -> str:
-    """The configuration file: JSON, deterministic, holding passwords (write it with mode 0600).
 
     Raises:
         ValueError: If two agents share a name or one has the service's.
     """
     names = [agent.name for agent in agents]
-    if len({*names, config.user}) != len(names) + 1:
+    if len({*names, identity.user}) != len(names) + 1:
         raise ValueError("two NATS users share a name")
-    jetstream: dict[str, Any] = {
-        "store_dir": str(config.store_dir),
-        "sync_interval": SYNC_INTERVAL[config.durability],
-    }
-    if config.max_store_bytes is not None:
-        jetstream["max_file_store"] = config.max_store_bytes
-    journal: dict[str, Any] = {
+    jetstream: dict[str, Any] = {"store_dir": str(store_dir), "sync_interval": SYNC_INTERVAL[durability]}
+    if max_store_bytes is not None:
+        jetstream["max_file_store"] = max_store_bytes
+    journal = {
         "jetstream": "enabled",
-        "users": [{"user": config.user, "password": config.password}],
+        "users": [{"user": identity.user, "password": identity.password}],
         "exports": [{"service": INGEST_SUBJECTS}],
     }
-    accounts = {SERVICE_ACCOUNT: journal}
-    accounts |= {AGENT_ACCOUNT_PREFIX + agent.name: _agent_account(agent) for agent in agents}
     document: dict[str, Any] = {
-        "listen": f"{LOOPBACK}:{config.port}",
-        "server_name": config.server_name,
-        "pid_file": str(config.pid_file),
-        "log_file": str(config.log_file),
+        "listen": f"{LOOPBACK}:{identity.port}",
+        "server_name": identity.server_name,
+        "pid_file": str(pid_file),
+        "log_file": str(log_file),
         "logfile_size_limit": LOG_SIZE_LIMIT,
         "logfile_max_num": LOG_FILES,
         "max_payload": MAX_PAYLOAD,
         "jetstream": jetstream,
-        "accounts": accounts,
+        "accounts": {
+            SERVICE_ACCOUNT: journal,
+            **{AGENT_ACCOUNT_PREFIX + agent.name: _agent_account(agent) for agent in agents},
+        },
     }
-    if config.monitor_port is not None:
-        document["http"] = f"{LOOPBACK}:{config.monitor_port}"
+    if monitor_port is not None:
+        document["http"] = f"{LOOPBACK}:{monitor_port}"
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from nats.aio.client import Client
@@ -35,10 +35,8 @@ PENDING_BYTES: Final = 8 * 1024 * 1024
 PING_INTERVAL_S: Final = 20
 """Seconds between pings; with two outstanding a silent connection is found dead within a minute."""
 MAX_PINGS_OUTSTANDING: Final = 2
-_CANCEL_AGAIN_S: Final = 0.05
-"""Seconds until a first connect that is given up is cancelled again: nats-py may swallow a cancellation and go on."""
 _REFUSED: Final = "authorization violation"
-"""What a nats-server says of a wrong user or password, in small letters."""
+"""In what a nats-server answers to a wrong user or password, in small letters."""
 
 _subject = re.compile(r"[!-~]+")
 _log = structlog.get_logger(__name__)
@@ -125,8 +123,6 @@ class Connection(Client):
         self._listeners: list[Callable[[], None]] = []
         self.ended = asyncio.Event()
         """Set when the connection was closed for good: by us, or by nats-py on an error it does not recover from."""
-        self.refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """The server's first word that it does not take user and password, of this or a later attempt."""
         self._sinks: dict[bytes, Sink] = {}
         self._ps = DivertingParser(self, self._sinks)
 
@@ -162,6 +158,8 @@ class Connection(Client):
 
     async def close(self) -> None:
         """Close; what was still to be sent while the connection is down is given up."""
+        if self._flush_queue is None:
+            return  # it was never opened
         if not self.is_connected:  # nats-py would write it to the socket that is gone, fail, and leave its tasks behind
             self._pending.clear()
             self._pending_data_size = 0
@@ -205,11 +203,11 @@ class Connection(Client):
         """Note that the connection was lost, and nats-py is reconnecting, or that we closed it."""
         self._state = replace(self._state, connected=False, since=self._clock())
         if self.is_closed:
-            return  # our own doing, nobody needs to hear of it
+            return  # closed by us: nothing to log
         _log.warning("nats.disconnected", connection=self.label, error=self._state.last_error)
 
     async def was_reconnected(self) -> None:
-        """Note that it is back, and tell those who wait for it."""
+        """Note that it is back, and call the listeners."""
         self._state = ConnectionState(True, self._clock(), self._state.reconnects + 1, None)
         _log.info("nats.reconnected", connection=self.label, reconnects=self._state.reconnects)
         for listener in tuple(self._listeners):
@@ -218,9 +216,8 @@ class Connection(Client):
     async def was_faulted(self, error: Exception) -> None:
         """Note what nats-py complains of."""
         text = str(error) or type(error).__name__
-        if _REFUSED in text.lower() and not self.refusal.done():
-            self.refusal.set_result(text)
-        if text != self._state.last_error:  # a reconnect loop repeats itself several times a second
+        repeated = text == self._state.last_error  # by a reconnect loop, several times a second
+        if self.options["allow_reconnect"] and not repeated:  # ``connect`` raises what ails a first connect
             _log.warning("nats.error", connection=self.label, error=text)
         self._state = replace(self._state, last_error=text)
 
@@ -247,69 +244,48 @@ async def connect(
         password: Password; without one the user is a token.
         name: Shown by the broker's monitoring and in our logs.
         deadline_s: Seconds until the first connect gives up; later ones never do.
-        clock: Tells ``since`` of the state.
+        clock: The time, UTC, for ``since`` of the state.
 
     Raises:
         BrokerUnavailable: If the broker cannot be reached in time or refuses the credentials.
     """
-    client = Connection(name, clock)
-    attempts = asyncio.ensure_future(
-        client.connect(
-            url,
-            user=None if password is None else user,
-            password=password,
-            token=user if password is None else None,
-            name=name,
-            allow_reconnect=True,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
-            connect_timeout=ATTEMPT_TIMEOUT_S,
-            ping_interval=PING_INTERVAL_S,
-            max_outstanding_pings=MAX_PINGS_OUTSTANDING,
-            pending_size=PENDING_BYTES,
-            disconnected_cb=client.was_disconnected,
-            reconnected_cb=client.was_reconnected,
-            error_cb=client.was_faulted,
-            closed_cb=client.was_closed,
-        )
-    )
-    async with contextlib.AsyncExitStack() as undo:
-        undo.push_async_callback(_give_up, client, attempts)
-        ends: set[asyncio.Future[Any]] = {attempts, client.refusal}
-        # without an end to its attempts nats-py would never return from a first connect
-        await asyncio.wait(ends, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
-        if (error := await _end(attempts)) is not None:
-            refused = client.refusal.result() if client.refusal.done() else None  # the last attempt may just be cut off
-            why = refused or client.state.last_error or str(error) or type(error).__name__
-            raise BrokerUnavailable(
-                f"cannot connect to the broker at {url}: {why}", hint="is it running, and are user and password right?"
-            ) from None
-        client.was_connected()
-        undo.pop_all()
-    return client
-
-
-async def _give_up(client: Connection, attempts: asyncio.Future[None]) -> None:
-    with contextlib.suppress(NatsError, OSError):
-        await _end(attempts)
-        if client.servers:  # its connect has begun, else there is nothing to close
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + deadline_s
+    while True:
+        client = Connection(name, clock)
+        try:
+            await client.connect(
+                url,
+                user=None if password is None else user,
+                password=password,
+                token=user if password is None else None,
+                name=name,
+                allow_reconnect=False,  # else nats-py never returns from a first connect that fails
+                max_reconnect_attempts=1,
+                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
+                connect_timeout=min(ATTEMPT_TIMEOUT_S, deadline_s),  # type: ignore[arg-type]  # the same
+                ping_interval=PING_INTERVAL_S,
+                max_outstanding_pings=MAX_PINGS_OUTSTANDING,
+                pending_size=PENDING_BYTES,
+                disconnected_cb=client.was_disconnected,
+                reconnected_cb=client.was_reconnected,
+                error_cb=client.was_faulted,
+                closed_cb=client.was_closed,
+            )
+        except (NatsError, OSError, TimeoutError) as error:
             await client.close()
-
-
-async def _end(attempts: asyncio.Future[None]) -> Exception | None:
-    """End the attempts of a first connect if they go on; why they came to nothing, None if one succeeded.
-
-    Raises:
-        Exception: If they ended by what no broker and no network does: a defect.
-    """
-    while not attempts.done():
-        attempts.cancel()
-        await asyncio.wait({attempts}, timeout=_CANCEL_AGAIN_S)
-    if attempts.cancelled():
-        return TimeoutError("no answer in time")
-    error = attempts.exception()
-    if error is None:
-        return None
-    if isinstance(error, (NatsError, OSError, TimeoutError)):
-        return error
-    raise error
+            tried = client.state.last_error  # None: the address cannot be read
+            why = tried or str(error) or type(error).__name__
+            if tried is None or _REFUSED in why.lower() or loop.time() + RECONNECT_WAIT_S > deadline:
+                raise BrokerUnavailable(
+                    f"cannot connect to the broker at {url}: {why}",
+                    hint="is it running, and are user and password right?",
+                ) from None
+            await asyncio.sleep(RECONNECT_WAIT_S)
+        except BaseException:
+            await client.close()
+            raise
+        else:
+            client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
+            client.was_connected()
+            return client

@@ -34,7 +34,7 @@ class DivertingParser(Parser):
 
         Args:
             client: Takes what is not diverted.
-            sinks: Subscription id as it stands on the wire → who takes its messages; looked at for every message.
+            sinks: Subscription id as it stands on the wire → the sink of its messages; read for every message.
         """
         super().__init__(client)
         self._sinks = sinks

@@ -2,7 +2,7 @@
 
 Below 2.10 the server silently ignores a consumer's several filters and refuses ``sync_interval``
 (facts/nats.md), so views would be wrong without an error. Invariant: a :class:`NatsBinary` has been run and
-has told its version, and that version is at least :data:`MINIMUM_VERSION`.
+has printed its version, and that version is at least :data:`MINIMUM_VERSION`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NatsBinary:
 
     Attributes:
         path: Absolute path of the executable.
-        version: Major, minor, patch, as it told itself.
+        version: Major, minor, patch, as it printed them.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""One nats-server process: is the port free, is it ready, is that pid ours, end it.
+"""One nats-server process: is the port free, is that pid ours, end it.
 
 Invariant: only a process whose command line names our own configuration file is ever signalled; a pid from a
 file proves nothing, pids are reused.
@@ -8,41 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ....schemas.errors import BrokerError
-from .config import LOOPBACK
-from .nats_binary import Version, parse_version
+from .config import LOOPBACK, PID_FILE
 
 POLL_S: Final = 0.01
 """Seconds between looks at a starting or ending process; it is ready in 17-29 ms (facts/nats.md)."""
-INFO_TIMEOUT_S: Final = 1.0
-"""Seconds for the INFO line after connecting; it comes at once."""
-CHECK_TIMEOUT_S: Final = 10.0
-"""Seconds for ``nats-server -t``, which takes about 20 ms."""
 _PROC: Final = Path("/proc/self")
 KILL_WAIT_S: Final = 5.0
 """Seconds after SIGKILL until the kernel must have ended a process."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """The greeting of a nats-server, as far as we use it."""
-
-    server_name: str
-    version: Version
-
-
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on at this moment."""
+    """A TCP port on loopback that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
@@ -60,61 +44,6 @@ def port_is_free(port: int) -> bool:
         return True
 
 
-async def read_info(port: int) -> ServerInfo | None:
-    """The INFO line of whoever listens on ``port``; None if nobody does or it is no nats-server."""
-    try:
-        async with asyncio.timeout(INFO_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(LOOPBACK, port)
-            try:
-                line = await reader.readline()
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, ValueError):  # ValueError: a line beyond the reader's limit
-        return None
-    verb, _, body = line.partition(b" ")
-    if verb != b"INFO":
-        return None
-    try:
-        info = json.loads(body)
-        version = parse_version(str(info["version"]))
-        return ServerInfo(str(info["server_name"]), version) if version else None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-async def check_config(binary: Path, config: Path) -> None:
-    """Let the server itself check ``config`` (``-t``), without starting.
-
-    Raises:
-        BrokerError: With the server's own words.
-    """
-    said, code = await _run(str(binary), "-t", "-c", str(config))
-    if code != 0:
-        raise BrokerError(f"nats-server refuses its configuration {config}: {said}")
-
-
-async def _run(*command: str) -> tuple[str, int]:
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-    except OSError as error:
-        raise BrokerError(f"cannot run {command[0]}: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(CHECK_TIMEOUT_S):
-            said, _ = await process.communicate()
-    except TimeoutError:
-        raise BrokerError(f"{command[0]} did not end within {CHECK_TIMEOUT_S:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return said.decode("utf-8", errors="replace").strip(), process.returncode or 0
-
-
 def _arguments(pid: int) -> list[bytes]:
     try:
         return (_PROC.parent / str(pid) / "cmdline").read_bytes().split(b"\0")
@@ -129,71 +58,43 @@ def _read_pid(pid_file: Path) -> int | None:
         return None
 
 
-async def runs_with(pid: int, config: Path) -> bool:
+def runs_with(pid: int, config: Path) -> bool:
     """Whether the live process ``pid`` was started with our ``config``; a zombie has no command line."""
     if _PROC.exists():  # /proc is memory
         return os.fsencode(config) in _arguments(pid)
-    said, code = await _run("ps", "-ww", "-o", "command=", "-p", str(pid))  # systems without /proc
-    return code == 0 and str(config) in said
+    command = ("ps", "-ww", "-o", "command=", "-p", str(pid))  # systems without /proc
+    return str(config) in subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int | None:
     """End the nats-server that a crashed owner left behind: TERM, after ``patience_s`` seconds KILL.
 
     Returns:
-        Its pid, or None if there was none. A pid that is somebody else's is left alone.
+        Its pid, or None if there was none. A process that is not ours is left alone.
 
     Raises:
         BrokerError: If it is ours and cannot be ended.
     """
     pid = _read_pid(pid_file)
-    if pid is None or pid <= 1 or not await runs_with(pid, config):
+    if pid is None or pid <= 1 or not runs_with(pid, config):
         return None
     for number, patience in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILL_WAIT_S)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = asyncio.get_running_loop().time() + patience
         while asyncio.get_running_loop().time() < deadline:
-            if not await runs_with(pid, config):
+            if not runs_with(pid, config):
                 return pid
             await asyncio.sleep(POLL_S)
     raise BrokerError(f"the nats-server {pid} of an earlier run does not end", hint=f"end process {pid} by hand")
 
 
-def terminate_children(config: Path) -> list[int]:
-    """TERM to every child of this process that runs with ``config``, without waiting: for who exits the next moment.
-
-    Whatever a start or a stop is at: a child that is being started is found, too, though nobody holds it yet.
-
-    Returns:
-        Their pids.
-    """
-    found = []
-    for pid, parent, ours in _processes(config):
-        if parent == os.getpid() and ours:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-                found.append(pid)
-    return found
-
-
-def _processes(config: Path) -> Iterator[tuple[int, int, bool]]:
-    """Each process: its pid, its parent's, and whether it was started with ``config``."""
-    if not _PROC.exists():  # systems without /proc
-        command = ("ps", "-axww", "-o", "pid=,ppid=,command=")
-        for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines():
-            pid, parent, said = line.split(None, 2)
-            yield int(pid), int(parent), str(config) in said
-        return
-    for folder in _PROC.parent.iterdir():
-        if folder.name.isdecimal():
-            try:
-                stat = (folder / "stat").read_text("ascii", errors="replace")
-            except OSError:  # gone meanwhile
-                continue
-            # behind the name, which may hold anything: state, parent
-            ppid = int(stat.rpartition(")")[2].split()[1])
-            yield int(folder.name), ppid, os.fsencode(config) in _arguments(int(folder.name))
+def terminate_children(config: Path) -> None:
+    """TERM to the server that runs with ``config``, without waiting: for a process that exits the next moment."""
+    pid = _read_pid(config.with_name(PID_FILE))
+    if pid is not None and pid > 1 and runs_with(pid, config):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 async def end_child(process: asyncio.subprocess.Process, *, patience_s: float) -> int:

@@ -1,6 +1,6 @@
 """The one place that declares streams, and reads them back.
 
-Why: an older server silently ignores fields it does not know, and somebody else's stream of the same name may drop,
+Why: an older server silently ignores fields it does not know, and a stream of the same name that we did not make may drop,
 expire or refuse what we must keep (facts/nats.md). Invariant: after ``declare_streams`` each stream is what this module
 says, in every field that can lose data; what cannot be mended without losing data is a ``StreamMismatch``.
 """
@@ -8,7 +8,7 @@ says, in every field that can lose data; what cannot be mended without losing da
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -26,6 +26,7 @@ from ....schemas.subjects import (
     JOURNAL_STREAM,
     JOURNAL_SUBJECTS,
 )
+from .nats_binary import ATOMIC_BATCH_VERSION, MINIMUM_VERSION
 
 API_TIMEOUT_S: Final = 10.0
 """Seconds for one request to JetStream; creating a stream takes about 5 ms, recovery of a large one longer."""
@@ -33,30 +34,10 @@ STREAM_NOT_FOUND: Final = 10_059
 """JetStream's err_code for a stream that does not exist."""
 SUBJECTS_OVERLAP: Final = 10_065
 """JetStream's err_code where another stream holds one of the subjects."""
-ATOMIC_SINCE: Final = (2, 12)
-"""First server version with ``allow_atomic`` (facts/nats.md, measured)."""
-MINIMUM: Final = (2, 10)
 
 _NS: Final = 1_000_000_000
 _UNLIMITED: Final = -1
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPlan:
-    """What a stream must be.
-
-    Attributes:
-        name: Its name.
-        config: The configuration it is created with.
-        fixed: Fields whose other value loses data or authority: a difference is a ``StreamMismatch``.
-        upgradable: Fields that are set on an existing stream without asking.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    fixed: tuple[str, ...]
-    upgradable: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +63,6 @@ _KEPT_FOR_EVER: Final[dict[str, Any]] = {
     "retention": "limits",
     "storage": "file",
     "discard": "old",
-    "max_consumers": _UNLIMITED,
     "max_msgs": _UNLIMITED,
     "max_bytes": _UNLIMITED,
     "max_age": 0,
@@ -95,64 +75,34 @@ _KEPT_FOR_EVER: Final[dict[str, Any]] = {
     "sealed": False,
     "no_ack": False,
 }
-_FIXED: Final = (
-    "subjects",
-    "retention",
-    "storage",
-    "discard",
-    "max_msgs",
-    "max_bytes",
-    "max_age",
-    "max_msgs_per_subject",
-    "max_msg_size",
-    "compression",
-    "deny_delete",
-    "sealed",
-    "no_ack",
-)
+_FIXED: Final = frozenset(_KEPT_FOR_EVER) - {"allow_direct", "deny_purge"} | {"subjects"}
+"""Fields whose other value loses data or authority: a difference is a ``StreamMismatch``. All others are updated."""
 
 
-def stream_plans(*, replicas: int, atomic: bool) -> tuple[StreamPlan, ...]:
-    """The three streams.
+def stream_configs(*, replicas: int, atomic: bool) -> list[dict[str, Any]]:
+    """The configurations of the three streams.
 
     Args:
-        replicas: Copies of JOURNAL and DEADLETTER in a cluster.
+        replicas: Copies of every stream in a cluster.
         atomic: Whether the server knows atomic batches.
     """
-    window = int(DEDUPE_WINDOW_S * _NS)
-    journal = {
-        **_KEPT_FOR_EVER,
-        "name": JOURNAL_STREAM,
-        "description": "Every event; all views are folded from it",
-        "subjects": list(JOURNAL_SUBJECTS),
-        "num_replicas": replicas,
-        "duplicate_window": window,
-    }
-    upgradable: tuple[str, ...] = ("allow_direct", "duplicate_window", "num_replicas", "deny_purge")
-    if atomic:
-        journal["allow_atomic"] = True
-        upgradable = (*upgradable, "allow_atomic")
-    dead = {
-        **_KEPT_FOR_EVER,
-        "name": DEADLETTER_STREAM,
-        "description": "What could not be folded, with the reason",
-        "subjects": ["deadletter.>"],
-        "num_replicas": replicas,
-        "duplicate_window": window,
-    }
-    canary = {
-        **_KEPT_FOR_EVER,
-        "name": CANARY_STREAM,
-        "description": "Write probes: one message",
-        "subjects": [CANARY_SUBJECT],
-        "num_replicas": replicas,
-        "max_msgs": 1,
-    }
-    return (
-        StreamPlan(JOURNAL_STREAM, journal, _FIXED, upgradable),
-        StreamPlan(DEADLETTER_STREAM, dead, _FIXED, ("allow_direct", "duplicate_window", "num_replicas")),
-        StreamPlan(CANARY_STREAM, canary, ("subjects", "storage", "no_ack", "sealed"), ("max_msgs", "num_replicas")),
-    )
+    both = {**_KEPT_FOR_EVER, "num_replicas": replicas, "duplicate_window": int(DEDUPE_WINDOW_S * _NS)}
+    return [
+        {
+            **both,
+            "name": JOURNAL_STREAM,
+            "subjects": list(JOURNAL_SUBJECTS),
+            **({"allow_atomic": True} if atomic else {}),
+        },
+        {**both, "name": DEADLETTER_STREAM, "subjects": ["deadletter.>"]},
+        {
+            **_KEPT_FOR_EVER,
+            "num_replicas": replicas,
+            "name": CANARY_STREAM,
+            "subjects": [CANARY_SUBJECT],
+            "max_msgs": 1,
+        },
+    ]
 
 
 async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | None = None) -> DeclaredStreams:
@@ -169,17 +119,13 @@ async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | N
         BrokerUnavailable: If it does not answer.
     """
     version = client.connected_server_version
-    if (version.major, version.minor) < MINIMUM:
+    if (version.major, version.minor, version.patch) < MINIMUM_VERSION:
         raise BrokerError(
             f"nats-server {version.major}.{version.minor}.{version.patch} is too old",
             hint="use nats-server 2.10 or newer; older ones ignore consumer filters silently",
         )
-    can_atomic = (version.major, version.minor) >= ATOMIC_SINCE
-    wanted = can_atomic if atomic is None else atomic and can_atomic
-    confirmed: dict[str, dict[str, Any]] = {}
-    for plan in stream_plans(replicas=replicas, atomic=wanted):
-        confirmed[plan.name] = await _declare(client, plan)
-    journal = confirmed[JOURNAL_STREAM]
+    wanted = atomic is not False and (version.major, version.minor, version.patch) >= ATOMIC_BATCH_VERSION
+    journal, *_ = [await _declare(client, config) for config in stream_configs(replicas=replicas, atomic=wanted)]
     return DeclaredStreams(
         atomic=atomic is not False and bool(journal["config"].get("allow_atomic")),
         replicas=int(journal["config"].get("num_replicas", 1)),
@@ -198,63 +144,60 @@ def made_at(info: Mapping[str, Any]) -> str:
     return str(info["created"])
 
 
-async def _declare(client: Client, plan: StreamPlan) -> dict[str, Any]:
-    found = await stream_info(client, plan.name)
+async def _declare(client: Client, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    name = wanted["name"]
+    found = await stream_info(client, name)
     if found is None:
-        created = await api_request(client, f"STREAM.CREATE.{plan.name}", dict(plan.config))
-        _refuse(plan, created)
-        _log.info("stream.created", stream=plan.name)
-        found = await stream_info(client, plan.name)
-        if found is None:
-            raise BrokerError(
-                f"stream {plan.name} was created and is not there", hint="is another process deleting it?"
-            )
-    _check(plan, found["config"])
-    outdated = {name: plan.config[name] for name in plan.upgradable if _differs(plan, found["config"], name)}
-    if not outdated:
+        _raise_refusal(name, await api_request(client, f"STREAM.CREATE.{name}", wanted))
+        _log.info("stream.created", stream=name)
+    elif outdated := sorted(_different(wanted, _checked(wanted, found)["config"])):
+        update = {**found["config"], **{field: wanted[field] for field in outdated}}
+        _raise_refusal(name, await api_request(client, f"STREAM.UPDATE.{name}", update))
+        _log.info("stream.updated", stream=name, fields=outdated)
+    else:
         return found
-    _refuse(plan, await api_request(client, f"STREAM.UPDATE.{plan.name}", {**found["config"], **outdated}))
-    _log.info("stream.updated", stream=plan.name, fields=sorted(outdated))
-    mended = await stream_info(client, plan.name)
-    still = [name for name in outdated if mended is None or _differs(plan, mended["config"], name)]
-    if mended is None or still:
+    declared = await stream_info(client, name)
+    if declared is None:
+        raise BrokerError(f"stream {name} was declared and is not there", hint="is another process deleting it?")
+    if ignored := sorted(_different(wanted, _checked(wanted, declared)["config"])):
         raise StreamMismatch(
-            f"stream {plan.name} did not take {', '.join(still) or 'its update'}",
+            f"stream {name} did not take {', '.join(ignored)}",
             hint="the server ignores a field it should know; is it nats-server 2.10 or newer?",
         )
-    return mended
+    return declared
 
 
-def _differs(plan: StreamPlan, actual: Mapping[str, Any], name: str) -> bool:
-    wanted: object = plan.config[name]
-    found: Any = actual.get(name)
-    if isinstance(wanted, list):
-        return sorted(wanted) != sorted(found or ())
-    if name == "compression":
-        return bool((found or "none") != wanted)
-    if isinstance(wanted, bool):
-        return bool(found) is not wanted
-    return bool(found != wanted)
+def _different(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> set[str]:
+    """Names of the fields that are not as wanted; the server leaves out what is false or empty."""
+
+    def differs(field: str) -> bool:
+        expected, found = wanted[field], actual.get(field)
+        if isinstance(expected, list):
+            return sorted(expected) != sorted(found or ())
+        return bool((found or type(expected)()) != expected) and not (field == "compression" and not found)
+
+    return set(filter(differs, wanted))
 
 
-def _check(plan: StreamPlan, actual: Mapping[str, Any]) -> None:
-    wrong = [name for name in plan.fixed if _differs(plan, actual, name)]
+def _checked(wanted: Mapping[str, Any], info: dict[str, Any]) -> dict[str, Any]:
+    actual = info["config"]
+    wrong = sorted(_different(wanted, actual) & _FIXED - {"max_msgs" if wanted["name"] == CANARY_STREAM else ""})
     if actual.get("mirror") or actual.get("sources"):
         wrong.append("mirror or sources")
     if not wrong:
-        return
-    shown = "; ".join(f"{name} is {actual.get(name)!r}, needs {plan.config.get(name)!r}" for name in wrong)
+        return info
+    shown = "; ".join(f"{name} is {actual.get(name)!r}, needs {wanted.get(name)!r}" for name in wrong)
     raise StreamMismatch(
-        f"stream {plan.name} exists with another configuration: {shown}",
+        f"stream {wanted['name']} exists with another configuration: {shown}",
         hint="it would lose or refuse entries; correct it with `nats stream edit`, or use another account or data dir",
     )
 
 
-def _refuse(plan: StreamPlan, answer: Mapping[str, Any]) -> None:
+def _raise_refusal(name: str, answer: Mapping[str, Any]) -> None:
     error = answer.get("error")
     if error is None:
         return
-    text = f"the broker refuses stream {plan.name}: {error.get('description', error)}"
+    text = f"the broker refuses stream {name}: {error.get('description', error)}"
     if error.get("err_code") == SUBJECTS_OVERLAP:
         raise StreamMismatch(text, hint="another stream holds one of our subjects; use another account or remove it")
     raise BrokerError(text, hint="does the user have the rights, and the account JetStream and space?")
@@ -291,9 +234,9 @@ async def stream_gaps(client: Client, *, details: bool = True) -> StreamGaps:
         BrokerError: If JetStream refuses, or there is no such stream.
         BrokerUnavailable: If it does not answer.
     """
-    info = await api_request(client, f"STREAM.INFO.{JOURNAL_STREAM}", {"deleted_details": True} if details else None)
-    if (error := info.get("error")) is not None:
-        raise BrokerError(f"the broker does not tell about stream {JOURNAL_STREAM}: {error.get('description', error)}")
+    info = await stream_info(client, JOURNAL_STREAM, {"deleted_details": True} if details else None)
+    if info is None:
+        raise BrokerError(f"there is no stream {JOURNAL_STREAM}")
     state = info["state"]
     first, last = int(state["first_seq"]), int(state["last_seq"])
     before = [(1, min(first, last + 1) - 1)] if last and first > 1 else []
@@ -306,20 +249,20 @@ async def stream_head(client: Client) -> int:
     return (await stream_figures(client))["head"]
 
 
-async def stream_info(client: Client, name: str) -> dict[str, Any] | None:
-    """Configuration and state of a stream as JetStream tells them; None if there is no such stream.
+async def stream_info(client: Client, name: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Configuration and state of a stream as JetStream has them; None if there is no such stream.
 
     Raises:
         BrokerError: If JetStream refuses.
         BrokerUnavailable: If it does not answer.
     """
-    answer = await api_request(client, f"STREAM.INFO.{name}", None)
+    answer = await api_request(client, f"STREAM.INFO.{name}", asked)
     error = answer.get("error")
     if error is None:
         return answer
     if error.get("err_code") == STREAM_NOT_FOUND:
         return None
-    raise BrokerError(f"the broker does not tell about stream {name}: {error.get('description', error)}")
+    raise BrokerError(f"the broker gives no information on stream {name}: {error.get('description', error)}")
 
 
 async def api_request(client: Client, call: str, body: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from .plain import Accepted
 from .submission import content_hash, encode_entry
 
 
-class Told(TypedDict, total=False):
-    """What may be told of a decision beside what was decided; None is as good as nothing.
+class DecisionFields(TypedDict, total=False):
+    """Optional fields of a decision; ``None`` means absent.
 
     Attributes:
         entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
@@ -38,7 +38,7 @@ class Told(TypedDict, total=False):
 
 
 def decision_entry(
-    workspace_id: str, payload: ControlPayload, summary: str, now: datetime, **told: Unpack[Told]
+    workspace_id: str, payload: ControlPayload, summary: str, now: datetime, **fields: Unpack[DecisionFields]
 ) -> Accepted:
     """A decision as an entry to publish; without an id of its own it has a minted one.
 
@@ -46,8 +46,8 @@ def decision_entry(
         workspace_id: The workspace, or ``_system``.
         payload: What was decided.
         summary: One line for the reader of the journal.
-        now: The server's time, UTC; no part of the content hash, so that who repeats a decision later repeats it.
-        told: What else there is to say.
+        now: The server's time, UTC; not in the content hash, so that the same decision later has the same content.
+        **fields: The optional fields.
     """
     record: dict[str, Any] = {
         "workspace_id": workspace_id,
@@ -55,17 +55,10 @@ def decision_entry(
         "schema_version": payload.VERSION,
         "summary": summary,
         "payload": payload.model_dump(mode="json"),
-        "actor_type": told.get("actor_type", ActorType.SYSTEM).value,
-        "severity": told.get("severity", Severity.INFO).value,
+        "actor_type": ActorType.SYSTEM,
+        "severity": Severity.INFO,
     }
-    entry_id = told.get("entry_id")
-    optional = {
-        "actor_id": told.get("actor_id"),
-        "crew_id": told.get("crew_id"),
-        "agent_id": told.get("agent_id"),
-        "id": entry_id,
-    }
-    record |= {name: value for name, value in optional.items() if value is not None}
+    record |= {"id" if name == "entry_id" else name: value for name, value in fields.items() if value is not None}
     content = content_hash(record)
     entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
-    return encode_entry(entry, content, control=True, given_id=entry_id is not None)
+    return encode_entry(entry, content, control=True, given_id="id" in record)

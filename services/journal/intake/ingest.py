@@ -1,8 +1,8 @@
 """Requests to append from agents on NATS: ``ingest.<workspace>.<crew or _>.<agent>``.
 
-Why: only the service writes JOURNAL. Who publishes into a stream can put JetStream's headers on the message, which no
-permission forbids: ``Nats-Msg-Id`` swallows an entry of another workspace, ``Nats-Expected-*`` tells sequences, open batches
-crowd others out. Here headers are ignored, and a request is checked and appended as over HTTP.
+Why: only the service writes JOURNAL. A client that publishes into a stream can set JetStream's headers, which no
+permission forbids: ``Nats-Msg-Id`` suppresses an entry of another workspace, ``Nats-Expected-*`` reveals sequences, open
+batches exhaust the server's limit. Here headers are ignored, and a request is checked and appended as over HTTP.
 
 Invariants: workspace, crew and agent are the subject's, which the broker's permissions guarantee. An answer goes only where
 answers are awaited: a reply subject that is neither an inbox nor the broker's own for an imported request would have the
@@ -60,18 +60,11 @@ def _error_head(problem_body: Mapping[str, Any]) -> bytes:
     return encode_headers(marks)
 
 
-def _overloaded() -> tuple[bytes, bytes]:
-    hint = f"an agent may have {MAX_REQUESTS_OF_AGENT} requests and {MAX_BYTES_OF_AGENT >> 20} MiB in flight"
-    error = Overloaded(
-        "more requests or bytes are waiting than the service holds",
-        hint=f"try again in a moment, with the same ids; {hint}",
-    )
-    body = problem_of(error, trace_id="")
-    return _error_head(body), orjson.dumps(body)
-
-
-_OVERLOADED: Final = _overloaded()
-"""Headers and body, made once, so that a flood costs little. Nothing is logged, hence no trace id."""
+_OVERLOADED: Final = Overloaded(
+    "more requests or bytes are waiting than the service holds",
+    hint=f"try again in a moment, with the same ids; an agent may have {MAX_REQUESTS_OF_AGENT} requests and "
+    f"{MAX_BYTES_OF_AGENT >> 20} MiB in flight",
+)
 
 
 @dataclass(slots=True)
@@ -160,11 +153,10 @@ class Ingest(Part):
         size = len(body)
         full = figures.in_hand >= MAX_REQUESTS or figures.bytes_in_hand + size > MAX_BYTES
         if full or held.requests >= MAX_REQUESTS_OF_AGENT or held.size + size > MAX_BYTES_OF_AGENT:
-            figures.refused += 1
             figures.overloaded += 1
             figures.overloaded_at = datetime.now(UTC)
             self._release(subject, held)
-            self._answer(reply, *_OVERLOADED)
+            self._refuse(reply, _OVERLOADED)
             return
         figures.in_hand += 1
         figures.bytes_in_hand += size
@@ -220,7 +212,7 @@ def principal_of(subject: bytes) -> Principal:
     """The agent whose request came on ``subject``.
 
     Raises:
-        InvalidQuery: If a part of the subject is no id.
+        InvalidQuery: If a part of the subject is not a valid id.
     """
     try:
         _, workspace, crew, agent = subject.decode().split(".")

@@ -9,14 +9,14 @@ from typing import Protocol, Unpack
 
 from ....schemas.events.payload import ControlPayload
 from .append import Appended
-from .decisions import Told
+from .decisions import DecisionFields
 
 
 class Recorder(Protocol):
     """``append.Journal``, as far as decisions are recorded."""
 
     async def record(
-        self, workspace_id: str, payload: ControlPayload, *, summary: str, **told: Unpack[Told]
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **fields: Unpack[DecisionFields]
     ) -> Appended:
         """Record a decision as a control entry; returns after the ack.
 

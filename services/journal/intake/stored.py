@@ -1,6 +1,6 @@
 """What the broker has stored where it says that a message is a duplicate.
 
-Why: whoever may publish on NATS chooses his message ids freely, so a duplicate ack proves nothing about content.
+Why: a client with rights on NATS chooses its message ids freely, so a duplicate ack proves nothing about content.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
         return None
     if event.workspace_id != accepted.workspace_id or event.entry.id != accepted.entry_id:
         return None
-    return event.content.hex() if stored.subject == accepted.subject else _OTHER  # else the hash is a lie
+    return event.content.hex() if stored.subject == accepted.subject else _OTHER  # else the hash was forged

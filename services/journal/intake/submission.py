@@ -1,7 +1,7 @@
 """What a client submits and who it is → the entry, its message and the hash of its content. Pure.
 
 Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat what the token says
-and never contradict it; whatever is wrong is told whole, every field of every entry of a batch, before anything is
+and never contradict it; an error names every wrong field of every entry of a batch, before anything is
 published. The content hash covers what was submitted, before any default, so a retry has the hash of the first try
 whatever the clock says.
 """
@@ -9,7 +9,7 @@ whatever the clock says.
 from __future__ import annotations
 
 import hashlib
-import math
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -110,13 +110,13 @@ def _accept_checked(
 def _problems_beside_the_workspace(
     principal: Principal, record: Mapping[str, Any], now: datetime, prefix: str
 ) -> tuple[FieldProblem, ...]:
-    """What else is wrong with a submission whose workspace is no name, so that all of it is told at once."""
+    """What else is wrong with a submission whose workspace is not valid, so that one error names all of it."""
     try:
         _accept_checked(principal, {**record, "workspace_id": DEFAULT_WORKSPACE}, now, prefix)
     except InvalidEntry as error:
         return error.problems
     except (NotAllowed, EntryTooLarge):
-        pass  # told when the fields are right
+        pass  # raised once the fields are right
     return ()
 
 
@@ -129,8 +129,8 @@ def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
     try:
         canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
     except TypeError:
-        raise InvalidEntry(tuple(_unfit_for_json(record, prefix))) from None
-    if b"null" in canonical and (problems := tuple(_not_finite(record, prefix))):
+        raise InvalidEntry(_json_problems(record, prefix)) from None
+    if b"null" in canonical and (problems := _json_problems(record, prefix)):
         raise InvalidEntry(problems)
     return hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
 
@@ -142,7 +142,7 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         entry: The entry.
         content: Its content hash.
         control: Whether it goes to ``control.``, where only the service publishes.
-        given_id: Whether somebody chose its id.
+        given_id: Whether the client chose its id.
         prefix: Put before field names in errors.
 
     Raises:
@@ -166,14 +166,14 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
     )
     identity = f"{workspace}/{entry.id}"
     head = entry_head(identity, entry.id, content)
-    return Accepted(workspace, entry.id, identity, subject, head, body, content, given_id)
+    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id)
 
 
 def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:
     named = record.get("workspace_id")
     if named is None or named != principal.workspace_id:
         if named is not None and not isinstance(named, str):
-            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", "is no text", _WORKSPACE_FIX),))
+            raise InvalidEntry((FieldProblem(f"{prefix}workspace_id", "must be text", _WORKSPACE_FIX),))
         try:
             record["workspace_id"] = principal.workspace(named)
         except InvalidQuery as error:
@@ -198,33 +198,19 @@ def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:
             )
 
 
-def _unfit_for_json(record: Mapping[Any, Any], prefix: str) -> list[FieldProblem]:
+def _json_problems(record: Mapping[Any, Any], prefix: str) -> tuple[FieldProblem, ...]:
+    """The fields that JSON cannot hold; an HTTP or NATS body has none."""
     problems = []
     for name, value in record.items():
-        if not isinstance(name, str):
-            problems.append(FieldProblem(f"{prefix}entry", "has a field name that is no text", _JSON_FIX))
-            continue
+        field = f"{prefix}{name if isinstance(name, str) and name.isascii() and name.isprintable() else 'entry'}"
         try:
-            orjson.dumps({name: value})
+            if b"null" in orjson.dumps({name: value}):  # what orjson writes for a number that is not finite
+                json.dumps(value, allow_nan=False)
         except TypeError as error:
-            shown = name if name.isascii() and name.isprintable() else "entry"
-            problems.append(FieldProblem(f"{prefix}{shown}", f"cannot be written as JSON: {error}", _JSON_FIX))
-    return problems
-
-
-def _not_finite(record: Mapping[str, Any], prefix: str) -> list[FieldProblem]:
-    def holds(value: Any) -> bool:
-        if isinstance(value, float):
-            return not math.isfinite(value)
-        if isinstance(value, Mapping):
-            return any(holds(part) for part in value.values())
-        return isinstance(value, (list, tuple)) and any(holds(part) for part in value)
-
-    return [
-        FieldProblem(f"{prefix}{name}", "holds a number that is not finite, which JSON cannot hold", _JSON_FIX)
-        for name, value in record.items()
-        if holds(value)
-    ]
+            problems.append(FieldProblem(field, f"cannot be written as JSON: {error}", _JSON_FIX))
+        except ValueError:
+            problems.append(FieldProblem(field, "holds a number that is not finite, which JSON cannot hold", _JSON_FIX))
+    return tuple(problems)
 
 
 def _refuse_too_deep(body: bytes, prefix: str) -> None:

@@ -1,7 +1,7 @@
 """Publishes that run at once share an atomic batch, hence one fsync of the broker.
 
 Invariant: each caller gets the outcome of its own message. What a batch is refused for may be the fault of one message, so
-its messages then go alone; what nobody waits for any more is not sent.
+its messages then go alone; a message whose caller has left is not sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 from ....schemas.errors import BrokerError, BrokerUnavailable
 from ....schemas.ports import Published
 from ....schemas.settings import ATOMIC_BATCH
-from .atomic import AtomicPublisher, Encoded
+from .atomic import EncodedMessage
 
 GROUP_MIN: Final = 48
 """Below this many waiting messages singles are faster: a batch costs 8 ms, a single with its fsync 0.17 (measured)."""
@@ -28,33 +28,27 @@ class GroupCommit:
     """Gathers what is published while the group before it is on its way.
 
     Args:
-        atomic: Publishes a group.
+        batch: Publishes a group until a deadline; None if single publishes have to settle it.
         single: Publishes one message until a deadline, seconds of the loop's clock.
-        given_up: What to raise for a message without an ack, from the batch's own error, if there is one.
+        given_up: What to raise for a message without an ack.
         deadline_s: Seconds until a group gives up, and a message that waited behind another group.
     """
 
     def __init__(
         self,
-        atomic: AtomicPublisher,
-        single: Callable[[Encoded, float], Coroutine[Any, Any, Published]],
-        given_up: Callable[[BrokerError | None], BrokerError],
+        batch: Callable[[Sequence[EncodedMessage], float], Coroutine[Any, Any, list[Published] | None]],
+        single: Callable[[EncodedMessage, float], Coroutine[Any, Any, Published]],
+        given_up: Callable[[], BrokerError],
         deadline_s: float,
     ) -> None:
-        self._atomic = atomic
+        self._batch = batch
         self._single = single
         self._given_up = given_up
         self._deadline_s = deadline_s
-        self._waiting: list[tuple[Encoded, asyncio.Future[Published], float]] = []
+        self._waiting: list[tuple[EncodedMessage, asyncio.Future[Published], float]] = []
         self._committer: asyncio.Task[None] | None = None
-        self._batches = 0
 
-    @property
-    def batches(self) -> int:
-        """Groups that were acked so far as a batch."""
-        return self._batches
-
-    async def publish(self, message: Encoded) -> Published:
+    async def publish(self, message: EncodedMessage) -> Published:
         """Publish one message of JOURNAL, small enough for the broker, with what others publish now."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Published] = loop.create_future()
@@ -65,14 +59,14 @@ class GroupCommit:
 
     async def _commit_groups(self) -> None:
         try:
-            await asyncio.sleep(0)  # let those who call in this very turn of the loop come along
+            await asyncio.sleep(0)  # calls of the same turn of the loop join the group
             while self._waiting:
                 group, self._waiting = self._waiting[:ATOMIC_BATCH], self._waiting[ATOMIC_BATCH:]
                 await self._commit([member for member in group if not member[1].done()])
         finally:
             self._committer = None
 
-    async def _commit(self, group: list[tuple[Encoded, asyncio.Future[Published], float]]) -> None:
+    async def _commit(self, group: list[tuple[EncodedMessage, asyncio.Future[Published], float]]) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._deadline_s
         late = [loop.call_at(due, self._expire, future) for _, future, due in group if due < deadline - WAITED_S]
@@ -84,17 +78,18 @@ class GroupCommit:
 
     def _expire(self, future: asyncio.Future[Published]) -> None:
         if not future.done():
-            future.set_exception(self._given_up(None))
+            future.set_exception(self._given_up())
 
-    async def _send(self, group: list[tuple[Encoded, asyncio.Future[Published], float]], deadline: float) -> None:
+    async def _send(
+        self, group: list[tuple[EncodedMessage, asyncio.Future[Published], float]], deadline: float
+    ) -> None:
         messages = [message for message, _, _ in group]
         outcomes: Sequence[Published | BaseException] | None = None
         if len(group) >= GROUP_MIN:
             try:
-                outcomes = await self._atomic.publish(messages, deadline)
-                self._batches += outcomes is not None
+                outcomes = await self._batch(messages, deadline)
             except BrokerUnavailable as error:
-                outcomes = [self._given_up(error)] * len(group)
+                outcomes = [error] * len(group)
             except Exception as error:  # one message may be to blame: alone, each gets its own outcome
                 _log.warning("writer.group_refused", messages=len(group), error=type(error).__name__)
         if outcomes is None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from nats.aio.subscription import Subscription
 
@@ -23,7 +24,7 @@ from ....schemas.subjects import Family
 from ...endings import end_task
 from ..broker.connection import Connection, encode_headers, encode_publish
 from .acks import Verdict, plain_seq, read_answer
-from .atomic import MAX_ATOMIC, AtomicPublisher, Encoded, EncodedMessage, refuse_oversized
+from .atomic import MAX_ATOMIC, PLACES, EncodedMessage, batch_acks, batch_commands, refuse_oversized
 from .group_commit import GroupCommit
 
 SWEEP_S: Final = 0.25
@@ -35,12 +36,20 @@ _FAMILIES: Final = tuple(f"{family}." for family in Family)
 
 
 class _Flight:
-    """One message that is not acked yet; times are the event loop's, seconds."""
+    """One message, or one batch, that is not acked yet; times are the event loop's, seconds."""
 
-    __slots__ = ("command", "deadline", "future", "resend_at", "trouble")
+    __slots__ = ("batch", "command", "deadline", "future", "resend_at", "trouble")
 
-    def __init__(self, command: bytes, future: asyncio.Future[Published], resend_at: float, deadline: float) -> None:
+    def __init__(
+        self,
+        command: bytes,
+        future: asyncio.Future[Any],
+        resend_at: float,
+        deadline: float,
+        batch: Sequence[EncodedMessage] = (),
+    ) -> None:
         self.command = command
+        self.batch = batch
         self.future = future
         self.resend_at = resend_at
         self.deadline = deadline
@@ -72,11 +81,10 @@ class Writer:
         storage: Callable[[], BrokerUnavailable | None] = lambda: None,
     ) -> None:
         self._client = client
-        self._atomic = AtomicPublisher(client, ack_timeout_s=ack_timeout_s) if atomic else None
+        self._atomic = atomic
+        self._batch_places = asyncio.Semaphore(PLACES)
         self._group = (
-            GroupCommit(self._atomic, self._fly, self._given_up, deadline_s)
-            if self._atomic is not None and group_commit
-            else None
+            GroupCommit(self._fly_batch, self._fly, self._given_up, deadline_s) if atomic and group_commit else None
         )
         self._free = window
         self._window = window
@@ -103,7 +111,7 @@ class Writer:
     @property
     def atomic(self) -> bool:
         """Whether it publishes lists as atomic batches."""
-        return self._atomic is not None
+        return self._atomic
 
     @property
     def in_flight(self) -> int:
@@ -113,7 +121,7 @@ class Writer:
     @property
     def acked(self) -> int:
         """Messages and batches that were acked so far."""
-        return self._acked + (self._group.batches if self._group is not None else 0)
+        return self._acked
 
     async def open(self) -> None:
         """Subscribe to the acks."""
@@ -122,8 +130,6 @@ class Writer:
         self._inbox_length = len(self._inbox)
         self._subscription = await self._client.divert(self._inbox + "*", self._on_ack)
         self._body_limit = self._client.max_payload // 2
-        if self._atomic is not None:
-            await self._atomic.open()
         self._forget_reconnects = self._client.on_reconnect(self._resend_all)
         self._sweeper = asyncio.create_task(self._sweep(), name="journal writer sweeper")
         self._closed = False
@@ -137,10 +143,7 @@ class Writer:
             self._idle.clear()
             await self._idle.wait()
         self._forget_reconnects()
-        if self._sweeper is not None:
-            await end_task(self._sweeper)
-        if self._atomic is not None:
-            await self._atomic.close()
+        await end_task(self._sweeper)
         if self._subscription is not None:
             await self._client.release(self._subscription)
 
@@ -159,7 +162,7 @@ class Writer:
         """
         return await self.post(EncodedMessage(subject, encode_headers(headers), body))
 
-    async def post(self, message: Encoded) -> Published:
+    async def post(self, message: EncodedMessage) -> Published:
         """``publish`` of a message whose headers are encoded already."""
         if self._closed:  # from here as ``_take_place``, without a call: every entry comes this way
             raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
@@ -193,7 +196,7 @@ class Writer:
         """
         return await self.post_atomic([EncodedMessage.of(message) for message in messages])
 
-    async def post_atomic(self, messages: Sequence[Encoded]) -> list[Published]:
+    async def post_atomic(self, messages: Sequence[EncodedMessage]) -> list[Published]:
         """``publish_atomic`` of messages whose headers are encoded already."""
         if len(messages) > MAX_ATOMIC:
             done: list[Published] = []
@@ -201,25 +204,20 @@ class Writer:
                 done += await self.post_atomic(messages[start : start + ATOMIC_BATCH])
             return done
         refuse_oversized(messages, self._client.max_payload)
-        if self._atomic is not None and len(messages) > 1:
+        if self._atomic and len(messages) > 1:
             published = await self._batch(messages)
             if published is not None:
                 return published
         return await self._singles(messages)
 
-    async def _batch(self, messages: Sequence[Encoded]) -> list[Published] | None:
+    async def _batch(self, messages: Sequence[EncodedMessage]) -> list[Published] | None:
         deadline = await self._take_place()
-        assert self._atomic is not None
         try:
-            published = await self._atomic.publish(messages, deadline)
-            self._acked += published is not None
-            return published
-        except BrokerUnavailable as error:
-            raise self._given_up(error) from None
+            return await self._fly_batch(messages, deadline)
         finally:
             self._give_place_on()
 
-    async def _singles(self, messages: Sequence[Encoded]) -> list[Published]:
+    async def _singles(self, messages: Sequence[EncodedMessage]) -> list[Published]:
         tasks = [asyncio.ensure_future(self._single(m)) for m in messages]
         try:
             return list(await asyncio.gather(*tasks))
@@ -229,14 +227,14 @@ class Writer:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    async def _single(self, message: Encoded) -> Published:
+    async def _single(self, message: EncodedMessage) -> Published:
         deadline = await self._take_place()
         try:
             return await self._fly(message, deadline)
         finally:
             self._give_place_on()
 
-    async def _fly(self, message: Encoded, deadline: float) -> Published:
+    async def _fly(self, message: EncodedMessage, deadline: float) -> Published:
         body = message.body
         if len(body) > self._body_limit:
             refuse_oversized([message], self._client.max_payload)
@@ -259,20 +257,56 @@ class Writer:
         finally:
             del self._flights[key]
 
+    async def _fly_batch(self, messages: Sequence[EncodedMessage], deadline: float) -> list[Published] | None:
+        """Publish all or nothing; None if single publishes have to settle it (``batch_acks``)."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._batch_places.acquire()
+        except TimeoutError:
+            raise self._given_up() from None
+        self._token += 1
+        key = b"%d" % self._token
+        flight = _Flight(b"", self._loop.create_future(), 0.0, deadline, messages)
+        self._flights[key] = flight
+        try:
+            await self._send_batch(key, flight)
+            published: list[Published] | None = await flight.future
+            self._acked += published is not None
+            return published
+        finally:
+            del self._flights[key]
+            self._batch_places.release()
+
+    async def _send_batch(self, key: bytes, flight: _Flight) -> None:
+        client = self._client
+        if not client.is_connected:
+            return  # sent when the connection is back, failed if it is closed
+        flight.resend_at = math.inf
+        for command in batch_commands(flight.batch, self._inbox + key.decode()):
+            if client.send(command):
+                await client.relieve()
+        if flight.resend_at:  # else the connection was replaced meanwhile
+            flight.resend_at = self._loop.time() + self._ack_timeout_s
+
     def _on_ack(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         flight = self._flights.get(subject[self._inbox_length :])
         if flight is None or flight.future.done():
             return  # answered twice: it was sent twice
+        count = len(flight.batch)
         seq = plain_seq(data)
-        if seq is not None:
+        if seq is not None and not count:
             flight.future.set_result(Published(seq, False))
             return
+        if count and not data and headers is None:
+            return  # the batch is open; without a stream to take it there would be a status in the headers
         answer = read_answer(data)
-        if answer.published is not None:
-            flight.future.set_result(answer.published)
-        elif answer.verdict is Verdict.TRY_AGAIN:
+        if answer.verdict is Verdict.TRY_AGAIN:
             flight.trouble = answer.error
             flight.resend_at = self._loop.time() + RETRY_S
+        elif count and answer.verdict in (Verdict.ACKED, Verdict.TRY_SINGLES):
+            flight.future.set_result(batch_acks(answer, count))
+        elif answer.published is not None:
+            flight.future.set_result(answer.published)
         else:
             flight.future.set_exception(answer.error or BrokerError("the broker refuses the write"))
 
@@ -289,12 +323,15 @@ class Writer:
             self._look_now.clear()
             now = self._loop.time()
             client = self._client
-            for flight in list(self._flights.values()):
+            for key, flight in list(self._flights.items()):
                 if flight.future.done():
                     continue
                 if now >= flight.deadline or client.is_closed:
                     flight.future.set_exception(self._given_up(flight.trouble))
                 elif now >= flight.resend_at and client.is_connected:
+                    if flight.batch:
+                        await self._send_batch(key, flight)
+                        continue
                     flight.resend_at = now + self._ack_timeout_s
                     client.send(flight.command)
 

@@ -100,9 +100,7 @@ class Canary(Part):
 
     async def stop(self) -> None:
         """End the probes."""
-        task, self._task = self._task, None
-        if task is not None:
-            await end_task(task)
+        await end_task(self._task)
 
     async def probe(self) -> CanaryOutcome:
         """Write once now."""

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Heartbeat(Part):
-    """Hears from the broker; a part of the node.
+    """Receives its own messages back from the broker; a part of the node.
 
     Args:
         client: A connection of its own, so that nothing else's messages are before its own.
@@ -68,9 +68,7 @@ class Heartbeat(Part):
 
     async def stop(self) -> None:
         """Send no more."""
-        task, self._task = self._task, None
-        if task is not None:
-            await end_task(task)
+        await end_task(self._task)
 
     async def _hear(self, _message: Msg) -> None:
         self._silent_since = None
@@ -82,7 +80,7 @@ class Heartbeat(Part):
             silent_looks = silent_looks + 1 if up and self._silent_since is not None else 0
             if self._broker is not None and silent_looks >= self._hung_looks:
                 _log.error("broker.hangs", silent_looks=silent_looks)
-                await self._broker.kill()
+                await self._broker.restart(patience_s=0.0)  # it does not react to TERM
                 silent_looks = 0
             if self._silent_since is None:
                 self._silent_since = asyncio.get_running_loop().time()

@@ -1,7 +1,7 @@
-"""Whether JOURNAL takes writes: after a full disk nats-server refuses one stream's until it is started anew.
+"""Whether JOURNAL takes writes: after a full disk nats-server refuses writes to one stream until it is restarted.
 
 Why: with room on the disk again the server stays up, answers, and takes the canary's writes, yet every append to JOURNAL
-fails ("critical write error" in its log, measured with 2.15.1 on a disk of 340 MB). Invariant: a server is started anew only
+fails ("critical write error" in its log, measured with 2.15.1 on a disk of 340 MB). Invariant: a server is restarted only
 while it answers, writes wait without a single ack, and the disk has room; never a server that is not ours.
 """
 
@@ -26,7 +26,7 @@ from .stream_watch import StreamWatch
 LOOK_EVERY_S: Final = 2.0
 """Seconds between two looks."""
 STALLED_LOOKS: Final = 6
-"""Looks in a row with writes waiting and none acked: 12 s, so that a restart helps who waits (30 s at most)."""
+"""Looks in a row with writes waiting and none acked: 12 s, so that a restart helps the appends that wait (30 s at most)."""
 PAUSE_LOOKS: Final = 30
 """Looks after a restart until the next one, a minute; doubled each time until a write is acked."""
 PAUSE_LOOKS_MAX: Final = 900
@@ -35,13 +35,13 @@ _log = structlog.get_logger(__name__)
 
 
 class StallWatch(Part):
-    """Notices that the broker answers but JOURNAL takes no writes, says so, and has a broker of ours started anew.
+    """Notices that the broker answers but JOURNAL takes no writes, reports it, and restarts a managed broker.
 
     Args:
         writer: Whose writes wait.
         canary: Says whether the broker takes writes elsewhere.
         stream_watch: Says whether JOURNAL is there.
-        broker: Started anew; None if it is not ours.
+        broker: Restarted; None if it is not managed.
         data_dir: Whose disk must have room.
         every_s: Seconds between two looks.
     """
@@ -84,9 +84,7 @@ class StallWatch(Part):
 
     async def stop(self) -> None:
         """Look no longer."""
-        task, self._task = self._task, None
-        if task is not None:
-            await end_task(task)
+        await end_task(self._task)
 
     async def look(self) -> None:
         """Look once, and act."""

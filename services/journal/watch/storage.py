@@ -1,4 +1,4 @@
-"""What keeps a broker from storing, told by its disk: on a full one nats-server does not answer a write.
+"""Whether a full disk keeps the broker from storing: nats-server then does not answer a write.
 
 Measured with 2.15.1 on a disk that others filled: a single publish gets no answer at all, an atomic batch "incomplete", and
 only the server's log says "no space left on device". Invariant: a full disk is claimed only for the disk that was looked at,
@@ -29,5 +29,5 @@ def disk_trouble(folder: Path) -> StorageFull | None:
     return StorageFull(
         f"the broker stores nothing: the disk of its data directory is full ({free // 2**20} MiB are free, "
         f"{FREE_DISK_FLOOR_BYTES // 2**20} are needed)",
-        hint="free disk space, then try again with the same ids: once a write waits, the broker is started anew by itself",
+        hint="free disk space, then try again with the same ids: once a write waits, the broker is restarted automatically",
     )

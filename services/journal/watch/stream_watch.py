@@ -59,10 +59,8 @@ class StreamWatch(Part):
 
     async def stop(self) -> None:
         """Look no longer."""
-        task, self._task = self._task, None
-        if task is not None:
-            self._forget()
-            await end_task(task)
+        self._forget()
+        await end_task(self._task)
 
     async def _run(self) -> None:
         while self._trouble is None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .growable import GrowableArray
 
@@ -226,6 +225,8 @@ class Documents:
 
     def find_ids(self, entry_ids: Sequence[str]) -> Codes:
         """(m,) int32 documents with these ids, -1 where there is none; one scan of the ids, however many are asked for."""
+        import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
+
         found = np.full(len(entry_ids), ABSENT, np.int32)
         ends = self._id_ends.rows
         offsets = np.concatenate((np.zeros(1, np.int64), ends))

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -199,7 +198,7 @@ def _array(table: pa.Table, name: str) -> npt.NDArray[Any]:
 def _dictionary(table: pa.Table, name: str) -> tuple[list[str | None], Codes]:
     """The distinct values of a column and each row's index into them, -1 for null."""
     encoded = _one(table, name).dictionary_encode()
-    codes = pc.fill_null(encoded.indices, ABSENT).to_numpy(zero_copy_only=False)
+    codes = encoded.indices.fill_null(ABSENT).to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), codes.astype(np.int32, copy=False)
 
 

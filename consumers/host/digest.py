@@ -14,6 +14,9 @@ from typing import Any, ClassVar, Final, Protocol
 
 import duckdb
 
+from ...schemas.views.table import Tables
+from .tables import digest_queries
+
 _SALT: Final = "crew-journal"
 _FETCH_ROWS: Final = 10_000
 
@@ -22,8 +25,7 @@ class DigestedView(Protocol):
     """What a digest needs to know: every projection is one, admission too."""
 
     name: ClassVar[str]
-    tables: ClassVar[tuple[str, ...]]
-    digest: ClassVar[Mapping[str, str]]
+    tables: ClassVar[Tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +64,11 @@ class Difference:
         return f"{self.table} ({key}): {self.kind}" + (f" in {self.column}" if self.column else "")
 
 
-def queries(view: DigestedView) -> dict[str, str]:
-    """Table → the query whose rows its digest covers; tables with an empty list are left out."""
-    found = {}
-    for table in view.tables:
-        chosen = view.digest.get(table, "*")
-        if chosen:
-            found[table] = chosen if chosen.startswith("SELECT") else f'SELECT {chosen} FROM "{table}"'
-    return found
-
-
 def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
     """The digest of a projection's rows as ``con`` sees them; in a transaction for one consistent state."""
     total = 0
     parts: dict[str, str] = {}
-    for table, query in queries(view).items():
+    for table, query in digest_queries(view.tables).items():
         # HUGEINT holds 2**63 hashes exactly; the sum of UHUGEINT would be a float, which depends on the order
         names = ", ".join(f'"{name}"' for name in _columns(con, query))
         found = con.execute(
@@ -98,7 +90,7 @@ def first_difference(
 
     Both are sorted and compared row by row: seconds per million rows, for when the digests have differed.
     """
-    for table, query in queries(view).items():
+    for table, query in digest_queries(view.tables).items():
         names = _columns(live, query)
         if names != _columns(fresh, query):
             return Difference(table, {}, None, "other columns")

@@ -20,6 +20,7 @@ import duckdb
 
 from ...schemas.errors import CrewJournalError
 from ..projection import Projection
+from .tables import ddl
 
 REMEMBERED: Final = 1_000
 """Statements of a projection that are remembered; its folds have some ten, unless they write values into their SQL."""
@@ -50,7 +51,7 @@ class TableNotOwned(CrewJournalError):
 
 
 class TablesRefused(CrewJournalError):
-    """The DDL of a projection does not make the tables that it names: a bug of the projection."""
+    """DuckDB cannot make the tables of a projection: a bug of its declaration."""
 
     title = "A projection's tables cannot be made"
 
@@ -62,10 +63,10 @@ class Ownership:
         """Make its tables in the second DuckDB.
 
         Raises:
-            TablesRefused: If its DDL is no DDL, or makes other tables than it names.
+            TablesRefused: If DuckDB cannot make them.
         """
         self._name = projection.name
-        self._tables = frozenset(projection.tables)
+        self._tables = frozenset(table.name for table in projection.tables)
         self._scratch: frozenset[str] = frozenset(getattr(projection, "scratch", ()))
         self._fine: set[str] = set()
         self._con = _empty_database()
@@ -131,26 +132,14 @@ class Ownership:
                 raise
             self._con.execute(f"PREPARE asked AS {sql}")  # TRUNCATE cannot be explained
 
-    def columns(self) -> list[tuple[str, str, str, str | None]]:
-        """Table, name, type and default of each column, in order."""
-        with _asking:
-            return self._con.execute(_OWN_COLUMNS).fetchall()
-
     def _make(self, projection: Projection) -> None:
         with _asking:
             try:
-                for sql in projection.ddl:
-                    kinds = {statement.type for statement in self._con.extract_statements(sql)}
-                    if kinds != {duckdb.StatementType.CREATE}:
-                        raise TablesRefused(f"the ddl of {self._name} holds more than CREATE TABLE", hint=_DDL_HINT)
+                for sql in map(ddl, projection.tables):
                     self._con.execute(sql)
             except duckdb.Error as error:
                 said = str(error).splitlines()[0]
-                raise TablesRefused(f"the ddl of {self._name} is not valid: {said}", hint=_DDL_HINT) from error
-            made = {name for (name,) in self._con.execute(_OWN_TABLES).fetchall()}
-        if made != self._tables:
-            odd = ", ".join(sorted(made ^ self._tables))
-            raise TablesRefused(f"ddl and tables of {self._name} do not name the same tables: {odd}", hint=_DDL_HINT)
+                raise TablesRefused(f"the tables of {self._name} cannot be made: {said}", hint=_DDL_HINT) from error
 
 
 def _shortened(params: Sequence[Any] | Mapping[str, Any]) -> list[Any] | dict[str, Any]:
@@ -167,19 +156,14 @@ def _first_of(value: Any) -> Any:
 
 
 _HINT: Final = "a fold reads and writes its own tables only; what it needs of others is in the events"
-_DDL_HINT: Final = "one CREATE TABLE IF NOT EXISTS, without a schema, for each name in tables"
-_OWN_TABLES: Final = "SELECT table_name FROM duckdb_tables() WHERE schema_name = current_schema()"
-_OWN_COLUMNS: Final = (
-    "SELECT table_name, column_name, data_type, column_default FROM duckdb_columns() "
-    "WHERE schema_name = current_schema() ORDER BY table_name, column_index"
-)
+_DDL_HINT: Final = "look at the names and types of its columns"
 
 
 def ownership_of(projection: Projection) -> Ownership:
     """What the projection's class may touch.
 
     Raises:
-        TablesRefused: If its DDL is not valid.
+        TablesRefused: If DuckDB cannot make its tables.
     """
     kind = type(projection)
     known = _known.get(kind)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 
+from ...schemas.ports import Changes, TableChanges
+from ...schemas.views.table import R, Table
 from ..projection import Projection
 from .leniency import forget_strikes
 from .ownership import TableNotOwned, ownership_of
@@ -24,6 +28,7 @@ from .statements import (
     move_checkpoints,
     whole,
 )
+from .tables import make
 
 __all__ = [
     "CHECKPOINT_DDL",
@@ -65,18 +70,61 @@ def arrow_table(con: duckdb.DuckDBPyConnection, sql: str, params: Sequence[Any] 
 
 
 class ProjectionTransaction:
-    """The ``FoldTransaction`` of one projection inside the batch's transaction."""
+    """The ``FoldTransaction`` of one projection inside the batch's transaction.
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
+    Args:
+        con: The writer's connection.
+        projection: Who folds.
+        changes: Takes what hot indexes are to learn of the commit.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection, changes: Changes | None = None) -> None:
         self._con = con
-        self._tables = projection.tables
+        self._tables = [table.name for table in projection.tables]
         self._owned = ownership_of(projection)
+        self._changes: Changes = {} if changes is None else changes
 
-    def insert(self, table: str, columns: Mapping[str, Any]) -> None:
+    def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
         """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
-        self._owned.require(table)
-        changed(self._con, [table])
-        insert_columns(self._con, table, columns)
+        self._owned.require(table.name)
+        changed(self._con, [table.name])
+        self._changes_of(table).written.append(insert_columns(self._con, table.name, columns))
+
+    def add(self, table: Table[R], rows: Sequence[R]) -> None:
+        """Append rows."""
+        if rows:
+            columns: dict[str, Any] = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # type: ignore[attr-defined] # a NamedTuple
+            if KEY in columns:
+                columns[KEY] = np.array(columns[KEY], np.uint64)
+            self.insert(table, columns)
+
+    def replace(self, table: Table[R], rows: Sequence[R], former: Sequence[R] | None = None) -> None:
+        """Put rows in the place of those with the same key."""
+        if former is None:
+            for row in rows:
+                self._delete(table, {name: getattr(row, name) for name in table.key})
+        elif former:
+            named = attrgetter(*table.key)
+            replaced = set(map(named, rows))
+            rows = [*rows, *(row for row in former if named(row) not in replaced)]  # of the same hash
+            keys = [getattr(row, KEY) for row in former]
+            self.execute(f"DELETE FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+        self.add(table, rows)
+
+    def delete(self, table: Table[Any], **values: Any) -> None:
+        """Delete the rows that have all of these values."""
+        self._delete(table, values)
+        self._changes_of(table).removed.append(values)
+
+    def _delete(self, table: Table[Any], values: Mapping[str, Any]) -> None:
+        self.execute(f"DELETE FROM {table} WHERE {_same(values)}", list(values.values()))
+
+    def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run an ``UPDATE`` of many rows of one workspace; the number of rows changed."""
+        [(count,)] = self.rows(sql, params)
+        if count:
+            self._changes_of(table).rewritten.add(workspace_id)
+        return int(count)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
@@ -90,22 +138,30 @@ class ProjectionTransaction:
         changed(self._con, self._tables)  # an UPDATE has a result, too
         return self._con.execute(sql, params).fetchall()
 
-    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
-        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
-        self._owned.require(table)
-        if not may_hold(self._con, table, keys):
-            return []
-        return self.rows(f"SELECT {', '.join(columns)} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+    def get(self, table: Table[R], **values: Any) -> list[R]:
+        """The rows that have all of these values."""
+        found = self.rows(f"SELECT {table.names} FROM {table} WHERE {_same(values)}", list(values.values()))
+        return [table.row(*row) for row in found]
 
-    def whole(self, table: str) -> list[tuple[Any, ...]]:
+    def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
+        """The rows with one of ``keys`` in the column ``key``; costs next to nothing if there is none."""
+        self._owned.require(table.name)
+        if not may_hold(self._con, table.name, keys):
+            return []
+        found = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+        return [table.row(*row) for row in found]
+
+    def whole(self, table: Table[R]) -> Sequence[R]:
         """All rows of a small table of its own; free while nobody changes it."""
-        self._owned.require(table)
+        self._owned.require(table.name)
         return whole(self._con, table)
 
-    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        """Read from the projection's own tables as a ``pyarrow.Table``."""
-        self._owned.check(sql, params)
-        return arrow_table(self._con, sql, params)
+    def _changes_of(self, table: Table[Any]) -> TableChanges:
+        return self._changes.setdefault(table.name, TableChanges())
+
+
+def _same(values: Mapping[str, Any]) -> str:
+    return " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in values)
 
 
 def read_checkpoints(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
@@ -129,23 +185,14 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
     """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
 
     Raises:
-        TablesRefused: If its DDL is not valid or makes other tables than it names.
+        TablesRefused: If DuckDB cannot make one of them.
     """
     ownership_of(projection)
     forget(con)
-    for statement in projection.ddl:
-        con.execute(statement)
-    _add_missing_columns(con, projection)
+    make(con, projection.tables)
     known = con.execute("SELECT 1 FROM checkpoint WHERE projection = ?", [projection.name]).fetchone()
     if known is None:
         con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [projection.name, projection.version])
-
-
-def _add_missing_columns(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-    there = set(con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
-    for table, column, kind, default in ownership_of(projection).columns():
-        if table in projection.tables and (table, column) not in there:  # scratch tables are only there for a while
-            con.execute(f'ALTER TABLE "{table}" ADD COLUMN "{column}" {kind} DEFAULT {default or "NULL"}')
 
 
 def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ....schemas.entry import ActorType
 from ....schemas.rules.text import STOP_WORDS, tokens_of
-from .documents import Vocabulary
+from .vocabulary import Vocabulary
 
 NO_NAMES: Final = STOP_WORDS | frozenset(kind.value for kind in ActorType) | {"assistant", "human", "bot"}
 """Words that name nobody, though an actor may be called so: a query with "will" or "user" does not mean one."""

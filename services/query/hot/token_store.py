@@ -45,13 +45,6 @@ class TokenStore:
         """(n,) uint16: how many tokens of each document belong to its first passage."""
         return self._first_passage.rows
 
-    def put(self, doc: int, quantiser: int, dim: int, bits: bytes, first_passage: int) -> None:
-        """Set one document's tokens."""
-        if not self._takes(quantiser, dim):
-            return
-        words = words_of(bits, dim)
-        self._set(np.array([doc]), words, np.array([len(words)]), np.array([first_passage]))
-
     def extend(
         self,
         docs: npt.NDArray[np.integer],

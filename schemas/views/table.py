@@ -18,6 +18,15 @@ Int32 = Annotated[int, "INTEGER"]
 Ms = int
 """Milliseconds since the epoch."""
 
+PRESENT: Final = "until_seq IS NULL"
+"""Of a table that keeps history (columns ``since_seq`` and ``until_seq``): the rows that count now."""
+
+
+def as_of(seq: int) -> str:
+    """Of a table that keeps history: the rows that counted right after the event at ``seq``."""
+    return f"since_seq <= {seq:d} AND (until_seq IS NULL OR until_seq > {seq:d})"
+
+
 _TYPES: Final = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", bytes: "BLOB", str: "VARCHAR"}
 
 
@@ -72,6 +81,8 @@ class Table(Generic[R]):
         digested: Whether the digest covers the rows; False for what only describes the layout of others.
         rest: A table whose rows are digested as if they were this one's.
         columns: The columns in order; the digest follows it.
+        hot: Those that hot indexes hold by document.
+        workspace: The column that says of which workspace a row is; ``ws`` holds its hash.
     """
 
     name: str
@@ -82,11 +93,16 @@ class Table(Generic[R]):
     digested: bool = True
     rest: Table[R] | None = None
     columns: tuple[Column, ...] = field(init=False)
+    hot: tuple[Column, ...] = field(init=False)
+    workspace: str = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the columns from the row type."""
         hints = get_type_hints(self.row, include_extras=True)
-        object.__setattr__(self, "columns", tuple(_column(name, hint) for name, hint in hints.items()))
+        columns = tuple(_column(name, hint) for name, hint in hints.items())
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "hot", tuple(column for column in columns if column.hot is not None))
+        object.__setattr__(self, "workspace", "ws" if "ws" in hints else "workspace_id")
 
     def __str__(self) -> str:
         return self.name
@@ -95,16 +111,6 @@ class Table(Generic[R]):
     def names(self) -> str:
         """The columns' names as an SQL list."""
         return ", ".join(column.name for column in self.columns)
-
-    @property
-    def workspace(self) -> str:
-        """The column that says of which workspace a row is: ``ws`` holds its hash."""
-        return "ws" if any(column.name == "ws" for column in self.columns) else "workspace_id"
-
-    @property
-    def hot(self) -> tuple[Column, ...]:
-        """The columns that hot indexes hold by document."""
-        return tuple(column for column in self.columns if column.hot is not None)
 
 
 Tables = tuple[Table[Any], ...]

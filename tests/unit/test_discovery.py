@@ -107,7 +107,7 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
         (('"counting"', '"entries"'), "called entries"),
         (("entry_counts", "tokens"), "claim the table tokens"),
         (("PROJECTION =", "SOMETHING ="), "exposes no PROJECTION"),
-        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 5: expected ':'"),
+        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 13: expected ':'"),
         (
             ("from typing", "import nowhere_to_be_found\nfrom typing"),
             "cannot be imported: ModuleNotFoundError: No module",
@@ -151,7 +151,9 @@ def test_doctor_and_commands_name_the_file_and_what_to_do(
     assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) == 1
     findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "fail"
-    assert findings["parts"]["found"].startswith(f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 5")
+    assert findings["parts"]["found"].startswith(
+        f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 13"
+    )
     assert findings["parts"]["next_step"] == "mend the file or remove it"
 
 

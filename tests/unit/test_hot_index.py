@@ -247,7 +247,9 @@ def test_many_ids_are_found_at_once_where_each_of_them_is(known, asked_for, cut)
     documents = Documents()
     for part in (known[:cut], known[cut:]):
         zeros = np.zeros(len(part), np.int64)
-        documents.append(zeros, zeros.astype(np.uint8), Texts.of(part), zeros.astype(np.uint16))
+        documents.append(
+            zeros, zeros.astype(np.uint8), Texts.of([one.encode() for one in part]), zeros.astype(np.uint16)
+        )
     expected = [known.index(one) if one in known else -1 for one in asked_for]
     assert documents.find_ids(asked_for).tolist() == expected
 

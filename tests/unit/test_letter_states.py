@@ -22,7 +22,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def letter(con: duckdb.DuckDBPyConnection, projection: str, version: int, seq: int, state: str = "parked") -> None:
-    row = [projection, version, seq, "journal.w1._.a.note", "why", 1, state, "w1"]
+    row = [projection, seq, version, "journal.w1._.a.note", "why", 1, state, "w1"]
     con.execute("INSERT INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ....schemas.views import Table
 from ....schemas.views.table import Hot
-from .arrow import array, dictionary, sequences
+from .arrow import FEW, array, dictionary, kept, sequences
 from .growable import GrowableArray
 from .rows import Rows
 from .vocabulary import ABSENT, Codes, Vocabulary, places_of
@@ -30,7 +30,9 @@ class HotColumn:
     def __init__(self, hot: Hot) -> None:
         self.names = Vocabulary()
         self._hot = hot
-        self._values = GrowableArray(np.dtype(hot.dtype))
+        dtype = np.dtype(hot.dtype)
+        self._most = np.iinfo(dtype).max if dtype.kind == "u" else None
+        self._values = GrowableArray(dtype)
 
     @property
     def nbytes(self) -> int:
@@ -50,11 +52,13 @@ class HotColumn:
         """Set the values of some documents to a table's column."""
         if not self._hot.coded:
             values = array(table, name)
-            if self._values.rows.dtype.kind == "u":
-                values = np.minimum(values, np.iinfo(self._values.rows.dtype).max)
+            if self._most is not None:
+                values = np.minimum(values, self._most)
+        elif len(docs) <= FEW:
+            values = self.names.learn_all(table.column(name).to_pylist())
         else:
             names, codes = dictionary(table.column(name))
-            values = np.append(self.names.learn_all(names), np.int32(ABSENT))[codes]
+            values = self.names.learn_all([*names, None])[codes]  # -1 reads the last
         self._values.rows[docs] = values
 
     def cover(self, documents: int) -> None:
@@ -107,8 +111,8 @@ class HotTable:
             return
         assert self.table.document is not None
         docs = places_of(seqs, sequences(found, self.table.document))
-        if not (here := docs != ABSENT).all():
-            docs, found = docs[here], found.filter(pa.array(here))
+        here = docs != ABSENT
+        docs, found = docs[here], kept(found, here)
         for name, column in self.columns.items():
             column.set(docs, found, name)
 

@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from ....schemas.timestamps import format_ms
 from ....schemas.views import ENTRIES
-from .arrow import sequences, texts
+from .arrow import joined, kept, sequences
 from .documents import Documents
 from .growable import GrowableArray
 
@@ -106,10 +105,9 @@ def append_records(records: Records, documents: Documents, found: pa.Table | Non
     """
     if found is None:
         return
-    found = found.filter(pa.array(documents.local(sequences(found, "seq")) >= records.end))
-    fields = [found.column(name).cast(pa.string()) for name in _FIELDS]
-    joined = texts(pc.binary_join_element_wise(*fields, _SEPARATOR, null_handling="replace"))
-    records.append(joined.data, joined.ends)
+    found = kept(found, documents.local(sequences(found, "seq")) >= records.end)
+    texts = joined(found, _FIELDS, _SEPARATOR)
+    records.append(texts.data, texts.ends)
 
 
 class Records:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....schemas.ids import hash64
 from ....schemas.ports import CommittedBatch, ViewReader
 from ....schemas.views import Table
+from .arrow import FEW, dictionary, kept
 
 END: Final = 2**63 - 1
 """No stream is so long."""
@@ -51,7 +53,8 @@ class StoredRows:
     def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> pa.Table | None:
         """See ``Rows``."""
         where = [f"{name} = ?" for name in (table.workspace, *equal)]
-        values = [_workspace_key(table, self.workspace_id), *equal.values()]
+        workspace = hash64(self.workspace_id) if table.workspace == "ws" else self.workspace_id
+        values = [workspace, *equal.values()]
         if table.document is not None:
             where.append(f"{table.document} <= ?")
             values.append(self._upto)
@@ -73,13 +76,13 @@ class Commit:
         """What was written of a workspace."""
         return CommittedRows(self, workspace_id)
 
-    def written(self, table: Table[Any], workspace_id: str) -> pa.Table | None:
-        """The rows of a table that were written of a workspace."""
+    def written(self, table: Table[Any], workspace: str | int) -> pa.Table | None:
+        """The rows of a table that were written of a workspace, named as the table names it."""
         known = self._tables.get(table.name)
         if known is None:
             changes = self._changes.get(table.name)
             known = self._tables[table.name] = {} if changes is None else _by_workspace(changes.written, table)
-        return known.get(_workspace_key(table, workspace_id)) if known else None
+        return known.get(workspace)
 
     def removed(self, table: Table[Any]) -> Sequence[Mapping[str, Any]]:
         """Rows with these values in these columns are gone."""
@@ -97,31 +100,34 @@ class CommittedRows:
 
     def __init__(self, commit: Commit, workspace_id: str) -> None:
         self._commit = commit
-        self._workspace_id = workspace_id
+        self._keys: dict[str, str | int] = {"workspace_id": workspace_id, "ws": hash64(workspace_id)}
 
     def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> pa.Table | None:
         """See ``Rows``."""
-        found = self._commit.written(table, self._workspace_id)
+        found = self._commit.written(table, self._keys[table.workspace])
         if found is None:
             return None
         for name, value in equal.items():
             column = found.column(name)
-            found = found.filter(pc.equal(column, pa.scalar(value, column.type)))
+            names, codes = (column.to_pylist(), None) if len(column) <= FEW else dictionary(column)
+            if value not in names:
+                return None
+            found = kept(
+                found, np.array([one == value for one in names]) if codes is None else codes == names.index(value)
+            )
         if table.document is not None and (about := found.column(table.document)).null_count:
             found = found.filter(pc.is_valid(about))
         return found.select(columns) if found.num_rows else None
-
-
-def _workspace_key(table: Table[Any], workspace_id: str) -> str | int:
-    return hash64(workspace_id) if table.workspace == "ws" else workspace_id
 
 
 def _by_workspace(written: Sequence[pa.Table], table: Table[Any]) -> dict[Any, pa.Table]:
     parts: dict[Any, list[pa.Table]] = {}
     for rows in written:
         column = rows.column(table.workspace)
-        names = column.unique()
-        for name in names:
-            own = rows if len(names) == 1 else rows.filter(pc.equal(column, name))
-            parts.setdefault(name.as_py(), []).append(own)
+        if len(column) <= FEW and len(only := set(column.to_pylist())) == 1:
+            parts.setdefault(only.pop(), []).append(rows)
+            continue
+        names, codes = dictionary(column)
+        for code, name in enumerate(names):
+            parts.setdefault(name, []).append(kept(rows, codes == code))
     return {name: pa.concat_tables(some) if len(some) > 1 else some[0] for name, some in parts.items()}

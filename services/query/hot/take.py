@@ -6,7 +6,8 @@ same: the folds alone decide what a row says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -18,16 +19,17 @@ from pydantic_core import from_json
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
 from ....schemas.events.memory import PriorityChanged
-from ....schemas.rules.turns import side_of_name, side_of_type
+from ....schemas.rules.turns import is_users
 from ....schemas.views import AGENTS, ENTRIES, POSTINGS, POSTINGS_TAIL
-from .arrow import array, dictionary, sequences, texts
+from .arrow import FEW, array, dictionary, kept, sequences, texts
 from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
 from .index import HIGH, HotIndex, PostingColumns
 from .rows import Rows
 from .vectors import fill
-from .vocabulary import Codes
 
-_DOCUMENT: Final = ("seq", "id", "entry_type", "priority", "actor_type", "actor_id", "embeddable")
+_FLAGGED: Final = ("entry_type", "priority", "actor_type", "actor_id", "embeddable")
+NOISE: Final = 128
+"""Flag of an entry that is no document."""
 
 
 def take(index: HotIndex, rows: Rows) -> None:
@@ -46,52 +48,51 @@ def take(index: HotIndex, rows: Rows) -> None:
 
 def _take_documents(index: HotIndex, rows: Rows) -> None:
     """The documents that are no noise, with their postings."""
-    found = rows.of(ENTRIES, *_DOCUMENT, order="seq")
+    found = rows.of(ENTRIES, "seq", "id", *_FLAGGED, order="seq")
     if found is None:
         return
-    types, type_of = dictionary(found.column("entry_type"))
-    infos = [info_of(name or "") for name in types]
-    kept = ~_lookup([info.noise for info in infos], type_of)
+    flags = _flags(found)
+    new = (flags & NOISE) == 0
     if len(index):
-        kept &= sequences(found, "seq") > index.documents.seq[-1]
-    found, type_of = found.filter(pa.array(kept)), type_of[kept]
+        new &= sequences(found, "seq") > index.documents.seq[-1]
+    found = kept(found, new)
     if not found.num_rows:
         return
-    actor_types, actor_type = dictionary(found.column("actor_type"))
-    priorities, priority = dictionary(found.column("priority"))
-    flags = np.zeros(found.num_rows, np.uint8)
-    for flag, holds in (
-        (EMBEDDABLE, found.column("embeddable").to_numpy()),
-        (HIGH_PRIORITY, _lookup([name in HIGH for name in priorities], priority)),
-        (SPOKEN_BY_USER, _lookup([name == ActorType.USER for name in actor_types], actor_type)),
-        (CONVERSATION, _lookup([info.conversation for info in infos], type_of)),
-    ):
-        flags[holds] |= np.uint8(flag)
-    by_user = (flags & SPOKEN_BY_USER) != 0
-    flags[_users(types, type_of, by_user, found)] |= np.uint8(USERS)
     ids = found.column("id")
-    index.append(sequences(found, "seq"), flags, texts(ids), *_postings(rows))
+    index.append(sequences(found, "seq"), flags[new], texts(ids), *_postings(rows))
     if index.priorities:
         index.set_priorities({name: index.priorities[name] for name in ids.to_pylist() if name in index.priorities})
 
 
-def _users(types: Sequence[str | None], type_of: Codes, by_user: npt.NDArray[np.bool_], found: pa.Table) -> Codes:
-    """Rows that are the user's own: ``rules.turns.is_users``, asked once for each type and each actor."""
-    actors, actor = dictionary(found.column("actor_id"))
-    of_type = _sides([side_of_type(name or "") for name in types], type_of)
-    of_name = _sides([side_of_name(name or "") for name in actors], actor)
-    side = np.where(of_name != 0, of_name, of_type)
-    return np.flatnonzero(np.where(side != 0, side > 0, by_user)).astype(np.int32)
+def _flags(found: pa.Table) -> npt.NDArray[np.uint8]:
+    """(m,) uint8 flags of entries, each distinct combination looked at once."""
+    columns = [found.column(name) for name in _FLAGGED]
+    if len(found) <= FEW:
+        each = zip(*(column.to_pylist() for column in columns), strict=True)
+        return np.array([flags_of(*row) for row in each], np.uint8)
+    names, codes = zip(*map(dictionary, columns), strict=True)
+    mixed = np.zeros(len(found), np.int64)
+    for some, code in zip(names, codes, strict=True):
+        mixed = mixed * (len(some) + 1) + code
+    _, first, of_row = np.unique(mixed, return_index=True, return_inverse=True)
+    rows = zip(
+        *([[*some, None][at] for at in code[first]] for some, code in zip(names, codes, strict=True)), strict=True
+    )
+    return np.array([flags_of(*row) for row in rows], np.uint8)[of_row]
 
 
-def _sides(sides: list[bool | None], codes: Codes) -> npt.NDArray[np.int8]:
-    """1 for the user's, -1 for the assistant's, 0 where nothing is said."""
-    values = [0 if side is None else 1 if side else -1 for side in sides]
-    return np.array([*values, 0], np.int8)[codes]  # -1 reads the last
-
-
-def _lookup(values: list[bool], codes: Codes) -> npt.NDArray[np.bool_]:
-    return np.array([*values, False], bool)[codes]  # -1 reads the last
+@lru_cache(maxsize=4_096)
+def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: str | None, embeddable: bool) -> int:
+    """The flags of an entry, ``NOISE`` among them."""
+    info = info_of(entry_type)
+    return (
+        (EMBEDDABLE if embeddable else 0)
+        | (HIGH_PRIORITY if priority in HIGH else 0)
+        | (SPOKEN_BY_USER if actor_type == ActorType.USER else 0)
+        | (CONVERSATION if info.conversation else 0)
+        | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
+        | (NOISE if info.noise else 0)
+    )
 
 
 def _postings(rows: Rows) -> list[PostingColumns]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ....schemas.views import TURNS
-from .arrow import runs, sequences
+from .arrow import kept, runs, sequences
 from .columns import HotColumn
 from .ragged import Ragged
 from .rows import Rows
@@ -53,8 +52,8 @@ class HotTurns:
         if found is None:
             return
         docs = places_of(seqs, sequences(found, "doc"))
-        if not (here := docs != ABSENT).all():
-            docs, found = docs[here], found.filter(pa.array(here))
+        here = docs != ABSENT
+        docs, found = docs[here], kept(found, here)
         pieces, piece_counts = runs(found, "pieces", "<u2")
         days, day_counts = runs(found, "days", "<i4")
         self.pieces.append(docs, pieces, piece_counts)

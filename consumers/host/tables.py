@@ -34,11 +34,11 @@ def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]]) -> None:
                 con.execute(f'ALTER TABLE "{table}" ADD COLUMN {one.name} {one.type} DEFAULT {one.default or "NULL"}')
 
 
-def digest_queries(tables: Iterable[Table[Any]]) -> dict[str, str]:
+def digest_queries(tables: Iterable[Table[Any]]) -> dict[Table[Any], str]:
     """Table → the query whose rows its digest covers; tables that only describe a layout are left out."""
     found = {}
     for table in tables:
         if table.digested:
             parts = [table] if table.rest is None else [table, table.rest]
-            found[table.name] = " UNION ALL ".join(f'SELECT {table.names} FROM "{part}"' for part in parts)
+            found[table] = " UNION ALL ".join(f'SELECT {table.names} FROM "{part}"' for part in parts)
     return found

@@ -11,34 +11,23 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
+from ...schemas.entry import JournalEntry
 from ...schemas.errors import FoldError
 from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.rules import text
 from ...schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
 from ...schemas.timestamps import to_ms
-from ...schemas.views.journal import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow
+from ...schemas.views.journal import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
 from ...schemas.views.table import Tables
 from ..folds.payloads import json_text, payload_of
 from ..folds.tokenise import DATE_TOKENS, batch_tokens
 from ..projection import Batch, FoldTransaction
 
-_LIKE_FIELDS: Final = (
-    "id",
-    "workspace_id",
-    "crew_id",
-    "agent_id",
-    "mission_id",
-    "trace_id",
-    "span_id",
-    "entry_type",
-    "severity",
-    "priority",
-    "actor_type",
-    "actor_id",
-    "summary",
-    "data_subject_id",
-    "schema_version",
+_LIKE_FIELDS: Final = tuple(
+    name
+    for name in EntryRow._fields
+    if name in JournalEntry.model_fields and name not in {"payload", "refs", "supersedes"}
 )
 """Columns that hold the entry's field of the same name as it is."""
 _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")

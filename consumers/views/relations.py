@@ -103,21 +103,7 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
 
 
 def _found(fact: LinkDerived) -> RelationRow:
-    return RelationRow(
-        fact.workspace_id,
-        fact.src_entry_id,
-        fact.dst_entry_id,
-        fact.relation,
-        fact.weight,
-        found_state(fact.relation),
-        fact.src_seq,
-        fact.dst_seq,
-        fact.crew_id,
-        fact.reason,
-        fact.published_ms,
-        fact.seq,
-        Authority.REACTOR,
-    )
+    return _edge(fact, fact, fact.weight, found_state(fact.relation), fact.crew_id, Authority.REACTOR)
 
 
 def _spoken(
@@ -125,6 +111,17 @@ def _spoken(
 ) -> RelationRow:
     if not is_possible(said.src_entry_id, said.src_seq, said.dst_entry_id, said.dst_seq, event.seq):
         raise FoldError(f"the relation at {event.seq} is not of two entries before it")
+    return _edge(event, said, weight, state, event.entry.crew_id, authority_of(event.entry.actor_type))
+
+
+def _edge(
+    event: LinkDerived | EntryRecorded,
+    said: LinkDerived | RelationAsserted | RelationRetracted,
+    weight: float,
+    state: RelationState,
+    crew_id: str | None,
+    authority: Authority,
+) -> RelationRow:
     return RelationRow(
         event.workspace_id,
         said.src_entry_id,
@@ -134,11 +131,11 @@ def _spoken(
         state,
         said.src_seq,
         said.dst_seq,
-        event.entry.crew_id,
+        crew_id,
         said.reason,
         event.published_ms,
         event.seq,
-        authority_of(event.entry.actor_type),
+        authority,
     )
 
 
@@ -157,13 +154,13 @@ def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
                 SUPPORTS,
                 EVIDENCE_WEIGHT,
                 RelationState.DERIVED,
-                event.seq,
-                None,
-                rule.crew_id,
-                "",
-                event.published_ms,
-                event.seq,
-                Authority.REACTOR,
+                src_seq=event.seq,
+                dst_seq=None,
+                crew_id=rule.crew_id,
+                reason="",
+                created_at=event.published_ms,
+                seq=event.seq,
+                authority=Authority.REACTOR,
             )
 
 

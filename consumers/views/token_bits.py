@@ -25,6 +25,7 @@ from ..folds.model_decisions import model_decision
 from ..projection import Batch, FoldTransaction, in_order
 
 _NAME: Final = attrgetter(*TOKEN_BITS.key)
+_OF_FACT: Final = attrgetter(*(name for name in TokenBitsRow._fields if name != "key"))
 
 
 class TokenBitsProjection:
@@ -65,18 +66,7 @@ class TokenBitsProjection:
 
 
 def _row(fact: TokenBitsDerived) -> TokenBitsRow:
-    return TokenBitsRow(
-        name_key((fact.workspace_id, fact.entry_id, fact.model)),
-        fact.entry_seq,
-        fact.entry_id,
-        fact.workspace_id,
-        fact.model,
-        fact.quantiser,
-        fact.dim,
-        fact.bits,
-        fact.first_passage,
-        fact.seq,
-    )
+    return TokenBitsRow(name_key((fact.workspace_id, fact.entry_id, fact.model)), *_OF_FACT(fact))
 
 
 PROJECTION = TokenBitsProjection

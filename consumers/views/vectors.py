@@ -64,19 +64,7 @@ class VectorsProjection:
         if not facts:
             return
         rows = [
-            EmbeddingRow(
-                name_key((fact.workspace_id, fact.entry_id, fact.model)),
-                fact.entry_seq,
-                fact.entry_id,
-                fact.workspace_id,
-                fact.model,
-                fact.dim,
-                fact.vector,
-                fact.text_hash,
-                fact.published_ms,
-                fact.seq,
-            )
-            for fact in facts
+            EmbeddingRow(name_key((fact.workspace_id, fact.entry_id, fact.model)), *_OF_FACT(fact)) for fact in facts
         ]
         former = tx.find(EMBEDDINGS, list({row.key for row in rows}))
         first = {_NAME(row): row.indexed_at for row in (*reversed(rows), *former)}
@@ -85,6 +73,10 @@ class VectorsProjection:
 
 
 _NAME: Final = attrgetter(*EMBEDDINGS.key)
+_OF_FACT: Final = attrgetter(
+    *(name.replace("indexed_at", "published_ms") for name in EmbeddingRow._fields if name != "key")
+)
+"""The columns as the fact names them; its time is ``indexed_at`` if it is the first."""
 _DECISIONS: Final = (*MODEL_DECISIONS, ReindexRequested.ENTRY_TYPE)
 
 

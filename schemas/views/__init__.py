@@ -8,109 +8,24 @@ and ``folded_stream(stream, made)`` (``consumers/host/provenance``).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from . import journal, memory, models, workspaces
-from .journal import (
-    ADMISSION_PROJECTION,
-    EMBED_POLICIES,
-    ENTRIES,
-    ENTRIES_PROJECTION,
-    FULLTEXT_PROJECTION,
-    POSTINGS,
-    POSTINGS_TAIL,
-    TURNS,
-    TURNS_PROJECTION,
-)
-from .memory import (
-    DECAYS,
-    HEALTH_PROJECTION,
-    HEALTH_SNAPSHOTS,
-    IMPORTANCE,
-    IMPORTANCE_PROJECTION,
-    RELATIONS,
-    RELATIONS_PROJECTION,
-    SWEEPS,
-    SWEEPS_PROJECTION,
-)
-from .models import (
-    ACTIVATIONS_PROJECTION,
-    EMBEDDING_MODELS,
-    EMBEDDINGS,
-    TOKEN_BITS,
-    TOKEN_BITS_PROJECTION,
-    VECTORS_PROJECTION,
-    ModelState,
-)
-from .table import Table
-from .workspaces import AGENTS, AGENTS_PROJECTION, CREWS, NUDGES_OFFERED, NUDGES_PROJECTION, WORKSPACE_SETTINGS
+from .journal import *  # noqa: F403  # the tables of every family are the names of this package
+from .journal import ADMISSION_PROJECTION, EntryRow
+from .memory import *  # noqa: F403
+from .models import *  # noqa: F403
+from .table import Table as Table
+from .table import Tables
+from .workspaces import *  # noqa: F403
 
-__all__ = [
-    "ACTIVATIONS_PROJECTION",
-    "ADMISSION_PROJECTION",
-    "AGENTS",
-    "AGENTS_PROJECTION",
-    "BEFORE_VIEWS",
-    "CREWS",
-    "DECAYS",
-    "DECODE_STAGE",
-    "EMBEDDINGS",
-    "EMBEDDING_MODELS",
-    "EMBED_POLICIES",
-    "ENTRIES",
-    "ENTRIES_PROJECTION",
-    "ENTRY_COLUMNS",
-    "FULLTEXT_PROJECTION",
-    "HEALTH_PROJECTION",
-    "HEALTH_SNAPSHOTS",
-    "IMPORTANCE",
-    "IMPORTANCE_PROJECTION",
-    "NUDGES_OFFERED",
-    "NUDGES_PROJECTION",
-    "POSTINGS",
-    "POSTINGS_TAIL",
-    "RELATIONS",
-    "RELATIONS_PROJECTION",
-    "SWEEPS",
-    "SWEEPS_PROJECTION",
-    "TABLES",
-    "TOKEN_BITS",
-    "TOKEN_BITS_PROJECTION",
-    "TURNS",
-    "TURNS_PROJECTION",
-    "VECTORS_PROJECTION",
-    "WORKSPACE_SETTINGS",
-    "ModelState",
-    "Table",
-]
-
-TABLES: Final[tuple[Table[Any], ...]] = (*journal.TABLES, *models.TABLES, *memory.TABLES, *workspaces.TABLES)
+TABLES: Final[Tables] = tuple(
+    one for family in (journal, models, memory, workspaces) for one in vars(family).values() if isinstance(one, Table)
+)
 
 DECODE_STAGE: Final = "decode"
 BEFORE_VIEWS: Final = (DECODE_STAGE, ADMISSION_PROJECTION)
 """Who refuses a message for all views: what these park is in none of them."""
 
-ENTRY_COLUMNS: Final = (
-    "seq",
-    "id",
-    "workspace_id",
-    "crew_id",
-    "agent_id",
-    "mission_id",
-    "trace_id",
-    "span_id",
-    "ts_ms",
-    "entry_type",
-    "severity",
-    "priority",
-    "actor_type",
-    "actor_id",
-    "summary",
-    "payload",
-    "refs",
-    "data_subject_id",
-    "supersedes",
-    "valid_ms",
-    "schema_version",
-)
+ENTRY_COLUMNS: Final = EntryRow._fields[: EntryRow._fields.index("schema_version") + 1]
 """What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

@@ -97,5 +97,3 @@ POSTINGS_TAIL: Final = Table("postings_tail", PostingRow, FULLTEXT_PROJECTION, d
 POSTINGS: Final = Table("postings", PostingRow, FULLTEXT_PROJECTION, document="doc", rest=POSTINGS_TAIL)
 RUNS: Final = Table("postings_runs", RunRow, FULLTEXT_PROJECTION, digested=False)
 TURNS: Final = Table("conversation_turns", TurnRow, TURNS_PROJECTION, document="doc")
-
-TABLES: Final = (ADMITTED, ENTRIES, EMBED_POLICIES, POSTINGS_TAIL, POSTINGS, RUNS, TURNS)

@@ -121,5 +121,3 @@ SWEEPS: Final = Table("memory_sweeps", SweepRow, SWEEPS_PROJECTION, key=("worksp
 HEALTH_SNAPSHOTS: Final = Table(
     "memory_health_snapshots", HealthRow, HEALTH_PROJECTION, key=("workspace_id", "crew_id", "snapshot_date")
 )
-
-TABLES: Final = (IMPORTANCE, DECAYS, RELATIONS, SWEEPS, HEALTH_SNAPSHOTS)

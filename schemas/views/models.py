@@ -87,5 +87,3 @@ EMBEDDING_MODELS: Final = Table("embedding_models", ModelRow, VECTORS_PROJECTION
 ACTIVATIONS: Final = Table("embeddings_active", ActivationRow, ACTIVATIONS_PROJECTION, key=("workspace_id",))
 TOKEN_BITS: Final = Table("entry_token_bits", TokenBitsRow, TOKEN_BITS_PROJECTION, key=_NAME, document="entry_seq")
 TOKEN_BITS_DROPPED: Final = Table("token_bits_dropped", DroppedRow, TOKEN_BITS_PROJECTION, key=("model",))
-
-TABLES: Final = (EMBEDDINGS, EMBEDDING_MODELS, ACTIVATIONS, TOKEN_BITS, TOKEN_BITS_DROPPED)

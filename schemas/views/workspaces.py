@@ -97,5 +97,3 @@ TOKENS: Final = Table("tokens", TokenRow, TOKENS_PROJECTION, key=("token_id",))
 DEAD_LETTERS: Final = Table(
     "dead_letters", DeadLetterRow, DEAD_LETTERS_PROJECTION, key=("projection", "version", "seq")
 )
-
-TABLES: Final = (AGENTS, CREWS, NUDGES_OFFERED, WORKSPACE_SETTINGS, TOKENS, DEAD_LETTERS)

@@ -60,7 +60,8 @@ async def folded(columns: dict[str, dict[str, Any]] | None = None) -> dict[str, 
             tables = {}
             with live.store.snapshot() as con:
                 views: list[DigestedView] = list(live.host.projections)
-                for table, query in (item for view in views for item in digest_queries(view.tables).items()):
+                for declared, query in (item for view in views for item in digest_queries(view.tables).items()):
+                    table = declared.name
                     if columns is None or table in columns:
                         tables[table] = _table(con, query, columns and columns[table]["columns"])  # type: ignore[arg-type]  # a list in that file
             return {"parked": sorted([name, seq] for name, _, seq in live.dead.names()), "tables": tables}

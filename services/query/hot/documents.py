@@ -19,7 +19,7 @@ from .arrow import Texts
 from .columns import HotTable
 from .growable import GrowableArray
 from .vocabulary import ABSENT as ABSENT
-from .vocabulary import Codes, Vocabulary, places_of
+from .vocabulary import Codes, places_of
 
 EMBEDDABLE: Final = 1
 """Flag: the embed policy takes the entry."""
@@ -43,6 +43,9 @@ class Documents:
         self._id_data = GrowableArray(np.uint8)
         self._id_ends = GrowableArray(np.int64)
         self.entries = HotTable(ENTRIES)
+        columns = self.entries.columns
+        self.agents, self.crews = columns["agent_id"].names, columns["crew_id"].names
+        self.sessions, self.actors = columns["trace_id"].names, columns["actor_id"].names
 
     def __len__(self) -> int:
         return len(self._id_ends)
@@ -69,19 +72,9 @@ class Documents:
         return self.entries.columns["agent_id"].rows
 
     @property
-    def agents(self) -> Vocabulary:
-        """The agents."""
-        return self.entries.columns["agent_id"].names
-
-    @property
     def crew(self) -> Codes:
         """(n,) int32 codes in ``crews``."""
         return self.entries.columns["crew_id"].rows
-
-    @property
-    def crews(self) -> Vocabulary:
-        """The crews."""
-        return self.entries.columns["crew_id"].names
 
     @property
     def session(self) -> Codes:
@@ -89,19 +82,9 @@ class Documents:
         return self.entries.columns["trace_id"].rows
 
     @property
-    def sessions(self) -> Vocabulary:
-        """The sessions."""
-        return self.entries.columns["trace_id"].names
-
-    @property
     def actor(self) -> Codes:
         """(n,) int32 codes in ``actors``."""
         return self.entries.columns["actor_id"].rows
-
-    @property
-    def actors(self) -> Vocabulary:
-        """The actors."""
-        return self.entries.columns["actor_id"].names
 
     @property
     def words(self) -> npt.NDArray[np.uint16]:

@@ -26,7 +26,7 @@ from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.services.http.app import create_app
 
-EXAMPLES = settings.default.max_examples // 10
+EXAMPLES = settings.default.max_examples // 20
 """Per route and mode."""
 ENDLESS = {"/v1/journal/stream"}
 """Ends only when its client leaves; tests of its own cover it."""

@@ -22,6 +22,8 @@ NO_VECTORS: Final = "no-vectors"
 ASKED_UNKNOWN: Final = "unknown"
 """``asked_at`` of a query whose time nobody knows: today's date would be a wrong one."""
 Degraded = Literal["lexical-only", "no-vectors"]
+INJECT: Final = "inject"
+Mode = Literal["search", "inject"]
 
 
 class RecallRequest(Request):
@@ -60,6 +62,11 @@ class RecallRequest(Request):
         default=None,
         description="Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default if absent.",
         json_schema_extra={"x-fix": "send 0 or 1"},
+    )
+    mode: Mode = Field(
+        default="search",
+        description="search leaves out what has nothing to speak for it; inject, for prompts, also what has too little, and "
+        "answers nothing where the hits as a whole have.",
     )
     explain: StrictBool = Field(default=False, description="Show each arm's rank and score and each rule's share.")
     asked_at: str | None = Field(
@@ -131,11 +138,15 @@ class Hit(Answer):
 
     ``score`` is comparable within one answer only: cosine for ``dense``, BM25 squashed into (0, 1) for ``lexical``, the
     fused score otherwise, which says how a hit stands among the candidates (0 for a single one); of a neighbour (``via``
-    is not null) the edge's weight. ``priority`` is the one it was emitted with, for entries never change.
+    is not null) the edge's weight. ``confidence`` is the calibrated probability that the hit is relevant (null for a
+    neighbour), comparable across answers, and ``reason`` says what speaks for it. ``priority`` is the one it was emitted
+    with, for entries never change.
     """
 
     entry_id: str
     score: float
+    confidence: float | None
+    reason: str
     ts: str
     age_seconds: float
     entry_type: str
@@ -168,11 +179,14 @@ class RecallAnswer(Answer):
 
     ``model`` is the model of the query's vector, null if it has none that could be compared. ``degraded`` is
     ``lexical-only`` if the dense arm of a hybrid recipe is missing, ``no-vectors`` if the recipe is nothing but the dense
-    arm. ``view_seq`` is the sequence the answer is the truth of.
+    arm. ``confidence`` is the probability that something here answers, null if nothing was found at all; ``no_evidence``
+    says that nothing had enough to speak for it. ``view_seq`` is the sequence the answer is the truth of.
     """
 
     receipt: str
     hits: tuple[RecallHit, ...]
+    confidence: float | None
+    no_evidence: bool
     recipe: str
     scope: str
     model: str | None
@@ -186,6 +200,10 @@ class RenderRequest(RecallRequest):
     The block is wrapped as untrusted hints, escaped, scanned for injections, and holds whole lines within ``max_chars``.
     The recipe is ``dense`` if it is left out, or the hybrid default where there are no vectors.
     """
+
+    mode: Mode = Field(
+        default=INJECT, description="inject leaves out what has too little to speak for it; search is lenient."
+    )
 
     max_chars: StrictInt | None = Field(
         default=None,
@@ -214,11 +232,13 @@ class RenderAnswer(Answer):
 
     ``text`` is empty if nothing was found or nothing fits. ``hits`` are the lines of the text in their order, ``omitted``
     counts the hits that did not fit, ``redacted`` the lines of which something was replaced. ``recipe`` and ``degraded``
-    say whether the dense arm answered.
+    say whether the dense arm answered, ``confidence`` and ``no_evidence`` what ``recall`` says by them.
     """
 
     text: str
     hits: tuple[RenderedHit, ...]
+    confidence: float | None
+    no_evidence: bool
     receipt: str
     omitted: int
     redacted: int

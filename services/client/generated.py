@@ -70,6 +70,7 @@ class Operations(Blocking):
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -91,6 +92,8 @@ class Operations(Blocking):
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
                 if absent.
+            mode: search leaves out what has nothing to speak for it; inject, for prompts, also what has too
+                little, and answers nothing where the hits as a whole have.
             explain: Show each arm's rank and score and each rule's share.
             asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
                 UTC; now if absent. "unknown" if it is not known.
@@ -105,6 +108,7 @@ class Operations(Blocking):
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -122,6 +126,7 @@ class Operations(Blocking):
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -144,6 +149,7 @@ class Operations(Blocking):
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
                 if absent.
+            mode: inject leaves out what has too little to speak for it; search is lenient.
             explain: Show each arm's rank and score and each rule's share.
             asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
                 UTC; now if absent. "unknown" if it is not known.
@@ -159,6 +165,7 @@ class Operations(Blocking):
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -741,6 +748,7 @@ class AsyncOperations(Awaiting):
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -762,6 +770,8 @@ class AsyncOperations(Awaiting):
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
                 if absent.
+            mode: search leaves out what has nothing to speak for it; inject, for prompts, also what has too
+                little, and answers nothing where the hits as a whole have.
             explain: Show each arm's rank and score and each rule's share.
             asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
                 UTC; now if absent. "unknown" if it is not known.
@@ -776,6 +786,7 @@ class AsyncOperations(Awaiting):
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -793,6 +804,7 @@ class AsyncOperations(Awaiting):
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -815,6 +827,7 @@ class AsyncOperations(Awaiting):
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: Hops along similar edges, 0 or 1, which append at most k neighbours; the agent's default
                 if absent.
+            mode: inject leaves out what has too little to speak for it; search is lenient.
             explain: Show each arm's rank and score and each rule's share.
             asked_at: The time to which "yesterday" or "last week" in the query refer, RFC 3339, by its day in
                 UTC; now if absent. "unknown" if it is not known.
@@ -830,6 +843,7 @@ class AsyncOperations(Awaiting):
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,

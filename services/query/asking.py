@@ -60,7 +60,7 @@ def query_of(
     late = LateQuery(
         np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)
     )
-    return Query(text, terms, vector, late, day)
+    return Query(text, terms, vector, late, day, {key: word for word, key in reversed(said)})
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

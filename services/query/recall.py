@@ -35,6 +35,7 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
 from .asking import no_table, query_of
+from .evidence.judging import judgement
 from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
@@ -51,7 +52,7 @@ from .query_embedding import (
     nobody_told,
 )
 from .recipes import Recipe, default_recipe, recipe_named
-from .search import Explanation, Found, search
+from .search import Explanation, Found, searched
 
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
@@ -195,7 +196,9 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        found = search(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
+        result = searched(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
+        judged = judgement(index, query, result, recipe.name, request.mode, None)
+        found = judged.hits
         walked = _neighbours(index, scope, request, found)
         view_seq = index.seq
         every: list[Found | Walked] = [*found, *walked]
@@ -203,14 +206,18 @@ class RecallService:
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
         now_ms = to_ms(now)
         ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
+        reasons: list[tuple[float | None, str]] = [*zip(judged.confidence, judged.reasons, strict=True)]
+        reasons += [(None, "similar to a hit")] * len(walked)
         hits = [
-            _hit(seq, ts_ms, record, hit, now_ms, via, priority)
-            for hit, (seq, ts_ms, record), via, priority in zip(every, shown, ways, live, strict=True)
+            _hit(seq, ts_ms, record, hit, now_ms, via, priority, reason)
+            for hit, (seq, ts_ms, record), via, priority, reason in zip(every, shown, ways, live, reasons, strict=True)
             if record is not None  # erased between the search and now: it must not be shown
         ]
         response = RecallAnswer(
             receipt=f"r_{uuid7_hex()}",
             hits=hits,
+            confidence=judged.answer,
+            no_evidence=not found,
             recipe=recipe.name,
             scope=scope.kind.value,
             model=embedded.model if embedded is not None and vector is not None else None,
@@ -303,11 +310,14 @@ def _hit(
     now_ms: int,
     via: Via | None,
     live_priority: str | None,
+    evidence: tuple[float | None, str],
 ) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
         **record._asdict(),
         score=found.score if isinstance(found, Found) else found.weight,
+        confidence=evidence[0],
+        reason=evidence[1],
         ts=format_ms(ts_ms),
         age_seconds=max(0, now_ms - ts_ms) / 1000,
         live_priority=live_priority or record.priority,

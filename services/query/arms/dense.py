@@ -57,6 +57,7 @@ class DenseResult:
         importances: The importance of every document.
         query: The query's vector.
         cosines: (rows,) float32 of every row of the matrix; None if only those in scope were computed.
+        in_scope: (s,) float32 of the rows in scope; None if there are none.
     """
 
     lane: Lane
@@ -64,6 +65,7 @@ class DenseResult:
     importances: Importances
     query: Vectors
     cosines: Scores | None = None
+    in_scope: Scores | None = None
 
     def scores_of(self, docs: Docs) -> DenseScores:
         """Cosine and importance of any documents."""
@@ -117,4 +119,4 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
             cosines = (every := _cosines(matrix, None, query))[rows]
     scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
-    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every)
+    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every, cosines)

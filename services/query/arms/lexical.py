@@ -33,11 +33,13 @@ class TermPart:
     """Documents in scope that hold one term, once or more often, and what it takes to score them.
 
     Attributes:
+        term: Its key.
         docs: (p,) intp, ascending.
         tf: (p,) uint16 term frequencies; None where all are 1.
         gain: ``idf * (k1 + 1)``.
     """
 
+    term: int
     docs: Docs
     tf: npt.NDArray[np.uint16] | None
     gain: np.float32
@@ -50,12 +52,14 @@ class LexicalResult:
     Attributes:
         lane: The best documents.
         idf: Of each of the query's terms that occurs in scope.
+        parts: The documents of each of these terms.
         sums: (count,) float32 BM25 of every document in scope, the index's own scratch; None where no term occurs.
     """
 
     lane: Lane
     idf: Mapping[int, float]
     sums: Scores | None = None
+    parts: tuple[TermPart, ...] = ()
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of any documents in scope; 0 where no term occurs. Before the index is searched again."""
@@ -87,6 +91,12 @@ class _Norms:
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
+def words_in_scope(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> LexicalResult:
+    """Which documents hold the query's terms, unranked: for recipes in which words do not count."""
+    parts, idf = _parts(index, scoped, terms)
+    return LexicalResult(EMPTY_LANE, idf, None, parts)
+
+
 def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:
     """BM25 of a query.
 
@@ -112,7 +122,7 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), idf, sums)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts)
 
 
 def idf_of(frequency: int, size: int) -> float:
@@ -139,7 +149,7 @@ def _parts(
         idf = idfs[term] = idf_of(frequency, scoped.size)
         gain = np.float32(idf * (K1 + 1.0))
         if len(once):
-            parts.append(TermPart(once.astype(np.intp), None, gain))
+            parts.append(TermPart(term, once.astype(np.intp), None, gain))
         if len(often):
-            parts.append(TermPart(often.astype(np.intp), tf, gain))
+            parts.append(TermPart(term, often.astype(np.intp), tf, gain))
     return tuple(parts), idfs

@@ -1,0 +1,79 @@
+"""What speaks for a hit: what is left out in each mode, and what an answer says of itself."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recall import ANALYZER, index_of, recorded
+
+from crew_journal.schemas.rules.evidence import ANSWER, evidence_rows, judge, rows_for
+from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.evidence.figures import figures_of
+from crew_journal.services.query.evidence.judging import judgement
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.recipes import RECIPES
+from crew_journal.services.query.search import searched
+
+EVERYTHING = Scope(ScopeKind.WORKSPACE)
+NOTES = [
+    recorded(1, "The checkout deploy was denied by the reviewer", actor_id="Maria", entry_type="run.summary"),
+    recorded(2, "The harbour crane is painted red", actor_id="Ben", entry_type="run.summary"),
+    *(
+        recorded(n, f"Lunch number {n} was served on time", actor_id="Ben", entry_type="run.summary")
+        for n in range(3, 20)
+    ),
+]
+
+
+def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
+    index = index_of(notes)
+    query = query_of(text, ANALYZER, None, None, None)
+    return judgement(index, query, searched(index, EVERYTHING, query, RECIPES[recipe], 5), recipe, mode, floor)
+
+
+@pytest.mark.parametrize("mode", ["search", "inject"])
+def test_a_nonsense_phrase_gets_nothing(mode):
+    assert asked("zorp flumph", mode).hits == []
+
+
+@pytest.mark.parametrize("mode", ["search", "inject"])
+def test_a_question_in_the_words_of_an_entry_is_answered_with_its_reason(mode):
+    found = asked("why was the checkout deploy denied?", mode)
+    assert len(found.hits) >= 1
+    assert found.reasons[0].startswith("same words: ")
+    assert {"checkout", "deploy", "denied"} <= set(found.reasons[0].removeprefix("same words: ").split(", "))
+
+
+def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
+    text = "which violin teacher moved to the mountain harbour last winter?"
+    assert asked(text, "search").hits
+    assert asked(text, "inject").hits == []
+
+
+def test_a_floor_of_the_workspace_leaves_out_more_or_less():
+    text = "was the checkout deploy denied on time?"
+    assert len(asked(text, "inject", floor=0.0).hits) > len(asked(text, "inject", floor=0.5).hits)
+
+
+def test_the_name_of_a_speaker_is_no_evidence_by_itself():
+    index = index_of(NOTES)
+    query = query_of("what does Ben say about zorp?", ANALYZER, None, None, None)
+    figures = figures_of(index, query, searched(index, EVERYTHING, query, RECIPES["robust"], 5))
+    assert ANALYZER.terms("ben")[0] not in figures.terms
+
+
+@given(st.integers(1, 12), st.floats(0, 1), st.sampled_from(["conversational", "robust", "rrf", "dense", "lexical"]))
+def test_confidence_is_a_probability_for_every_recipe_whatever_is_missing(n, words, recipe):
+    known = {name for row in evidence_rows() for name in row.hit.weights} - {ANSWER}
+    hits = {name: np.full(n, np.nan) for name in known} | {"words": np.full(n, words), "place": np.log1p(np.arange(n))}
+    answer = {name: np.nan for row in evidence_rows() for name in row.answer.weights} | {"words": words}
+    judged = judge(answer, hits, "a model nobody measured", recipe)
+    assert 0.0 <= judged.answer <= 1.0
+    assert judged.hits.shape == (n,)
+    assert ((judged.hits >= 0) & (judged.hits <= 1)).all()
+
+
+def test_every_search_ends_at_a_row_that_needs_words_alone():
+    last = rows_for(None, "rrf")[-1]
+    assert set(last.answer.weights) == {"words"}
+    assert set(last.hit.weights) <= {"words", "place", ANSWER}

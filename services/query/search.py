@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.rules.statements import Told
 from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
@@ -22,6 +23,7 @@ from .hot.lists import Docs, place_among, union
 from .hot.scope import Scope
 from .hot.scoped import ScopedDocuments
 from .hot.vector_matrix import Vectors
+from .ranking.conflicts import latest_first
 from .ranking.conversational import (
     AskedOf,
     LateQuery,
@@ -32,7 +34,7 @@ from .ranking.conversational import (
 from .ranking.features import features_of
 from .ranking.fusion import reciprocal_ranks, weighted_z, z_scores
 from .ranking.session_rules import rule_shares
-from .recipes import Fusion, Recipe
+from .recipes import Fusion, Recipe, told_recipe
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,6 +53,7 @@ class Query:
         late: What late interaction compares; None if it takes no part.
         day: The day it is asked on, days since 1970-01-01 (UTC), for "last week"; None if it is not known.
         words: Term key → the folded word of the query that it stands for.
+        told: Whether it asks, states or quotes.
     """
 
     text: str
@@ -59,6 +62,7 @@ class Query:
     late: LateQuery | None = None
     day: int | None = None
     words: Mapping[int, str] = field(default_factory=dict)
+    told: Told = Told.ASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ def search(
 
 def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False) -> Searched:
     """The same search with what its hits are judged by."""
+    recipe = told_recipe(recipe, query.told)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
     if recipe.fusion is Fusion.DENSE:
@@ -186,6 +191,9 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
             found = _candidates(docs, lexical, dense)
     total = sum(shares.values(), np.zeros(len(docs)))
     order = ranked(index.documents, docs, total, max(k, JUDGED))
+    if query.told is not Told.ASKS and recipe.rules is not None:
+        first = min(k, JUDGED)
+        order = np.concatenate((latest_first(index, docs, order[:first]), order[first:]))
     best = order[:k]
     reported = _reported(recipe, total[best], found.vectors.cosine[best])
     why = _explanations(found, shares, best) if explain else [None] * len(best)

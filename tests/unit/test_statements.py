@@ -1,106 +1,93 @@
-"""Statements planned once stay right when the transaction, the catalogue or the checkpoints change beneath them."""
+"""Telling questions from statements, and what a statement changes in a search."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
-
-import duckdb
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recall import ANALYZER, index_of, recorded, vector_fact
 
-from crew_journal.consumers.host.statements import CheckpointsChanged, insert_columns, move_checkpoints
-from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
-from crew_journal.consumers.projection import Batch, FoldTransaction
-
-
-@pytest.fixture
-def con() -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE numbers (n UBIGINT NOT NULL, word VARCHAR)")
-        connection.execute(CHECKPOINT_DDL)
-        connection.execute("INSERT INTO checkpoint VALUES ('a', 1, 0), ('b', 1, 0)")
-        yield connection
+from crew_journal.schemas.rules.statements import Told, parts_of, told_by
+from crew_journal.services.query.asking import AROUND_QUOTED, query_of
+from crew_journal.services.query.ranking import conflicts
+from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST, told_recipe
 
 
-def insert(con: duckdb.DuckDBPyConnection, n: int) -> None:
-    with transaction(con):
-        insert_columns(con, "numbers", {"n": [n], "word": [str(n)]})
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where are the child seats?",
+        "Where are the child seats",
+        "did we deploy on Friday",
+        "checkout deploy denied",
+        "GHA secrets config",
+        "tell me about Mara",
+        "I wonder where I put the keys",
+        "I don't want class hierarchies, what should I use instead?",
+        'What did Ben mean by "I am off to the airport"?',
+        "wo sind die Kindersitze",
+        "Ich frage mich, ob wir am Freitag ausgerollt haben",
+        "",
+        "k8s",
+    ],
+)
+def test_what_asks_is_a_question(text):
+    assert told_by(text) is Told.ASKS
 
 
-def found(con: duckdb.DuckDBPyConnection) -> list[tuple[int, str]]:
-    return con.execute("SELECT n, word FROM numbers ORDER BY n").fetchall()
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am off to the airport with the kids.",
+        "We are planning a long hike this weekend",
+        "The radiators are cold again.",
+        "Ich fahre mit den Kindern zum Flughafen.",
+    ],
+)
+def test_what_tells_is_a_statement(text):
+    assert told_by(text) is Told.STATES
 
 
-def test_every_execution_inserts_its_own_rows(con: duckdb.DuckDBPyConnection) -> None:
-    for n in range(300):
-        insert(con, n)
-    assert found(con) == [(n, str(n)) for n in range(300)]
+def test_a_situation_with_speech_in_it_quotes_and_its_question_mark_does_not_ask():
+    assert told_by("At ten Ben got in and said: 'Should we change the light? It's too bright.'") is Told.QUOTES
+    assert told_by("Ben stieg ein und sagte: „Mach bitte wie immer.“") is Told.QUOTES
 
 
-def test_an_insert_works_again_after_the_rollback_that_took_its_view(con: duckdb.DuckDBPyConnection) -> None:
-    def fails() -> None:
-        with transaction(con):
-            insert_columns(con, "numbers", {"n": [1], "word": ["1"]})
-            raise RuntimeError
-
-    for _ in range(3):
-        with pytest.raises(RuntimeError):
-            fails()
-    with pytest.raises(duckdb.ConstraintException), transaction(con):
-        insert_columns(con, "numbers", {"n": [None], "word": ["2"]})
-    insert(con, 3)
-    assert found(con) == [(3, "3")]
+@given(st.text(max_size=60))
+def test_the_parts_of_a_text_are_the_text(text):
+    assert "".join(part for part, _ in parts_of(text)) == text
 
 
-def test_an_insert_outlives_temporary_tables_made_after_it(con: duckdb.DuckDBPyConnection) -> None:
-    insert(con, 1)
-    con.execute("CREATE OR REPLACE TEMP TABLE other AS SELECT 1 AS x")
-    insert(con, 2)
-    con.execute("DROP TABLE other")
-    insert(con, 3)
-    assert [n for n, _ in found(con)] == [1, 2, 3]
+def test_what_is_quoted_outweighs_what_is_told_around_it():
+    late = query_of("Ben got in and said: 'warm seats please'", ANALYZER, None, None, None).late
+    assert late is not None
+    assert len(late.emphasis) == len(late.pieces)
+    assert late.emphasis[-1] == 1.0
+    assert late.emphasis[0] == AROUND_QUOTED
 
 
-def test_a_checkpoint_that_appeared_unseen_is_not_moved_with_the_others(con: duckdb.DuckDBPyConnection) -> None:
-    everyone = frozenset({"a", "b"})
-    with transaction(con):
-        move_checkpoints(con, everyone, 5)
-    con.execute("INSERT INTO checkpoint VALUES ('late', 1, 0)")
-    with pytest.raises(CheckpointsChanged), transaction(con):
-        move_checkpoints(con, everyone, 6)
-    with transaction(con):
-        move_checkpoints(con, everyone, 7)
-    assert dict(con.execute("SELECT projection, seq FROM checkpoint").fetchall()) == {"a": 7, "b": 7, "late": 0}
+def test_a_question_is_ranked_as_ever_and_a_statement_by_meaning():
+    assert told_recipe(CONVERSATIONAL, Told.ASKS) is CONVERSATIONAL
+    assert told_recipe(LEXICAL, Told.STATES) is LEXICAL
+    assert told_recipe(ROBUST, Told.STATES).dense_weight > ROBUST.dense_weight
+    stated, asked = told_recipe(CONVERSATIONAL, Told.STATES).turns, CONVERSATIONAL.turns
+    assert stated is not None
+    assert asked is not None
+    assert stated.dense > asked.dense
+    assert stated.lexical < asked.lexical
 
 
-class Numbers:
-    """Owns the table of this module's connection."""
-
-    name: ClassVar[str] = "numbers"
-    version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS numbers (n UBIGINT NOT NULL, word VARCHAR)",)
-    tables: ClassVar[tuple[str, ...]] = ("numbers",)
-    digest: ClassVar[Mapping[str, str]] = {}
-
-    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Folds nothing."""
-
-
-def test_a_small_table_that_is_remembered_is_as_its_projection_left_it(con: duckdb.DuckDBPyConnection) -> None:
-    def fails() -> None:
-        with transaction(con):
-            tx.execute("DELETE FROM numbers")
-            assert tx.whole("numbers") == []
-            raise RuntimeError
-
-    tx = ProjectionTransaction(con, Numbers())
-    assert tx.whole("numbers") == tx.whole("numbers") == []
-    tx.insert("numbers", {"n": [1], "word": ["a"]})
-    assert tx.whole("numbers") == tx.whole("numbers") == [(1, "a")]
-    tx.execute("UPDATE numbers SET word = 'b'")
-    assert tx.whole("numbers") == [(1, "b")]
-    assert tx.rows("UPDATE numbers SET word = 'c'") == [(1,)]
-    assert tx.whole("numbers") == [(1, "c")]
-    with pytest.raises(RuntimeError):
-        fails()
-    assert tx.whole("numbers") == [(1, "c")]
+def test_of_hits_that_say_much_the_same_the_latest_stands_first(monkeypatch):
+    monkeypatch.setattr(conflicts, "ALIKE", {"test-model": 0.9})
+    events = [
+        recorded(1, "the light is green", ts="2026-01-01T09:00:00Z"),
+        recorded(2, "something else", ts="2026-01-02T09:00:00Z"),
+        recorded(3, "the light is white", ts="2026-01-03T09:00:00Z"),
+    ]
+    facts = [
+        vector_fact(events[0], (1.0, 0.0)),
+        vector_fact(events[1], (0.0, 1.0)),
+        vector_fact(events[2], (0.99, 0.14)),
+    ]
+    index = index_of(events, facts)
+    order = conflicts.latest_first(index, np.arange(3), np.array([0, 1, 2]))
+    assert order.tolist() == [2, 1, 0]

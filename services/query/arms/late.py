@@ -31,12 +31,14 @@ class LateQuery:
         terms: Term key of each piece's word.
         table: (pieces, w) uint64, the static table; None if it is not installed.
         tokens: The query's tokens in context; None if its model gives none.
+        emphasis: Weight of each piece beside its idf; empty for 1 throughout.
     """
 
     pieces: npt.NDArray[np.int64]
     terms: tuple[int, ...]
     table: Words | None
     tokens: TokenBits | None
+    emphasis: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def late_values(
     needed, turns = _needed(docs, around)
     unheard = idf_of(0, size)  # a word that nobody in scope has said
     of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
+    if query.emphasis:
+        of_piece *= np.array(query.emphasis)
     static = context = None
     if query.table is not None and len(query.pieces):
         pieces = index.turns.pieces.gather(needed)

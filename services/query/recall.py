@@ -35,7 +35,8 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
 from .asking import no_table, query_of
-from .evidence.judging import judgement
+from .evidence.judging import judgement, weighed
+from .evidence.names import names_in
 from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
@@ -197,34 +198,44 @@ class RecallService:
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
         result = searched(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
-        judged = judgement(index, query, result, recipe.name, request.mode, None)
-        found = judged.hits
+        evidence = weighed(index, query, result, recipe.name, None)
+        found = result.hits
         walked = _neighbours(index, scope, request, found)
         view_seq = index.seq
         every: list[Found | Walked] = [*found, *walked]
         live = _live_priorities(index, every)
+        ways = [_via(index, neighbour) for neighbour in walked]
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
         now_ms = to_ms(now)
-        ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
-        reasons: list[tuple[float | None, str]] = [*zip(judged.confidence, judged.reasons, strict=True)]
-        reasons += [(None, "similar to a hit")] * len(walked)
+        payloads = [None if record is None else record.payload for _, _, record in shown[: len(found)]]
+        judged = judgement(evidence, request.mode, names_in(request.query, payloads, self._analyzer))
+        speaks: dict[int, tuple[float | None, str, Via | None]] = {
+            at: (confidence, reason, None)
+            for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
+        }
+        kept = {found[at].doc for at in judged.kept}
+        for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
+            if neighbour.via in kept:
+                speaks[at] = (None, "similar to a hit", via)
         hits = [
-            _hit(seq, ts_ms, record, hit, now_ms, via, priority, reason)
-            for hit, (seq, ts_ms, record), via, priority, reason in zip(every, shown, ways, live, reasons, strict=True)
-            if record is not None  # erased between the search and now: it must not be shown
+            _hit(shown[at][0], shown[at][1], record, every[at], now_ms, live[at], speaks[at])
+            for at in speaks
+            if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
         ]
         response = RecallAnswer(
             receipt=f"r_{uuid7_hex()}",
             hits=hits,
             confidence=judged.answer,
-            no_evidence=not found,
+            no_evidence=not judged.kept,
             recipe=recipe.name,
             scope=scope.kind.value,
             model=embedded.model if embedded is not None and vector is not None else None,
             degraded=_degraded(recipe, vector),
             view_seq=view_seq,
         )
-        self._tell(Answered(principal, workspace_id, request, scope, response, _mean_cosine(found)))
+        self._tell(
+            Answered(principal, workspace_id, request, scope, response, _mean_cosine([found[at] for at in judged.kept]))
+        )
         return response
 
     def _tell(self, answered: Answered) -> None:
@@ -308,9 +319,8 @@ def _hit(
     record: EntryRecord,
     found: Found | Walked,
     now_ms: int,
-    via: Via | None,
     live_priority: str | None,
-    evidence: tuple[float | None, str],
+    evidence: tuple[float | None, str, Via | None],
 ) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
@@ -323,7 +333,7 @@ def _hit(
         live_priority=live_priority or record.priority,
         seq=seq,
         explain=_explain(explanation) if explanation is not None else None,
-        via=via,
+        via=evidence[2],
     )
 
 

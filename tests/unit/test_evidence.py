@@ -9,7 +9,8 @@ from support.recall import ANALYZER, index_of, recorded
 from crew_journal.schemas.rules.evidence import ANSWER, evidence_rows, judge, rows_for
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.evidence.figures import figures_of
-from crew_journal.services.query.evidence.judging import judgement
+from crew_journal.services.query.evidence.judging import judgement, weighed
+from crew_journal.services.query.evidence.names import names_in
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.search import searched
@@ -28,31 +29,33 @@ NOTES = [
 def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
     index = index_of(notes)
     query = query_of(text, ANALYZER, None, None, None)
-    return judgement(index, query, searched(index, EVERYTHING, query, RECIPES[recipe], 5), recipe, mode, floor)
+    found = searched(index, EVERYTHING, query, RECIPES[recipe], 5)
+    payloads = [notes[hit.doc].entry.payload for hit in found.hits]
+    return judgement(weighed(index, query, found, recipe, floor), mode, names_in(text, payloads, ANALYZER))
 
 
 @pytest.mark.parametrize("mode", ["search", "inject"])
 def test_a_nonsense_phrase_gets_nothing(mode):
-    assert asked("zorp flumph", mode).hits == []
+    assert asked("zorp flumph", mode).kept == []
 
 
 @pytest.mark.parametrize("mode", ["search", "inject"])
 def test_a_question_in_the_words_of_an_entry_is_answered_with_its_reason(mode):
     found = asked("why was the checkout deploy denied?", mode)
-    assert len(found.hits) >= 1
+    assert len(found.kept) >= 1
     assert found.reasons[0].startswith("same words: ")
     assert {"checkout", "deploy", "denied"} <= set(found.reasons[0].removeprefix("same words: ").split(", "))
 
 
 def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
     text = "which violin teacher moved to the mountain harbour last winter?"
-    assert asked(text, "search").hits
-    assert asked(text, "inject").hits == []
+    assert asked(text, "search").kept
+    assert asked(text, "inject").kept == []
 
 
 def test_a_floor_of_the_workspace_leaves_out_more_or_less():
     text = "was the checkout deploy denied on time?"
-    assert len(asked(text, "inject", floor=0.0).hits) > len(asked(text, "inject", floor=0.5).hits)
+    assert len(asked(text, "inject", floor=0.0).kept) > len(asked(text, "inject", floor=0.5).kept)
 
 
 def test_the_name_of_a_speaker_is_no_evidence_by_itself():
@@ -77,3 +80,32 @@ def test_every_search_ends_at_a_row_that_needs_words_alone():
     last = rows_for(None, "rrf")[-1]
     assert set(last.answer.weights) == {"words"}
     assert set(last.hit.weights) <= {"words", "place", ANSWER}
+
+
+def test_a_query_that_calls_an_entry_by_a_whole_name_is_answered_by_it():
+    cluster = recorded(
+        30, "Services run on the cluster", entry_type="run.summary", payload={"aliases": ["k8s", "base class"]}
+    )
+    assert asked("k8s?", "inject", notes=[*NOTES, cluster]).reasons == ["named: k8s"]
+    assert asked("should we use base classes here?", "inject", notes=[*NOTES, cluster]).reasons == ["named: base class"]
+    assert asked("what about the base here?", notes=[*NOTES, cluster]).reasons == ["same words: base"]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("typscript config", "TypeScript"),
+        ("Reedis eviction", "Redis"),
+        ("typsecript", "TypeScript"),
+        ("mongod", "Mongo"),
+    ],
+)
+def test_a_mistyped_name_still_names(query, name):
+    assert names_in(query, [{"aliases": [name]}], ANALYZER) == [name]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"), [("mango pooling", "Mongo"), ("k9s pods", "k8s"), ("redis", "Redis cluster")]
+)
+def test_another_word_or_a_part_of_a_name_names_nothing(query, name):
+    assert names_in(query, [{"aliases": name}, None, {}], ANALYZER) == [None, None, None]

@@ -8,6 +8,7 @@ Invariant: the order of the hits is the search's; judging only leaves out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ from ....schemas.operations.recall import INJECT, Mode
 from ....schemas.rules.evidence import Judged, judge
 from ....schemas.rules.text import date_prefix
 from ..hot.index import HotIndex
-from ..search import Found, Query, Searched
+from ..search import Query, Searched
 from .figures import Figures, figures_of
 
 LIKENESS: Final = 2.5
@@ -26,8 +27,29 @@ LIKENESS: Final = 2.5
 known; one vector in 160 of a normal distribution."""
 PIECES: Final = 0.25
 """The same by word pieces (``ConversationWeights.alone_floor``)."""
+NAMED: Final = 0.8
+"""Confidence in a hit that the query calls by one of its names: set, not fitted."""
 WORDS_NAMED: Final = 4
 """Words that a reason names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What a search says for its k hits, before anything is left out.
+
+    Attributes:
+        confidence: (k,) float64 probability that each is relevant.
+        enough: (k,) bool: which have enough for ``inject``.
+        something: (k,) bool: which have anything at all.
+        reasons: What speaks for each.
+        answer: Probability that there is an answer among them; None where nothing was found.
+    """
+
+    confidence: npt.NDArray[np.float64]
+    enough: npt.NDArray[np.bool_]
+    something: npt.NDArray[np.bool_]
+    reasons: list[str]
+    answer: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,60 +57,66 @@ class Judgement:
     """What is returned.
 
     Attributes:
-        hits: The hits kept, in order.
-        confidence: Probability that each is relevant.
-        reasons: What speaks for each.
+        kept: Which hits, in order.
+        confidence: Probability that each of these is relevant.
+        reasons: What speaks for each of these.
         answer: Probability that there is an answer among them; None where nothing was found.
     """
 
-    hits: list[Found]
+    kept: list[int]
     confidence: list[float]
     reasons: list[str]
     answer: float | None
 
 
-def judgement(
-    index: HotIndex, query: Query, found: Searched, recipe: str, mode: Mode, floor: float | None
-) -> Judgement:
-    """Judge what a search found.
+def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: float | None) -> Weighed:
+    """Weigh what a search found.
 
     Args:
         index: The workspace's index.
         query: The query.
         found: What was found.
         recipe: The recipe's name.
-        mode: ``inject`` is strict.
         floor: The workspace's floor for ``inject``; None for that of the constants.
     """
-    if not found.hits:
-        return Judgement([], [], [], None)
+    count = len(found.hits)
+    if not count:
+        none = np.zeros(0, bool)
+        return Weighed(np.zeros(0), none, none, [], None)
     figures = figures_of(index, query, found)
-    model = index.model if query.vector is not None else None
-    judged = judge(figures.answer, figures.hits, model, recipe, floor)
-    kept = _kept(figures, judged, len(found.hits), mode)
+    judged = judge(figures.answer, figures.hits, index.model if query.vector is not None else None, recipe, floor)
+    enough = (judged.hits >= judged.floors) & (judged.answer >= judged.gate)
+    reasons = [_reason(index, query, found, figures, at) for at in range(count)]
+    return Weighed(judged.hits[:count], enough[:count], _something(figures, judged)[:count], reasons, judged.answer)
+
+
+def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judgement:
+    """Leave out what the mode leaves out.
+
+    Args:
+        of: The hits.
+        mode: ``inject`` is strict.
+        names: Of each hit the name by which the query names it, None if it does not; empty for none.
+    """
+    names = names or [None] * len(of.reasons)
+    named = np.array([name is not None for name in names], bool)
+    confidence = np.where(named, np.maximum(of.confidence, NAMED), of.confidence)
+    kept = ((of.enough if mode == INJECT else of.something) | named).nonzero()[0].tolist()
     return Judgement(
-        [found.hits[at] for at in kept],
-        [round(float(judged.hits[at]), 3) for at in kept],
-        [_reason(index, query, found, figures, at) for at in kept],
-        round(judged.answer, 3),
+        kept,
+        [round(float(confidence[at]), 3) for at in kept],
+        [of.reasons[at] if names[at] is None else f"named: {names[at]}" for at in kept],
+        None if of.answer is None else round(max(of.answer, NAMED if named.any() else 0.0), 3),
     )
 
 
-def _kept(figures: Figures, judged: Judged, count: int, mode: Mode) -> list[int]:
-    if mode == INJECT:
-        if judged.answer < judged.gate:
-            return []
-        chosen = judged.hits >= judged.floors
-    else:
-        hits = figures.hits
-        chosen = (hits["words_near"] > 0) | _at_least(hits["static"], PIECES)
-        if judged.similarity is None:
-            usual = np.isnan(hits["likeness"])  # too few vectors to say what is not
-            chosen |= np.where(usual, _at_least(hits["cosine"], 0.0), _at_least(hits["likeness"], LIKENESS))
-        else:
-            chosen |= _at_least(hits["cosine"], judged.similarity)
-    kept: list[int] = chosen[:count].nonzero()[0].tolist()
-    return kept
+def _something(figures: Figures, judged: Judged) -> npt.NDArray[np.bool_]:
+    hits = figures.hits
+    chosen = (hits["words_near"] > 0) | _at_least(hits["static"], PIECES)
+    if judged.similarity is not None:
+        return chosen | _at_least(hits["cosine"], judged.similarity)
+    usual = np.isnan(hits["likeness"])  # too few vectors to say what is not
+    return chosen | np.where(usual, _at_least(hits["cosine"], 0.0), _at_least(hits["likeness"], LIKENESS))
 
 
 def _at_least(values: npt.NDArray[np.float64], least: float) -> npt.NDArray[np.bool_]:

@@ -2,8 +2,8 @@
 
 Sets (``../shared/data``, evaluation only; said plainly when absent): ``locomo_dev`` with its own questions and those of the
 other conversations, speakers' names exchanged; ``vehicle_dev``, situations told as statements; ``precision_dev``
-(PrecisionMemBench). Each conversation is judged by constants fitted on the two others; beliefs and statements by the constants
-of the product, which were fitted on neither.
+(PrecisionMemBench). Each conversation is judged by constants fitted on the two others; beliefs and statements by those
+of the product, which were fitted on neither set.
 """
 
 from __future__ import annotations

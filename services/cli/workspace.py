@@ -27,6 +27,12 @@ def settings(
         float | None,
         typer.Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged."),
     ] = None,
+    evidence_floor: Annotated[
+        float | None,
+        typer.Option(
+            "--evidence-floor", min=0.0, max=1.0, help="Confidence below which recall in mode inject leaves out a hit."
+        ),
+    ] = None,
     workspace: Workspace = None,
     *,
     where: Where,
@@ -37,10 +43,14 @@ def settings(
     from .output import emit, plain, print_pairs
 
     with client(where) as journal:
-        if cost_nudge_usd is None:
+        if cost_nudge_usd is None and evidence_floor is None:
             found = plain(journal.workspace_settings(workspace_id=workspace))
         else:
-            found = plain(journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace))
+            found = plain(
+                journal.configure_workspace(
+                    cost_nudge_usd=cost_nudge_usd, evidence_floor=evidence_floor, workspace_id=workspace
+                )
+            )
     if json_output:
         emit(found)
     else:

@@ -581,19 +581,25 @@ class Operations(Blocking):
 
     def configure_workspace(
         self,
-        cost_nudge_usd: float,
         *,
+        cost_nudge_usd: float | None = None,
+        evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace.
+        """Change the settings of a workspace that are given.
 
         Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
 
         Args:
             cost_nudge_usd: US dollars in 24 h above which an agent is nudged.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "cost_nudge_usd": cost_nudge_usd,
+            "evidence_floor": evidence_floor,
+            "workspace_id": workspace_id,
+        }
         return self._run(ask_operation(CONFIGURE_WORKSPACE, given))
 
     def create_token(
@@ -1259,19 +1265,25 @@ class AsyncOperations(Awaiting):
 
     async def configure_workspace(
         self,
-        cost_nudge_usd: float,
         *,
+        cost_nudge_usd: float | None = None,
+        evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace.
+        """Change the settings of a workspace that are given.
 
         Recorded as an entry; ``view_seq`` of the answer is its sequence, to be asked for as ``min_seq``.
 
         Args:
             cost_nudge_usd: US dollars in 24 h above which an agent is nudged.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "cost_nudge_usd": cost_nudge_usd,
+            "evidence_floor": evidence_floor,
+            "workspace_id": workspace_id,
+        }
         return await self._run(ask_operation(CONFIGURE_WORKSPACE, given))
 
     async def create_token(

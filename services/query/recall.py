@@ -17,6 +17,7 @@ import structlog
 
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations.recall import (
+    INJECT,
     LEXICAL_ONLY,
     NO_VECTORS,
     ArmShare,
@@ -35,6 +36,7 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
 from .asking import no_table, query_of
+from .evidence.floors import Floors
 from .evidence.judging import judgement, weighed
 from .evidence.names import names_in
 from .hot.cache import HotCache
@@ -122,6 +124,7 @@ class RecallService:
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._unsubscribe = views.subscribe(self._queries.follow)
+        self._floors = Floors(views)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock
@@ -148,6 +151,7 @@ class RecallService:
     def close(self) -> None:
         """Give memory and threads back; recalls under way fail."""
         self._unsubscribe()
+        self._floors.close()
         self._queries.close()
         self._cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -168,6 +172,7 @@ class RecallService:
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
         min_seq = request.min_seq or 0
+        floor = await self._floors.of(workspace_id) if request.mode == INJECT else None
         embedding = None
         await self._take_turns()
         if model is not None and embedded is None:
@@ -198,7 +203,7 @@ class RecallService:
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
         result = searched(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
-        evidence = weighed(index, query, result, recipe.name, None)
+        evidence = weighed(index, query, result, recipe.name, floor)
         found = result.hits
         walked = _neighbours(index, scope, request, found)
         view_seq = index.seq

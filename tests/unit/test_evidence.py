@@ -1,14 +1,20 @@
 """What speaks for a hit: what is left out in each mode, and what an answer says of itself."""
 
+import json
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded
 
+from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules.evidence import ANSWER, evidence_rows, judge, rows_for
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.evidence.figures import figures_of
+from crew_journal.services.query.evidence.floors import Floors
 from crew_journal.services.query.evidence.judging import judgement, weighed
 from crew_journal.services.query.evidence.names import names_in
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
@@ -109,3 +115,31 @@ def test_a_mistyped_name_still_names(query, name):
 )
 def test_another_word_or_a_part_of_a_name_names_nothing(query, name):
     assert names_in(query, [{"aliases": name}, None, {}], ANALYZER) == [None, None, None]
+
+
+class FakeViews:
+    """Settings of one workspace, and whoever follows its commits."""
+
+    def __init__(self, settings):
+        self.settings, self.read, self.follower = settings, 0, None
+
+    def rows(self, _sql, _parameters):
+        self.read += 1
+        return [(json.dumps(self.settings),)]
+
+    def subscribe(self, follower):
+        self.follower = follower
+        return lambda: None
+
+
+async def test_a_workspaces_floor_is_read_once_and_follows_its_commits():
+    views = FakeViews({"evidence_floor": 0.2})
+    floors = Floors(cast(ViewReader, views))
+    assert [await floors.of("w1"), await floors.of("w1")] == [0.2, 0.2]
+    assert views.read == 1
+    configured = recorded(
+        5, "Settings", entry_type="workspace.configured", payload={"settings": {"evidence_floor": 0.5}}, control=True
+    )
+    assert views.follower is not None
+    views.follower(SimpleNamespace(entries=[configured]))
+    assert await floors.of("w1") == 0.5

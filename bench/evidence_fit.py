@@ -20,6 +20,7 @@ from bench.evidence_data import PROJECT, Case, cases, conversations, sample_jour
 from bench.figures import say
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.schemas.rules.evidence import ANSWER, CROWD, LEAST_EXPECTED
+from crew_journal.services.query.evidence.figures import SHARES
 from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST
 
 Floats = npt.NDArray[np.float64]
@@ -32,7 +33,7 @@ FOREIGN_HITS: Final = 0.25
 RIDGE: Final = 3.0
 SILENCED: Final = 0.03
 """Share of the questions that recall answers which ``inject`` may leave without an answer."""
-HITS: Final = 3.8
+HITS: Final = 3.9
 """Hits an own question gets in the mean, in ``inject``."""
 TALK: Final = (CONVERSATIONAL.name, CONVERSATIONAL_STATIC.name)
 
@@ -50,7 +51,7 @@ class Kind:
 
 
 SIMILARITY: Final = 0.3
-_ORDER: Final = ("score", "behind", "lead", "ahead", "when", "length")
+_ORDER: Final = ("score", "behind", "lead", "ahead", "when", "length", *SHARES)
 KINDS: Final = (
     Kind(
         "context",

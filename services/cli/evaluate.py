@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from .connection import Target
 
 RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
+INJECTED: Final = {
+    "precision": "precision",
+    "inject_recall": "recall in it",
+    "inject_hits": "hits in it",
+    "silence": "silence",
+    "wrongly_silent": "wrongly",
+}
+"""Figures of mode ``inject``, and how they are headed."""
 VECTORS_PATIENCE_S: Final = 120.0
 """Seconds without a further vector until it measures without; MiniLM does 60 a second on one core, and a large model
 on a processor may need a minute for its first batch of 64."""
@@ -59,6 +67,9 @@ def evaluate(
     json_output: Json = False,
 ) -> None:
     """Measure recall on a journal with questions: recall@k, nDCG, MRR and session recall@5, by recipe and category.
+
+    Of mode inject: precision, recall, hits a question, the share of questions of other agents that get nothing (silence),
+    and of questions that recall answers which get nothing (wrongly).
 
     The interval is a cluster bootstrap over agents (conversations); the gain over the first recipe is paired. With
     --vectors 0.1 --seeds 3 only a random share of the entries is embedded, three times, and figures are means.
@@ -159,6 +170,7 @@ def _print_report(report: Mapping[str, Any], k: int) -> None:
         "nDCG",
         "MRR",
         f"session@{exam.SESSION_K}",
+        *INJECTED.values(),
         "95 %",
         f"over {first}",
     )
@@ -172,7 +184,7 @@ def _print_report(report: Mapping[str, Any], k: int) -> None:
                     figures["questions"],
                     *(
                         exam.figure(figures[name])
-                        for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")
+                        for name in ("recall", "recall_at_5", "ndcg", "mrr", "session_recall", *INJECTED)
                     ),
                     _interval(found.get("interval")) if category == "all" else "",
                     _interval(found.get("gain"), signed=True) if category == "all" else "",

@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 
 BEST: Final = 3
 """Hits over which an answer's evidence is averaged: one turn alone meets many a question by chance."""
+SHARES: Final = ("lexical", "previous", "answer", "first_person")
+"""Shares of the recipe that say more of a hit than its score does."""
 LEAST_VECTORS: Final = 30
 """Vectors in scope from which their mean and deviation say what is usual under a model."""
 
@@ -82,6 +84,7 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
         "many": float(np.log1p(len(terms))),
     }
     hits["lead"] = np.full(len(order), answer["lead"])
+    hits |= {name: found.shares[name][order] if name in found.shares else np.zeros(len(order)) for name in SHARES}
     return Figures(hits, answer, shared, terms)
 
 

@@ -30,6 +30,7 @@ from crew_journal.services.query.search import searched
 PROJECT: Final = Path(__file__).resolve().parents[1]
 SHARED: Final = Path(os.environ.get("CREW_JOURNAL_SHARED_DATA", PROJECT.parent / "shared" / "data"))
 LOCOMO: Final = SHARED / "locomo_dev"
+VEHICLE: Final = SHARED / "vehicle_dev"
 SAMPLE: Final = PROJECT / "services" / "cli" / "sample" / "journal.jsonl"
 SAMPLE_QUESTIONS: Final = Path(__file__).parent / "data" / "mixed_questions.jsonl"
 SPEAKERS: Final = 2
@@ -78,6 +79,20 @@ async def conversations() -> Set:
         if other != one.cluster
     ]
     return await embedded_set(recorded(records, "precision"), [*asked, *foreign])
+
+
+async def situations() -> Set:
+    """The histories of ``vehicle_dev`` with their own situations first, then each one's put to the next history."""
+    asked = [
+        Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
+        for q in lines_of(VEHICLE / "queries.jsonl")
+    ]
+    agents = list(dict.fromkeys(one.cluster for one in asked))
+    following = dict(zip(agents, agents[1:] + agents[:1], strict=True))
+    foreign = [
+        Asked(one.text, own(following[one.cluster]), following[one.cluster], "foreign", frozenset()) for one in asked
+    ]
+    return await embedded_set(recorded(lines_of(VEHICLE / "journal.jsonl"), "situations"), [*asked, *foreign])
 
 
 async def sample_journal(foreign: Sequence[str]) -> Set:

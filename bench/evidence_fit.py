@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bench.evidence_data import PROJECT, Case, cases, conversations, sample_journal
+from bench.evidence_data import PROJECT, Case, cases, conversations, sample_journal, situations
 from bench.figures import say
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.schemas.rules.evidence import ANSWER, CROWD, LEAST_EXPECTED
+from crew_journal.schemas.rules.evidence import ANSWER, CROWD, LEAST_EXPECTED, STATEMENT
 from crew_journal.services.query.evidence.figures import SHARES
 from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST
 
@@ -52,7 +52,16 @@ class Kind:
 
 SIMILARITY: Final = 0.3
 _ORDER: Final = ("score", "behind", "lead", "ahead", "when", "length", *SHARES)
+_WORDS: Final = ("words", "words_near")
 KINDS: Final = (
+    Kind(
+        "statements",
+        (MODEL_ID,),
+        (STATEMENT,),
+        ("cosine", "likeness", *_WORDS),
+        ("cosine", "likeness", *_WORDS, "place", "length"),
+        SIMILARITY,
+    ),
     Kind(
         "context",
         (MODEL_ID,),
@@ -70,9 +79,17 @@ KINDS: Final = (
         SIMILARITY,
     ),
     Kind("pieces", None, TALK, ("static", "score", "words_near"), (*_ORDER, "words_near", "static"), None),
-    Kind("vectors", (MODEL_ID,), None, ("cosine", "words"), ("cosine", "words", "place"), SIMILARITY),
-    Kind("unknown vectors", None, None, ("likeness", "words"), ("likeness", "words", "place"), None),
-    Kind("words", None, None, ("words",), ("words", "place"), None),
+    Kind(
+        "vectors among many",
+        (MODEL_ID,),
+        None,
+        ("cosine", "likeness", *_WORDS),
+        ("cosine", "likeness", *_WORDS, "place", "length"),
+        SIMILARITY,
+    ),
+    Kind("vectors", (MODEL_ID,), None, ("cosine", "words"), ("cosine", "words", "place", "length"), SIMILARITY),
+    Kind("unknown vectors", None, None, ("likeness", *_WORDS), ("likeness", *_WORDS, "place", "length"), None),
+    Kind("words", None, None, _WORDS, (*_WORDS, "place", "length"), None),
 )
 
 
@@ -217,9 +234,11 @@ async def training_sets() -> dict[str, list[Case]]:
     plain = [*cases(talk, ROBUST), *cases(sample, ROBUST)]
     words = [*cases(talk, ROBUST, vectors=False), *cases(sample, ROBUST, vectors=False)]
     return {
+        "statements": cases(await situations(), CONVERSATIONAL),
         "context": cases(talk, CONVERSATIONAL),
         "pieces and vectors": cases(talk, CONVERSATIONAL_STATIC),
         "pieces": cases(talk, CONVERSATIONAL, vectors=False),
+        "vectors among many": plain,
         "vectors": plain,
         "unknown vectors": plain,
         "words": words,

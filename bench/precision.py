@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from bench.evidence_data import LOCOMO, SHARED, cases, conversations
+from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, situations
 from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
-from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
+from bench.quality_index import ANALYZER, Asked, K, Set, index_of
 from crew_journal.schemas.operations.recall import INJECT, Mode
 from crew_journal.schemas.rules.statements import Told
 from crew_journal.schemas.timestamps import DAY_MS
@@ -31,7 +31,6 @@ from crew_journal.services.query.measures.intervals import cluster_bootstrap
 from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST, Recipe
 from crew_journal.services.query.search import Query, search, searched
 
-VEHICLE: Final = SHARED / "vehicle_dev"
 PRECISION: Final = SHARED / "precision_dev"
 DEEP: Final = 50
 SHARES: Final = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1)
@@ -54,7 +53,7 @@ async def run(quick: bool, folder: Path) -> Report:
     if quick:
         say("quick: locomo_dev and vehicle_dev are left out")
     if not quick and _present(LOCOMO):
-        _silence(report, left_out(KINDS[0], cases(await conversations(), CONVERSATIONAL)))
+        _silence(report, left_out(KINDS[1], cases(await conversations(), CONVERSATIONAL)))
     if not quick and _present(VEHICLE):
         await _situations(report)
     if _present(PRECISION):
@@ -95,12 +94,10 @@ def _silence(report: Report, held: Sequence[Held]) -> None:
 
 
 async def _situations(report: Report) -> None:
-    records = lines_of(VEHICLE / "journal.jsonl")
-    questions = [
-        Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
-        for q in lines_of(VEHICLE / "queries.jsonl")
-    ]
-    journal = await embedded_set(recorded(records, "vehicle"), questions)
+    both = await situations()
+    own = sum(bool(one.relevant) for one in both.questions)
+    journal = replace(both, questions=both.questions[:own], queries=both.queries[:own])
+    questions = journal.questions
     index = index_of(journal)
     day = {event.entry.id: event.ts_ms // DAY_MS for event in journal.events}
     asked = replace(journal, queries=[_as_question(journal, at) for at in range(len(questions))])

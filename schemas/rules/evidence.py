@@ -24,6 +24,8 @@ Floats = npt.NDArray[np.float64]
 
 ANSWER: Final = "answer"
 """Among a hit's figures: the log odds that its answer answers at all."""
+STATEMENT: Final = "statement"
+"""What stands for the recipe where the query states instead of asking: other figures count then, under every recipe."""
 CROWD: Final = 0.8
 """The floor rises with the expected number of relevant hits to this power: of many that each say a little, the better ones
 are kept. Recall in four hits a question .787 against .776 for 0 (docs/evidence.md)."""
@@ -42,11 +44,11 @@ class Logistic:
     weights: Mapping[str, float]
     bias: float
 
-    def of_hits(self, figures: Mapping[str, Floats]) -> Floats:
-        """(n,) float64 log odds of hits; NaN for one that lacks a figure."""
+    def of_hits(self, figures: Mapping[str, Floats], answer: float) -> Floats:
+        """(n,) float64 log odds of hits whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
         values = np.full(len(next(iter(figures.values()))), self.bias)
         for name, weight in self.weights.items():
-            values += weight * figures[name]
+            values += weight * (answer if name == ANSWER else figures[name])
         return values
 
     def of_answer(self, figures: Mapping[str, float]) -> float:
@@ -112,19 +114,17 @@ def judge(
         answer: The answer's figures, NaN where there is none.
         hits: Figures of n hits, at least one, NaN where a hit has none.
         model: The model of the vectors; None if none took part.
-        recipe: The recipe's name.
+        recipe: The recipe's name, or ``STATEMENT``.
         floor: Replaces the floors of the table; of the workspace.
     """
-    rows = rows_for(model, recipe)
     count = len(next(iter(hits.values())))
-    known = [(row, odds) for row in rows if not isnan(odds := row.answer.of_answer(answer))]
-    row, odds = known[0]
-    judged, floors = np.full(count, np.nan), np.full(count, np.nan)
-    for one, own in known:
-        values = one.hit.of_hits({**hits, ANSWER: np.full(count, own)})
-        missing = np.isnan(judged)
-        judged = np.where(missing, values, judged)
-        floors = np.where(missing, one.floor, floors)
+    known = ((row, odds) for row in rows_for(model, recipe) if not isnan(odds := row.answer.of_answer(answer)))
+    row, odds = next(known)
+    judged, floors = row.hit.of_hits(hits, odds), np.full(count, row.floor)
+    while (missing := np.isnan(judged)).any():
+        other, own = next(known)
+        judged = np.where(missing, other.hit.of_hits(hits, own), judged)
+        floors = np.where(missing, other.floor, floors)
     confidence = 1.0 / (1.0 + np.exp(-judged))
     expected = max(LEAST_EXPECTED, float(confidence.sum()))
     floors = (floors if floor is None else np.full(count, floor)) * expected**CROWD

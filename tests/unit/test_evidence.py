@@ -74,8 +74,10 @@ def test_the_name_of_a_speaker_is_no_evidence_by_itself():
 @given(st.integers(1, 12), st.floats(0, 1), st.sampled_from(["conversational", "robust", "rrf", "dense", "lexical"]))
 def test_confidence_is_a_probability_for_every_recipe_whatever_is_missing(n, words, recipe):
     known = {name for row in evidence_rows() for name in row.hit.weights} - {ANSWER}
-    hits = {name: np.full(n, np.nan) for name in known} | {"words": np.full(n, words), "place": np.log1p(np.arange(n))}
-    answer = {name: np.nan for row in evidence_rows() for name in row.answer.weights} | {"words": words}
+    hits = {name: np.full(n, np.nan) for name in known}
+    hits |= {name: np.full(n, words) for name in ("words", "words_near", "length", "place")}
+    answer = {name: np.nan for row in evidence_rows() for name in row.answer.weights}
+    answer |= {"words": words, "words_near": words}
     judged = judge(answer, hits, "a model nobody measured", recipe)
     assert 0.0 <= judged.answer <= 1.0
     assert judged.hits.shape == (n,)
@@ -84,8 +86,8 @@ def test_confidence_is_a_probability_for_every_recipe_whatever_is_missing(n, wor
 
 def test_every_search_ends_at_a_row_that_needs_words_alone():
     last = rows_for(None, "rrf")[-1]
-    assert set(last.answer.weights) == {"words"}
-    assert set(last.hit.weights) <= {"words", "place", ANSWER}
+    assert set(last.answer.weights) <= {"words", "words_near"}
+    assert set(last.hit.weights) <= {"words", "words_near", "place", "length", ANSWER}
 
 
 def test_a_query_that_calls_an_entry_by_a_whole_name_is_answered_by_it():

@@ -26,6 +26,8 @@ BEST: Final = 3
 """Hits over which an answer's evidence is averaged: one turn alone meets many a question by chance."""
 SHARES: Final = ("lexical", "previous", "answer", "first_person")
 """Shares of the recipe that say more of a hit than its score does."""
+BY_BEST: Final = ("context", "static", "cosine", "words", "words_near")
+"""Figures of an answer that are the mean of its best hits'."""
 LEAST_VECTORS: Final = 30
 """Vectors in scope from which their mean and deviation say what is usual under a model."""
 
@@ -69,13 +71,13 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
         "length": np.log1p(index.documents.words[docs].astype(np.float64)),
     }
     known = np.array([term in found.lexical.idf for term in terms], bool)
-    first = {name: _best(values[:JUDGED]) for name, values in hits.items()}
+    first = {name: _best(hits[name][:JUDGED]) for name in BY_BEST}
     mean, deviation = _likeness(found)
     hits["likeness"] = (cosine - mean) / deviation
     ahead = np.diff(hits["behind"], append=hits["behind"][-1:])
     hits |= {"ahead": ahead, "when": hits["behind"] * ("time" in found.shares)}
     answer = {
-        **{name: first[name] for name in ("context", "static", "cosine", "words", "words_near")},
+        **first,
         "score": best,
         "lead": float(best - total[1]) if len(total) > 1 else 0.0,
         "background": _mean(found.context),
@@ -117,12 +119,16 @@ def _likeness(found: Searched) -> tuple[float, float]:
     every = found.dense.in_scope if found.dense is not None else None
     if every is None or len(every) < LEAST_VECTORS:
         return np.nan, np.nan
-    return float(every.mean()), float(every.std()) or np.nan
+    mean = float(np.add.reduce(every)) / len(every)
+    spread = (
+        float(every.dot(every)) / len(every) - mean * mean
+    )  # two passes without a copy: thousands of rows are common
+    return mean, spread**0.5 if spread > 0 else np.nan
 
 
 def _best(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.sort(known)[-BEST:].mean()) if len(known) else np.nan
+    known = sorted(value for value in values.tolist() if value == value)[-BEST:]  # NaN is not itself
+    return sum(known) / len(known) if known else np.nan
 
 
 def _mean(values: Floats) -> float:

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....schemas.operations.recall import INJECT, Mode
-from ....schemas.rules.evidence import Judged, judge
+from ....schemas.rules.evidence import STATEMENT, Judged, judge
+from ....schemas.rules.statements import Told
 from ....schemas.rules.text import date_prefix
 from ..hot.index import HotIndex
 from ..search import Query, Searched
@@ -84,7 +85,9 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
         none = np.zeros(0, bool)
         return Weighed(np.zeros(0), none, none, [], None)
     figures = figures_of(index, query, found)
-    judged = judge(figures.answer, figures.hits, index.model if query.vector is not None else None, recipe, floor)
+    model = index.model if query.vector is not None else None
+    kind = recipe if query.told is Told.ASKS else STATEMENT
+    judged = judge(figures.answer, figures.hits, model, kind, floor)
     enough = (judged.hits >= judged.floors) & (judged.answer >= judged.gate)
     reasons = [_reason(index, query, found, figures, at) for at in range(count)]
     return Weighed(judged.hits[:count], enough[:count], _something(figures, judged)[:count], reasons, judged.answer)
@@ -127,10 +130,9 @@ def _at_least(values: npt.NDArray[np.float64], least: float) -> npt.NDArray[np.b
 
 def _reason(index: HotIndex, query: Query, found: Searched, figures: Figures, at: int) -> str:
     """``same words: checkout, denied; said on 8 May 2026``."""
-    place = found.order[at]
-    shares = {name: values[place] for name, values in found.shares.items()}
+    place = int(found.order[at])
     idf = found.lexical.idf
-    terms = [term for term, held in zip(figures.terms, figures.shared[:, at], strict=True) if held]
+    terms = [figures.terms[row] for row in figures.shared[:, at].nonzero()[0].tolist()]
     terms.sort(key=lambda term: -idf.get(term, 0.0))
     reasons = []
     if terms:
@@ -140,10 +142,14 @@ def _reason(index: HotIndex, query: Query, found: Searched, figures: Figures, at
         reasons.append("follows an entry with the same words")
     elif not terms:
         reasons.append("similar meaning" if cosine > 0 else "similar words")
-    if shares.get("speaker", 0.0) > 0:
+    if _has(found, "speaker", place):
         reasons.append("said by the person named")
-    if shares.get("day", 0.0) > 0:
+    if _has(found, "day", place):
         reasons.append(f"said on {date_prefix(int(index.documents.ts_ms[found.docs[place]]))}")
-    if shares.get("time", 0.0) > 0 or shares.get("interval", 0.0) > 0:
+    if _has(found, "time", place) or _has(found, "interval", place):
         reasons.append("names a time")
     return "; ".join(reasons)
+
+
+def _has(found: Searched, share: str, place: int) -> bool:
+    return share in found.shares and found.shares[share][place] > 0

@@ -47,6 +47,12 @@ def recall(
         int | None,
         typer.Option("--max-chars", help="Characters of the block, wrapper included; 2000 if left out. With --render."),
     ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode", help="search, or inject: only what has enough evidence for a prompt (the default of --render)."
+        ),
+    ] = None,
     walk_depth: Annotated[
         int | None,
         typer.Option("--walk-depth", min=0, max=1, help="Hops along similar edges; the agent's default if left out."),
@@ -75,7 +81,7 @@ def recall(
         say(f"-k is 1 to {RECALL_K_MAX}; {k} counts as {RECALL_K_DEFAULT}")
     asked = {
         "k": k, "scope": scope, "agent_id": agent, "crew_id": crew, "recipe": recipe, "min_seq": min_seq,
-        "walk_depth": walk_depth, "workspace_id": workspace,
+        "walk_depth": walk_depth, "workspace_id": workspace, "mode": mode,
     }  # fmt: skip
     with as_options(WORDS), client(where, embedder=embedder or "auto") as journal:
         given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
@@ -100,7 +106,7 @@ def print_render(answer: Mapping[str, Any]) -> None:
     if answer["text"]:
         print(answer["text"])  # made of printable characters and its own line breaks alone
     else:
-        say("nothing was found, or nothing fits into the block")
+        say("nothing has enough evidence" if answer["no_evidence"] else "nothing fits into the block")
     say(
         f"{len(answer['hits'])} hits, {answer['omitted']} left out, {answer['redacted']} redacted; "
         f"recipe {safe(answer['recipe'])}, model {safe(answer['model'] or 'none')}, view_seq {answer['view_seq']}"
@@ -120,6 +126,8 @@ def print_recall(answer: Mapping[str, Any], *, explain: bool = False) -> None:
         score = f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}"
         print(safe(f"#{number}  {score}  {age_of(hit)}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
         print(f"    {safe(hit['summary'])}")
+        if hit.get("confidence") is not None:
+            print(f"    {hit['confidence']:.2f} sure: {safe(hit['reason'])}")
         if explain and hit.get("explain"):
             print(f"    {_explained(hit['explain'])}")
     say(

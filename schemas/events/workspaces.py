@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
 from ..entry import Id
 from .payload import ControlPayload
+
+EVIDENCE_FLOOR: Final = "evidence_floor"
+"""In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
 
 
 class WorkspaceConfigured(ControlPayload):

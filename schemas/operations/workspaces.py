@@ -31,16 +31,24 @@ class WorkspaceSettingsRequest(Request):
 
 
 class ConfigureWorkspaceRequest(Request):
-    """Change the settings of a workspace.
+    """Change the settings of a workspace that are given.
 
     Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change.
     """
 
-    cost_nudge_usd: float = Field(
+    cost_nudge_usd: float | None = Field(
+        default=None,
         ge=0.0,
         allow_inf_nan=False,
         description="Cost in US dollars within 24 hours above which an agent is nudged.",
         examples=[2.5],
+    )
+    evidence_floor: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        description="Confidence below which recall in mode inject leaves out a hit.",
+        examples=[0.1],
     )
     workspace_id: Workspace = None
 
@@ -60,10 +68,11 @@ class NudgesAnswer(Answer):
 
 
 class WorkspaceSettingsAnswer(Answer):
-    """Settings of a workspace."""
+    """Settings of a workspace; ``evidence_floor`` is null where that of the constants counts."""
 
     workspace_id: str
     cost_nudge_usd: float
+    evidence_floor: float | None
     view_seq: int
 
 

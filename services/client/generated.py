@@ -76,6 +76,7 @@ class Operations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -97,6 +98,9 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: search leaves out entries without any evidence. inject, for prompts, also leaves out entries
+                with too little evidence, and all of them if the hits together do not show that the memory holds an
+                answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -111,6 +115,7 @@ class Operations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -128,6 +133,7 @@ class Operations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -150,6 +156,7 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: inject leaves out what has too little to speak for it; search is lenient.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -165,6 +172,7 @@ class Operations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -581,20 +589,26 @@ class Operations:
 
     def configure_workspace(
         self,
-        cost_nudge_usd: float,
         *,
+        cost_nudge_usd: float | None = None,
+        evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace.
+        """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
         change.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "cost_nudge_usd": cost_nudge_usd,
+            "evidence_floor": evidence_floor,
+            "workspace_id": workspace_id,
+        }
         return self._operate(CONFIGURE_WORKSPACE, given)
 
     def create_token(
@@ -751,6 +765,7 @@ class AsyncOperations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -772,6 +787,9 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: search leaves out entries without any evidence. inject, for prompts, also leaves out entries
+                with too little evidence, and all of them if the hits together do not show that the memory holds an
+                answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -786,6 +804,7 @@ class AsyncOperations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -803,6 +822,7 @@ class AsyncOperations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -825,6 +845,7 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: inject leaves out what has too little to speak for it; search is lenient.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -840,6 +861,7 @@ class AsyncOperations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -1256,20 +1278,26 @@ class AsyncOperations:
 
     async def configure_workspace(
         self,
-        cost_nudge_usd: float,
         *,
+        cost_nudge_usd: float | None = None,
+        evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace.
+        """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
         change.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "cost_nudge_usd": cost_nudge_usd,
+            "evidence_floor": evidence_floor,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(CONFIGURE_WORKSPACE, given)
 
     async def create_token(

@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import WorkspaceConfigured
+from ...schemas.events.workspaces import EVIDENCE_FLOOR, WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspaceSettingsAnswer,
@@ -42,8 +42,10 @@ class WorkspaceSettingsService:
         """The settings of a workspace; the defaults if it was not configured."""
         workspace_id = caller.workspace_id
         view_seq = self._views.view_seq(NUDGES_PROJECTION)
-        usd, _ = await asyncio.to_thread(self._read, workspace_id)
-        return WorkspaceSettingsAnswer(workspace_id=workspace_id, cost_nudge_usd=usd, view_seq=view_seq)
+        usd, other = await asyncio.to_thread(self._read, workspace_id)
+        return WorkspaceSettingsAnswer(
+            workspace_id=workspace_id, cost_nudge_usd=usd, evidence_floor=other.get(EVIDENCE_FLOOR), view_seq=view_seq
+        )
 
     async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; what else the workspace has configured stays.
@@ -51,9 +53,12 @@ class WorkspaceSettingsService:
         Raises:
             BrokerUnavailable: If no ack came within the bound.
         """
-        workspace_id, cost_nudge_usd = caller.workspace_id, asked.cost_nudge_usd
+        workspace_id = caller.workspace_id
         async with self._changing:
-            _, other = await asyncio.to_thread(self._read, workspace_id)
+            usd, other = await asyncio.to_thread(self._read, workspace_id)
+            cost_nudge_usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
+            if asked.evidence_floor is not None:
+                other[EVIDENCE_FLOOR] = asked.evidence_floor
             recorded = await self._journal.record(
                 workspace_id,
                 WorkspaceConfigured(cost_nudge_usd=cost_nudge_usd, settings=other),
@@ -61,7 +66,12 @@ class WorkspaceSettingsService:
                 actor_type=ActorType.USER,
                 actor_id=caller.actor,
             )
-        return WorkspaceSettingsAnswer(workspace_id=workspace_id, cost_nudge_usd=cost_nudge_usd, view_seq=recorded.seq)
+        return WorkspaceSettingsAnswer(
+            workspace_id=workspace_id,
+            cost_nudge_usd=cost_nudge_usd,
+            evidence_floor=other.get(EVIDENCE_FLOOR),
+            view_seq=recorded.seq,
+        )
 
     def _read(self, workspace_id: str) -> tuple[float, dict[str, Any]]:
         found = self._views.rows(_SETTINGS, [workspace_id])

@@ -38,7 +38,7 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
         await at_work.fold(MINI, told("e1", payload={"run": 7}, refs={"x": "y"}, trace_id="t1", actor_id="Ada"))
         answer = await at_work.recall(explain=True)
         (hit,) = answer.hits
-        assert hit.model_dump(exclude={"explain", "score"}) == {
+        assert hit.model_dump(exclude={"explain", "score", "confidence", "reason"}) == {
             "entry_id": "e1", "ts": "2026-11-18T11:06:40.000Z", "age_seconds": 60.0, "entry_type": "chat.user_message",
             "summary": "the parser broke", "agent_id": "a1", "crew_id": "c1", "actor_type": "agent", "actor_id": "Ada",
             "severity": "info", "priority": "normal", "live_priority": "normal",

@@ -93,7 +93,7 @@ class VectorMatrix:
         self._vectors.append(normalised(vectors))
         self._fact_seq.append(fact_seq)
         self._doc.append(docs)
-        self._cover(int(docs.max()) + 1)
+        self._row_of.cover(int(docs.max()) + 1, NO_ROW)
         self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
 
     def put(self, doc: int, data: bytes, fact_seq: int) -> None:
@@ -151,7 +151,3 @@ class VectorMatrix:
         rows: npt.NDArray[np.int32] = self._row_of.rows.take(docs, mode="clip")
         rows[docs >= len(self._row_of)] = NO_ROW
         return rows
-
-    def _cover(self, documents: int) -> None:
-        if documents > len(self._row_of):
-            self._row_of.append(np.full(documents - len(self._row_of), NO_ROW, np.int32))

@@ -91,7 +91,7 @@ class ProjectionTransaction:
         self._changes: Changes = {} if changes is None else changes
 
     def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
-        """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
+        """Append rows given as equally long columns (numpy arrays or lists)."""
         changed(self._con, [table.name])
         insert_columns(self._con, table.name, columns)
         self._changes_of(table).written.append(columns)

@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Written:
-    """Rows that a commit wrote, in the columns that the fold gave: lists, tuples, numpy or Arrow arrays.
+    """Rows that a commit wrote, in columns as the fold gave them: lists, tuples or numpy arrays.
 
     Args:
         columns: The columns.
@@ -32,10 +32,8 @@ class Written:
         self._at = at
 
     def column(self, name: str) -> Any:
-        """A column, as a numpy array or as a list or tuple of Python values."""
+        """A column."""
         values = self._columns[name]
-        if isinstance(values, pa.Array):
-            values = values.to_pylist()
         if self._at is None:
             return values
         return values[self._at] if isinstance(values, np.ndarray) else [values[at] for at in self._at.tolist()]
@@ -80,21 +78,18 @@ def array(found: Found, name: str) -> npt.NDArray[Any]:
 def values_of(found: Found, name: str) -> Sequence[Any]:
     """A column as Python values."""
     column = found.column(name)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.to_pylist()
-    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    values: Sequence[Any] = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
     return values
 
 
-def present(found: Found, name: str) -> npt.NDArray[np.bool_]:
-    """Which rows have a value in a column."""
+def present(found: _Rows, name: str) -> _Rows:
+    """The rows that have a value in a column."""
     column = found.column(name)
     if isinstance(column, pa.ChunkedArray):
-        valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy()
-        return valid
-    if isinstance(column, np.ndarray):
-        return np.ones(len(column), bool)
-    return np.array([one is not None for one in column], bool)
+        return found.filter(column.is_valid()) if column.null_count else found
+    if isinstance(column, np.ndarray) or None not in column:
+        return found
+    return found.filter(np.array([one is not None for one in column], bool))
 
 
 def sequences(found: Found, name: str) -> Ints:
@@ -125,7 +120,7 @@ def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
 def texts(column: Any) -> Texts:
     """A column of texts or blobs without nulls."""
     if not isinstance(column, pa.ChunkedArray):
-        return Texts.of([one if isinstance(one, bytes) else one.encode() for one in column])
+        return Texts.of([one.encode() for one in column])
     column = one_chunk(column).cast(pa.large_binary())
     offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
     buffer = column.buffers()[2]
@@ -135,7 +130,11 @@ def texts(column: Any) -> Texts:
 
 def runs(found: Found, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Ints]:
     """The values in a column of blobs, one blob's after the other's, and how many each blob holds."""
-    blobs = texts(found.column(name))
+    column = found.column(name)
+    if not isinstance(column, pa.ChunkedArray):
+        values = np.frombuffer(b"".join(column), dtype)
+        return values, np.array([len(one) for one in column], np.int64) // values.itemsize
+    blobs = texts(column)
     counts = blobs.ends.copy()
     counts[1:] -= blobs.ends[:-1]
     return blobs.data.view(np.dtype(dtype)), counts // np.dtype(dtype).itemsize

@@ -6,6 +6,7 @@ Invariant: both give the same columns of the same declared tables, so loading an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -108,7 +109,7 @@ class CommittedRows:
             written = self._commit.written(table)
             found = None if written is None else _where(Written(written), table.workspace, self._keys[table.workspace])
             if found is not None and table.document is not None:
-                found = _kept(found, present(found, table.document))
+                found = present(found, table.document)
             self._own[table.name] = found
         found = self._own[table.name]
         for name, value in equal.items():
@@ -134,4 +135,8 @@ def _joined(written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The columns of several writes, one after the other."""
     if len(written) < 2:
         return written[0] if written else None
-    return {name: [value for part in written for value in part[name]] for name in written[0]}
+    columns = {name: [part[name] for part in written] for name in written[0]}
+    return {
+        name: np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
+        for name, parts in columns.items()
+    }

@@ -133,7 +133,7 @@ class VectorMatrix:
         """
         dim = self._dim or int(counts.max(initial=0))
         fresh = self.rows_of(docs) == NO_ROW
-        distinct = len(np.unique(docs)) == len(docs)
+        distinct = len(set(docs.tolist())) == len(docs)
         if distinct:  # without those that take back what is not there
             kept = (counts > 0) | ~fresh
             docs, counts, fact_seq, fresh = docs[kept], counts[kept], fact_seq[kept], fresh[kept]

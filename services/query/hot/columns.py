@@ -16,7 +16,7 @@ from ....schemas.views.table import Hot
 from .arrow import Found, Written, array, dictionary, kept, sequences
 from .growable import GrowableArray
 from .rows import Rows
-from .vocabulary import ABSENT, Codes, Vocabulary, places_of
+from .vocabulary import ABSENT, Vocabulary, places_of
 
 
 class HotColumn:
@@ -47,7 +47,7 @@ class HotColumn:
         """(m,) the values of some documents."""
         return self._values.rows.take(docs)
 
-    def set(self, docs: Codes, found: Found, name: str) -> None:
+    def set(self, docs: npt.NDArray[np.intp], found: Found, name: str) -> None:
         """Set the values of some documents to a column."""
         if not self._hot.coded:
             values = array(found, name)
@@ -108,9 +108,9 @@ class HotTable:
         if found is None:
             return
         assert self.table.document is not None
-        docs = places_of(seqs, sequences(found, self.table.document))
-        here = docs != ABSENT
-        docs, found = docs[here], kept(found, here)
+        places = places_of(seqs, sequences(found, self.table.document))
+        here = places != ABSENT
+        docs, found = places[here].astype(np.intp), kept(found, here)  # the type that numpy indexes with
         for name, column in self.columns.items():
             column.set(docs, found, name)
 

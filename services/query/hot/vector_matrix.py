@@ -131,9 +131,12 @@ class VectorMatrix:
             counts: (m,) the length of each.
             fact_seq: (m,) the facts that brought them.
         """
+        if len(docs) == 1:
+            self.put(int(docs[0]), values.tobytes(), int(fact_seq[0]))
+            return
         dim = self._dim or int(counts.max(initial=0))
         fresh = self.rows_of(docs) == NO_ROW
-        distinct = len(set(docs.tolist())) == len(docs)
+        distinct = len(np.unique(docs)) == len(docs)
         if distinct:  # without those that take back what is not there
             kept = (counts > 0) | ~fresh
             docs, counts, fact_seq, fresh = docs[kept], counts[kept], fact_seq[kept], fresh[kept]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
-
-import pyarrow as pa
+from typing import Any
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.projection import Batch
@@ -14,18 +12,6 @@ from crew_journal.schemas.events.envelope import Event
 from crew_journal.schemas.ports import Changes, CommittedBatch, TableChanges
 from crew_journal.schemas.views import Table
 from crew_journal.services.query.hot.rows import Commit
-
-_ARROW: Final = {
-    "UBIGINT": pa.uint64(),
-    "BIGINT": pa.int64(),
-    "INTEGER": pa.int32(),
-    "USMALLINT": pa.uint16(),
-    "UTINYINT": pa.uint8(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "VARCHAR": pa.string(),
-    "BLOB": pa.binary(),
-}
 
 
 class Folded:
@@ -47,9 +33,7 @@ class Folded:
 
     def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
         """See ``FoldTransaction``."""
-        schema = pa.schema([(one.name, _ARROW[one.type]) for one in table.columns if one.name in columns])
-        rows = pa.table({name: columns[name] for name in schema.names}, schema=schema)
-        self._changes.setdefault(table.name, TableChanges()).written.append(rows)
+        self._changes.setdefault(table.name, TableChanges()).written.append(columns)
 
     def add(self, table: Table[Any], rows: Sequence[Any]) -> None:
         """See ``FoldTransaction``."""

@@ -82,7 +82,7 @@ class FoldTransaction(Protocol):
     """What a fold may do inside the batch's transaction."""
 
     def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
-        """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
+        """Append rows given as equally long columns (numpy arrays or lists)."""
         ...
 
     def add(self, table: Table[R], rows: Sequence[R]) -> None:

@@ -95,12 +95,13 @@ class TableChanges:
     """What one commit changed in a table, so that hot indexes follow it without a query.
 
     Attributes:
-        written: Rows that were appended or took the place of those with the same key, as ``pyarrow.Table``.
+        written: Rows that were appended or took the place of those with the same key, as the columns that
+            the fold gave.
         removed: Rows with these values in these columns were deleted.
         rewritten: Workspaces of which so many rows were changed in place that they are read again.
     """
 
-    written: list[Any] = field(default_factory=list)
+    written: list[Mapping[str, Any]] = field(default_factory=list)
     removed: list[Mapping[str, Any]] = field(default_factory=list)
     rewritten: set[str] = field(default_factory=set)
 

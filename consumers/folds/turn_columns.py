@@ -7,11 +7,11 @@ works on the distinct words of the whole batch, as ``tokenise`` does, because as
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ...schemas.catalogue import info_of
 from ...schemas.ids import hash64
@@ -51,12 +51,11 @@ def batch_turns(batch: Batch) -> Mapping[str, Any] | None:
     return turns
 
 
-def blobs(values: npt.NDArray[Any], ends: Ints) -> pa.Array:
-    """Runs of ``values`` (rows up to each end) as binary values, without a Python object each."""
+def blobs(values: npt.NDArray[Any], ends: Ints) -> list[bytes]:
+    """Runs of ``values`` (rows up to each end) as binary values."""
     width = values.itemsize * (values.shape[1] if values.ndim == 2 else 1)
-    offsets = np.concatenate(([0], ends)) * width
-    data = pa.py_buffer(np.ascontiguousarray(values).tobytes())
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), [None, pa.py_buffer(offsets.tobytes()), data])
+    data = values.tobytes()
+    return [data[begin:end] for begin, end in pairwise([0, *(ends * width).tolist()])]
 
 
 def _columns(batch: Batch) -> Mapping[str, Any] | None:

@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any, Final
 
 import duckdb
-import numpy as np
 
 from ...schemas.errors import CrewJournalError
 from ...schemas.ports import Changes, TableChanges
@@ -92,17 +91,15 @@ class ProjectionTransaction:
         self._changes: Changes = {} if changes is None else changes
 
     def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
-        """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
+        """Append rows given as equally long columns (numpy arrays or lists)."""
         changed(self._con, [table.name])
-        self._changes_of(table).written.append(insert_columns(self._con, table.name, columns))
+        insert_columns(self._con, table.name, columns)
+        self._changes_of(table).written.append(columns)
 
     def add(self, table: Table[R], rows: Sequence[R]) -> None:
         """Append rows."""
         if rows:
-            columns: dict[str, Any] = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # type: ignore[attr-defined] # a NamedTuple
-            if KEY in columns:
-                columns[KEY] = np.array(columns[KEY], np.uint64)
-            self.insert(table, columns)
+            self.insert(table, dict(zip(table.row._fields, zip(*rows, strict=True), strict=True)))  # type: ignore[attr-defined] # a NamedTuple
 
     def replace(self, table: Table[R], rows: Sequence[R], former: Sequence[R] | None = None) -> None:
         """Put rows in the place of those with the same key."""

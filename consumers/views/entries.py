@@ -77,7 +77,7 @@ class EntriesProjection:
             )
             for entry in entries
         ]
-        columns["words"] = batch_tokens(batch).counts - DATE_TOKENS
+        columns["words"] = (batch_tokens(batch).counts - DATE_TOKENS).tolist()
         tx.insert(ENTRIES, columns)
 
     def _reindex(self, requests: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, int]:

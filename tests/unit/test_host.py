@@ -243,9 +243,9 @@ async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path
             {"journal_entries", "postings_tail"},
         ]
         [postings] = heard[0].changes["postings_tail"].written
-        assert postings.column_names == ["ws", "term", "doc", "tf", "dl"]
+        assert list(postings) == ["ws", "term", "doc", "tf", "dl"]
         written = live.store.rows("SELECT doc, term, tf FROM postings_tail WHERE doc <= 4 ORDER BY ALL")
-        columns = (postings.column(name).to_pylist() for name in ("doc", "term", "tf"))
+        columns = (postings[name].tolist() for name in ("doc", "term", "tf"))
         assert sorted(zip(*columns, strict=True)) == written
         assert await live.store.wait_for(12, 0.0, "entries") == 12
 

@@ -25,7 +25,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def insert(con: duckdb.DuckDBPyConnection, key: int) -> None:
-    insert_columns(con, "facts", {"key": np.array([key], np.uint64), "word": ["x"]})
+    insert_columns(con, "facts", {"key": [key], "word": ["x"]})
 
 
 @given(

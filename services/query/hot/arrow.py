@@ -1,10 +1,13 @@
-"""Columns of a ``pyarrow.Table`` as numpy arrays, without a Python object a row."""
+"""Columns of rows as numpy arrays: of many rows that a load read with Arrow, of the few that a commit wrote without it.
+
+An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has at hand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +15,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
-FEW: Final = 64
-"""Rows up to which Python beats Arrow, whose functions cost 10 to 50 µs a call: most commits hold a few entries."""
+
+
+class Written:
+    """Rows that a commit wrote, in columns as the fold gave them: lists, tuples or numpy arrays.
+
+    Args:
+        columns: The columns.
+        at: Which of their rows; None for all.
+    """
+
+    __slots__ = ("_at", "_columns")
+
+    def __init__(self, columns: Mapping[str, Any], at: Ints | None = None) -> None:
+        self._columns = columns
+        self._at = at
+
+    def column(self, name: str) -> Any:
+        """A column."""
+        values = self._columns[name]
+        if self._at is None:
+            return values
+        return values[self._at] if isinstance(values, np.ndarray) else [values[at] for at in self._at.tolist()]
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Written:
+        """Some of the rows."""
+        at = np.flatnonzero(mask)
+        return Written(self._columns, at if self._at is None else self._at[at])
+
+
+Found: TypeAlias = pa.Table | Written
+_Rows = TypeVar("_Rows", pa.Table, Written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +68,50 @@ def one_chunk(column: Any) -> Any:
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def array(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def array(found: Found, name: str) -> npt.NDArray[Any]:
     """A column without nulls."""
-    values: npt.NDArray[Any] = table.column(name).to_numpy()
+    column = found.column(name)
+    values: npt.NDArray[Any] = column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column)
     return values
 
 
-def sequences(table: pa.Table, name: str) -> Ints:
+def values_of(found: Found, name: str) -> Sequence[Any]:
+    """A column as Python values."""
+    column = found.column(name)
+    values: Sequence[Any] = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
+    return values
+
+
+def present(found: _Rows, name: str) -> _Rows:
+    """The rows that have a value in a column."""
+    column = found.column(name)
+    if isinstance(column, pa.ChunkedArray):
+        return found.filter(column.is_valid()) if column.null_count else found
+    if isinstance(column, np.ndarray) or None not in column:
+        return found
+    return found.filter(np.array([one is not None for one in column], bool))
+
+
+def sequences(found: Found, name: str) -> Ints:
     """A column of stream sequences, int64 wherever they come from."""
-    return array(table, name).astype(np.int64, copy=False)
+    return array(found, name).astype(np.int64, copy=False)
 
 
-def kept(table: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
-    """Some rows of a table; ``pa.array`` of a numpy array looks for pandas every time (0.3 ms)."""
+def kept(table: _Rows, mask: npt.NDArray[np.bool_]) -> _Rows:
+    """Some rows; ``pa.array`` of a numpy array looks for pandas every time (0.3 ms)."""
     if mask.all():
         return table
+    if isinstance(table, Written):
+        return table.filter(mask)
     bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
     return table.filter(pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits]))
 
 
 def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
     """The distinct values of a column and each row's index into them, -1 for null."""
-    if len(column) <= FEW:
-        values = column.to_pylist()
-        codes = {name: code for code, name in enumerate(dict.fromkeys(one for one in values if one is not None))}
-        return list(codes), np.array([codes.get(one, -1) for one in values], np.int32)
+    if not isinstance(column, pa.ChunkedArray):
+        codes = {name: code for code, name in enumerate(dict.fromkeys(one for one in column if one is not None))}
+        return list(codes), np.array([codes.get(one, -1) for one in column], np.int32)
     encoded = one_chunk(column).dictionary_encode()
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), codes.astype(np.int32, copy=False)
@@ -68,9 +119,8 @@ def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
 
 def texts(column: Any) -> Texts:
     """A column of texts or blobs without nulls."""
-    if len(column) <= FEW:
-        values = column.to_pylist()
-        return Texts.of([one if isinstance(one, bytes) else one.encode() for one in values])
+    if not isinstance(column, pa.ChunkedArray):
+        return Texts.of([one.encode() for one in column])
     column = one_chunk(column).cast(pa.large_binary())
     offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
     buffer = column.buffers()[2]
@@ -78,18 +128,22 @@ def texts(column: Any) -> Texts:
     return Texts(data, offsets[1:] - offsets[0])
 
 
-def runs(table: pa.Table, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Ints]:
+def runs(found: Found, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Ints]:
     """The values in a column of blobs, one blob's after the other's, and how many each blob holds."""
-    found = texts(table.column(name))
-    counts = found.ends.copy()
-    counts[1:] -= found.ends[:-1]
-    return found.data.view(np.dtype(dtype)), counts // np.dtype(dtype).itemsize
+    column = found.column(name)
+    if not isinstance(column, pa.ChunkedArray):
+        values = np.frombuffer(b"".join(column), dtype)
+        return values, np.array([len(one) for one in column], np.int64) // values.itemsize
+    blobs = texts(column)
+    counts = blobs.ends.copy()
+    counts[1:] -= blobs.ends[:-1]
+    return blobs.data.view(np.dtype(dtype)), counts // np.dtype(dtype).itemsize
 
 
-def joined(table: pa.Table, names: Sequence[str], separator: str) -> Texts:
+def joined(found: Found, names: Sequence[str], separator: str) -> Texts:
     """The texts of some columns in one text a row; null is an empty one."""
-    if table.num_rows <= FEW:
-        rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
-        return Texts.of([separator.join("" if one is None else str(one) for one in row).encode() for row in rows])
-    fields = [table.column(name).cast(pa.string()) for name in names]
+    if isinstance(found, Written):
+        rows = zip(*map(found.column, names), strict=True)
+        return Texts.of([separator.join(["" if one is None else str(one) for one in row]).encode() for row in rows])
+    fields = [found.column(name).cast(pa.string()) for name in names]
     return texts(pc.binary_join_element_wise(*fields, separator, null_handling="replace"))

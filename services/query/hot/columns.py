@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ....schemas.views import Table
 from ....schemas.views.table import Hot
-from .arrow import FEW, array, dictionary, kept, sequences
+from .arrow import Found, Written, array, dictionary, kept, sequences
 from .growable import GrowableArray
 from .rows import Rows
-from .vocabulary import ABSENT, Codes, Vocabulary, places_of
+from .vocabulary import ABSENT, Vocabulary, places_of
 
 
 class HotColumn:
@@ -48,23 +47,22 @@ class HotColumn:
         """(m,) the values of some documents."""
         return self._values.rows.take(docs)
 
-    def set(self, docs: Codes, table: pa.Table, name: str) -> None:
-        """Set the values of some documents to a table's column."""
+    def set(self, docs: npt.NDArray[np.intp], found: Found, name: str) -> None:
+        """Set the values of some documents to a column."""
         if not self._hot.coded:
-            values = array(table, name)
+            values = array(found, name)
             if self._most is not None:
                 values = np.minimum(values, self._most)
-        elif len(docs) <= FEW:
-            values = self.names.learn_all(table.column(name).to_pylist())
+        elif isinstance(found, Written):
+            values = self.names.learn_all(found.column(name))
         else:
-            names, codes = dictionary(table.column(name))
+            names, codes = dictionary(found.column(name))
             values = self.names.learn_all([*names, None])[codes]  # -1 reads the last
         self._values.rows[docs] = values
 
     def cover(self, documents: int) -> None:
         """Make room for so many documents."""
-        if (more := documents - len(self._values)) > 0:
-            self._values.append(np.full(more, self._hot.missing, self._values.rows.dtype))
+        self._values.cover(documents, self._hot.missing)
 
 
 class HotTable:
@@ -93,12 +91,12 @@ class HotTable:
         """Whether the columns are to be read again, once the view has come so far."""
         return self.read_seq < self.needed_seq
 
-    def read(self, rows: Rows) -> pa.Table | None:
+    def read(self, rows: Rows) -> Found | None:
         """The table's rows with the columns that ``put`` takes."""
         assert self.table.document is not None  # a table without it has no hot columns
         return rows.of(self.table, *dict.fromkeys((self.table.document, *self.columns)))
 
-    def put(self, found: pa.Table | None, seqs: npt.NDArray[np.int64]) -> None:
+    def put(self, found: Found | None, seqs: npt.NDArray[np.int64]) -> None:
         """Take over rows that were read; those of entries that are no documents are passed over.
 
         Args:
@@ -110,9 +108,9 @@ class HotTable:
         if found is None:
             return
         assert self.table.document is not None
-        docs = places_of(seqs, sequences(found, self.table.document))
-        here = docs != ABSENT
-        docs, found = docs[here], kept(found, here)
+        places = places_of(seqs, sequences(found, self.table.document))
+        here = places != ABSENT
+        docs, found = places[here].astype(np.intp), kept(found, here)  # the type that numpy indexes with
         for name, column in self.columns.items():
             column.set(docs, found, name)
 

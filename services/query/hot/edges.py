@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ....schemas.rules.relations import SIMILAR, RelationState
 from ....schemas.views import RELATIONS
-from .arrow import array, dictionary, sequences
+from .arrow import array, dictionary, present, sequences
 from .growable import GrowableArray
 from .rows import Rows
 from .vocabulary import ABSENT, places_of
@@ -47,7 +47,7 @@ class SimilarEdges:
         found = rows.of(RELATIONS, "src_seq", "dst_seq", "weight", "state", "seq", relation=SIMILAR)
         if found is None:
             return
-        found = found.drop_null()  # an end that the event did not say
+        found = present(found, "dst_seq")  # the event may not name it
         ends = np.stack([places_of(seqs, sequences(found, name)) for name in ("src_seq", "dst_seq")], axis=1)
         known = (ends != ABSENT).all(axis=1)
         states, state = dictionary(found.column("state"))

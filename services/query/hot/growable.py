@@ -53,6 +53,14 @@ class GrowableArray:
         self._buffer[self._size : end] = block
         self._size = end
 
+    def cover(self, size: int, value: float) -> None:
+        """Fill with a value up to so many rows, if there are fewer."""
+        if size > self._size:
+            if size > len(self._buffer):
+                self._reserve(size)
+            self._buffer[self._size : size] = value
+            self._size = size
+
     def _reserve(self, needed: int) -> None:
         if self._size == 0:
             capacity = max(needed, _FIRST_CAPACITY)

@@ -225,6 +225,8 @@ class HotIndex:
         Args:
             changed: The priorities by entry id; unknown ids are ignored.
         """
+        if not changed:
+            return
         self.priorities.update(changed)
         moved = False
         for doc, priority in zip(self.documents.find_ids(list(changed)).tolist(), changed.values(), strict=True):

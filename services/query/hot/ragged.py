@@ -97,7 +97,5 @@ class Ragged:
 
     def cover(self, documents: int) -> None:
         """Extend the documents to ``count``, with empty runs."""
-        missing = documents - len(self._start)
-        if missing > 0:
-            self._start.append(np.zeros(missing, np.int64))
-            self._count.append(np.zeros(missing, np.uint16))
+        self._start.cover(documents, 0)
+        self._count.cover(documents, 0)

@@ -10,12 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pydantic_core import from_json
 
 from ....schemas.timestamps import format_ms
 from ....schemas.views import ENTRIES
-from .arrow import joined, kept, sequences
+from .arrow import Found, joined, kept, sequences
 from .documents import Documents
 from .growable import GrowableArray
 
@@ -93,7 +92,7 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def append_records(records: Records, documents: Documents, found: pa.Table | None) -> None:
+def append_records(records: Records, documents: Documents, found: Found | None) -> None:
     """Append the records of documents that have none yet, from rows of ``journal_entries`` in order of ``seq``.
 
     Args:

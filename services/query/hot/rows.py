@@ -6,16 +6,17 @@ Invariant: both give the same columns of the same declared tables, so loading an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ....schemas.ids import hash64
 from ....schemas.ports import CommittedBatch, ViewReader
 from ....schemas.views import Table
-from .arrow import FEW, dictionary, kept
+from .arrow import Found, Written, kept, present
 
 END: Final = 2**63 - 1
 """No stream is so long."""
@@ -24,7 +25,7 @@ END: Final = 2**63 - 1
 class Rows(Protocol):
     """Rows of one workspace."""
 
-    def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> pa.Table | None:
+    def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> Found | None:
         """Columns of the rows with some values; None if there is no such row.
 
         Args:
@@ -70,19 +71,18 @@ class Commit:
         self.last_seq = batch.last_seq
         self.projections = batch.projections
         self._changes = batch.changes
-        self._tables: dict[str, Mapping[Any, pa.Table]] = {}
+        self._written: dict[str, Mapping[str, Any] | None] = {}
 
     def rows(self, workspace_id: str) -> CommittedRows:
         """What was written of a workspace."""
         return CommittedRows(self, workspace_id)
 
-    def written(self, table: Table[Any], workspace: str | int) -> pa.Table | None:
-        """The rows of a table that were written of a workspace, named as the table names it."""
-        known = self._tables.get(table.name)
-        if known is None:
+    def written(self, table: Table[Any]) -> Mapping[str, Any] | None:
+        """The columns of a table that were written; None if there are none."""
+        if table.name not in self._written:
             changes = self._changes.get(table.name)
-            known = self._tables[table.name] = {} if changes is None else _by_workspace(changes.written, table)
-        return known.get(workspace)
+            self._written[table.name] = None if changes is None else _joined(changes.written)
+        return self._written[table.name]
 
     def removed(self, table: Table[Any]) -> Sequence[Mapping[str, Any]]:
         """Rows with these values in these columns are gone."""
@@ -101,33 +101,42 @@ class CommittedRows:
     def __init__(self, commit: Commit, workspace_id: str) -> None:
         self._commit = commit
         self._keys: dict[str, str | int] = {"workspace_id": workspace_id, "ws": hash64(workspace_id)}
+        self._own: dict[str, Written | None] = {}
 
-    def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> pa.Table | None:
+    def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> Written | None:
         """See ``Rows``."""
-        found = self._commit.written(table, self._keys[table.workspace])
-        if found is None:
-            return None
+        if table.name not in self._own:
+            written = self._commit.written(table)
+            found = None if written is None else _where(Written(written), table.workspace, self._keys[table.workspace])
+            if found is not None and table.document is not None:
+                found = present(found, table.document)
+            self._own[table.name] = found
+        found = self._own[table.name]
         for name, value in equal.items():
-            column = found.column(name)
-            names, codes = (column.to_pylist(), None) if len(column) <= FEW else dictionary(column)
-            if value not in names:
-                return None
-            found = kept(
-                found, np.array([one == value for one in names]) if codes is None else codes == names.index(value)
-            )
-        if table.document is not None and (about := found.column(table.document)).null_count:
-            found = found.filter(pc.is_valid(about))
-        return found.select(columns) if found.num_rows else None
+            found = None if found is None else _where(found, name, value)
+        return found
 
 
-def _by_workspace(written: Sequence[pa.Table], table: Table[Any]) -> dict[Any, pa.Table]:
-    parts: dict[Any, list[pa.Table]] = {}
-    for rows in written:
-        column = rows.column(table.workspace)
-        if len(column) <= FEW and len(only := set(column.to_pylist())) == 1:
-            parts.setdefault(only.pop(), []).append(rows)
-            continue
-        names, codes = dictionary(column)
-        for code, name in enumerate(names):
-            parts.setdefault(name, []).append(kept(rows, codes == code))
-    return {name: pa.concat_tables(some) if len(some) > 1 else some[0] for name, some in parts.items()}
+def _where(found: Written, name: str, value: Any) -> Written | None:
+    column = found.column(name)
+    if isinstance(column, np.ndarray):
+        return _kept(found, column == value)
+    count = column.count(value)
+    if count in (0, len(column)):
+        return found if count else None
+    return _kept(found, np.array([one == value for one in column], bool))
+
+
+def _kept(found: Written, mask: npt.NDArray[np.bool_]) -> Written | None:
+    return kept(found, mask) if mask.any() else None
+
+
+def _joined(written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The columns of several writes, one after the other."""
+    if len(written) < 2:
+        return written[0] if written else None
+    columns = {name: [part[name] for part in written] for name in written[0]}
+    return {
+        name: np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
+        for name, parts in columns.items()
+    }

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -21,7 +20,7 @@ from ....schemas.entry import ActorType
 from ....schemas.events.memory import PriorityChanged
 from ....schemas.rules.turns import is_users
 from ....schemas.views import AGENTS, ENTRIES, POSTINGS, POSTINGS_TAIL
-from .arrow import FEW, array, dictionary, kept, sequences, texts
+from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
 from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
 from .index import HIGH, HotIndex, PostingColumns
 from .rows import Rows
@@ -55,23 +54,22 @@ def _take_documents(index: HotIndex, rows: Rows) -> None:
     new = (flags & NOISE) == 0
     if len(index):
         new &= sequences(found, "seq") > index.documents.seq[-1]
-    found = kept(found, new)
-    if not found.num_rows:
+    if not new.any():
         return
-    ids = found.column("id")
-    index.append(sequences(found, "seq"), flags[new], texts(ids), *_postings(rows))
+    found = kept(found, new)
+    index.append(sequences(found, "seq"), flags[new], texts(found.column("id")), *_postings(rows))
     if index.priorities:
-        index.set_priorities({name: index.priorities[name] for name in ids.to_pylist() if name in index.priorities})
+        names = values_of(found, "id")
+        index.set_priorities({name: index.priorities[name] for name in names if name in index.priorities})
 
 
-def _flags(found: pa.Table) -> npt.NDArray[np.uint8]:
+def _flags(found: Found) -> npt.NDArray[np.uint8]:
     """(m,) uint8 flags of entries, each distinct combination looked at once."""
     columns = [found.column(name) for name in _FLAGGED]
-    if len(found) <= FEW:
-        each = zip(*(column.to_pylist() for column in columns), strict=True)
-        return np.array([flags_of(*row) for row in each], np.uint8)
+    if isinstance(found, Written):
+        return np.array([flags_of(*row) for row in zip(*columns, strict=True)], np.uint8)
     names, codes = zip(*map(dictionary, columns), strict=True)
-    mixed = np.zeros(len(found), np.int64)
+    mixed = np.zeros(found.num_rows, np.int64)
     for some, code in zip(names, codes, strict=True):
         mixed = mixed * (len(some) + 1) + code
     _, first, of_row = np.unique(mixed, return_index=True, return_inverse=True)
@@ -113,7 +111,7 @@ def _take_priorities(index: HotIndex, rows: Rows) -> None:
     found = rows.of(ENTRIES, "payload", order="seq", control=True, entry_type=PriorityChanged.ENTRY_TYPE)
     if found is None:
         return
-    changes = [priority_of(from_json(payload)) for payload in found.column("payload").to_pylist()]
+    changes = [priority_of(from_json(payload)) for payload in values_of(found, "payload")]
     index.set_priorities(dict(change for change in changes if change is not None))
 
 
@@ -129,5 +127,5 @@ def priority_of(payload: Mapping[str, Any]) -> tuple[str, str] | None:
 def _take_agents(index: HotIndex, rows: Rows) -> None:
     found = rows.of(AGENTS, "agent_id", "memory_walk_depth", "seq")
     if found is not None:
-        names, depths, seqs = (column.to_pylist() for column in found.columns)
+        names, depths, seqs = (values_of(found, name) for name in ("agent_id", "memory_walk_depth", "seq"))
         index.walk_depths.update(zip(names, zip(depths, seqs, strict=True), strict=True))

@@ -74,7 +74,5 @@ class TokenStore:
         first_passage: npt.NDArray[np.integer],
     ) -> None:
         self.runs.append(docs, words, counts)
-        missing = len(self.runs) - len(self._first_passage)
-        if missing > 0:
-            self._first_passage.append(np.zeros(missing, np.uint16))
+        self._first_passage.cover(len(self.runs), 0)
         self._first_passage.rows[docs] = first_passage

@@ -93,7 +93,7 @@ class VectorMatrix:
         self._vectors.append(normalised(vectors))
         self._fact_seq.append(fact_seq)
         self._doc.append(docs)
-        self._cover(int(docs.max()) + 1)
+        self._row_of.cover(int(docs.max()) + 1, NO_ROW)
         self._row_of.rows[docs] = np.arange(first, first + len(docs), dtype=np.int32)
 
     def put(self, doc: int, data: bytes, fact_seq: int) -> None:
@@ -131,6 +131,9 @@ class VectorMatrix:
             counts: (m,) the length of each.
             fact_seq: (m,) the facts that brought them.
         """
+        if len(docs) == 1:
+            self.put(int(docs[0]), values.tobytes(), int(fact_seq[0]))
+            return
         dim = self._dim or int(counts.max(initial=0))
         fresh = self.rows_of(docs) == NO_ROW
         distinct = len(np.unique(docs)) == len(docs)
@@ -151,7 +154,3 @@ class VectorMatrix:
         rows: npt.NDArray[np.int32] = self._row_of.rows.take(docs, mode="clip")
         rows[docs >= len(self._row_of)] = NO_ROW
         return rows
-
-    def _cover(self, documents: int) -> None:
-        if documents > len(self._row_of):
-            self._row_of.append(np.full(documents - len(self._row_of), NO_ROW, np.int32))

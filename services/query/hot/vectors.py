@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from ....schemas.ports import ViewReader
 from ....schemas.views import EMBEDDINGS, TOKEN_BITS
-from .arrow import array, runs, sequences
+from .arrow import Found, array, runs, sequences
 from .rows import Commit, Rows, StoredRows
 from .vector_matrix import FLOAT32_LE, VectorMatrix
 from .vocabulary import ABSENT, places_of
@@ -53,19 +52,19 @@ def fill(matrix: VectorMatrix, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
         _fill_tokens(matrix, tokens, seqs)
 
 
-def _fill(matrix: VectorMatrix, table: pa.Table, seqs: npt.NDArray[np.int64]) -> None:
-    docs = places_of(seqs, sequences(table, "entry_seq"))
-    values, counts = runs(table, "vector", FLOAT32_LE)
+def _fill(matrix: VectorMatrix, found: Found, seqs: npt.NDArray[np.int64]) -> None:
+    docs = places_of(seqs, sequences(found, "entry_seq"))
+    values, counts = runs(found, "vector", FLOAT32_LE)
     here = docs != ABSENT
     if not here.all():
         values = values[np.repeat(here, counts)]
-    matrix.put_all(docs[here], values, counts[here], sequences(table, "seq")[here])
+    matrix.put_all(docs[here], values, counts[here], sequences(found, "seq")[here])
 
 
-def _fill_tokens(matrix: VectorMatrix, table: pa.Table, seqs: npt.NDArray[np.int64]) -> None:
-    docs = places_of(seqs, sequences(table, "entry_seq"))
-    quantisers, dims, first = (array(table, name) for name in ("quantiser", "dim", "first_passage"))
-    bits, lengths = runs(table, "bits", "u1")
+def _fill_tokens(matrix: VectorMatrix, found: Found, seqs: npt.NDArray[np.int64]) -> None:
+    docs = places_of(seqs, sequences(found, "entry_seq"))
+    quantisers, dims, first = (array(found, name) for name in ("quantiser", "dim", "first_passage"))
+    bits, lengths = runs(found, "bits", "u1")
     newest = quantisers == quantisers.max()
     dim = int(dims[newest][0])
     kept = newest & (docs != ABSENT) & (dims == dim)

@@ -39,12 +39,13 @@ class Vocabulary:
 
     def learn_all(self, names: Sequence[str | None]) -> Codes:
         """(m,) int32 codes of names."""
-        return np.fromiter((self.learn(name) for name in names), np.int32, len(names))
+        return np.array([self.learn(name) for name in names], np.int32)
 
 
 def places_of(own: npt.NDArray[np.int64], seqs: npt.NDArray[np.int64]) -> Codes:
     """(m,) int32 places of stream sequences in the ascending ``own``, -1 where there is none."""
     if not len(own):
         return np.full(len(seqs), ABSENT, np.int32)
-    place = np.minimum(own.searchsorted(seqs), len(own) - 1)
-    return np.where(own[place] == seqs, place, ABSENT).astype(np.int32)
+    place = own.searchsorted(seqs).astype(np.int32)
+    place[own.take(place, mode="clip") != seqs] = ABSENT
+    return place

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import islice, zip_longest
 from typing import ClassVar
 
 from ...schemas.events.envelope import EntryRecorded
@@ -47,8 +48,6 @@ class ReceiptsProjection:
 
 def _receipt(event: EntryRecorded) -> ReceiptRow:
     shown = payload_of(event, MemorySearched)
-    confidences = shown.confidences or (None,) * len(shown.hit_ids)
-    scores = shown.scores or (None,) * len(shown.hit_ids)
     return ReceiptRow(
         key=name_key((event.workspace_id, event.entry.id)),
         workspace_id=event.workspace_id,
@@ -70,7 +69,9 @@ def _receipt(event: EntryRecorded) -> ReceiptRow:
         hits=_json(
             [
                 {"entry_id": entry_id, "score": score, "confidence": confidence}
-                for entry_id, score, confidence in zip(shown.hit_ids, scores, confidences, strict=False)
+                for entry_id, score, confidence in islice(
+                    zip_longest(shown.hit_ids, shown.scores, shown.confidences), len(shown.hit_ids)
+                )
             ]
         ),
         rendered=shown.rendered is not None,

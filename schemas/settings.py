@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     )
     query_log: bool = Field(
         default=True,
-        description="Record recalls, with their query, as memory.searched: at most one per second and workspace.",
+        description="Record every recall, with its query, as memory.searched. If false, recalls have no receipt.",
     )
     tails_per_token: int = Field(
         default=TAILS_PER_TOKEN,

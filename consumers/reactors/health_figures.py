@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.active_models import active_in, read_active_models
-from ...schemas.events.memory import MemorySearched
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
-from ...schemas.views import EMBEDDINGS, ENTRIES, RELATIONS
+from ...schemas.views import EMBEDDINGS, ENTRIES, RECEIPTS, RELATIONS
 
 DAY_MS: Final = 86_400_000
 CHUNK: Final = 4_096
@@ -58,13 +57,10 @@ SELECT GROUPING(crew_id) = 1, crew_id, count(*) FILTER (WHERE relation = 'simila
 FROM {RELATIONS} WHERE workspace_id = $workspace AND created_at <= $due GROUP BY GROUPING SETS ((crew_id), ())
 """
 _SEARCHES: Final = f"""
-WITH s AS (
-    SELECT payload->>'crew_id' AS crew_id, TRY_CAST(payload->>'mean_cosine' AS DOUBLE) AS cosine FROM {ENTRIES}
-    WHERE workspace_id = $workspace AND entry_type = '{MemorySearched.ENTRY_TYPE}' AND control AND seq < $seq
-      AND published_ms <= $due AND ts_ms > $due - {SEARCH_DAYS * DAY_MS} AND ts_ms <= $due
-      AND payload->>'model' = $model)
-SELECT GROUPING(crew_id) = 1, crew_id, count(cosine), avg(cosine) FROM s WHERE cosine IS NOT NULL
-GROUP BY GROUPING SETS ((crew_id), ())
+SELECT GROUPING(of_crew_id) = 1, of_crew_id, count(*), avg(mean_cosine) FROM {RECEIPTS}
+WHERE workspace_id = $workspace AND seq < $seq AND published_ms <= $due AND model = $model AND mean_cosine IS NOT NULL
+  AND ts_ms > $due - {SEARCH_DAYS * DAY_MS} AND ts_ms <= $due
+GROUP BY GROUPING SETS ((of_crew_id), ())
 """
 _PLACES: Final = f"""
 SELECT e.crew_id, v.entry_seq::BIGINT AS entry_seq, v.key, v.dim FROM {EMBEDDINGS} v JOIN {ENTRIES} e ON e.seq = v.entry_seq

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded, VectorDerived
-from ...schemas.events.memory import MemoryReferenced, PriorityChanged
+from ...schemas.events.memory import MemoryReferenced, MemorySearched, PriorityChanged
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import SYSTEM_WORKSPACE, name_key
 from ...schemas.rules import importance as rules
@@ -132,6 +132,9 @@ def _changes(event: EntryRecorded) -> Iterator[_Change]:
     elif event.entry.entry_type == MemoryReferenced.ENTRY_TYPE:
         for one in payload_of(event, MemoryReferenced).entries:
             yield _Change((workspace, one.entry_id), references=one.count, at_ms=event.ts_ms)
+    elif event.entry.entry_type == MemorySearched.ENTRY_TYPE and event.entry.payload.get("rendered"):
+        for entry_id in payload_of(event, MemorySearched).rendered or ():
+            yield _Change((workspace, entry_id), references=1, at_ms=event.ts_ms)
 
 
 def _decay_due(event: EntryRecorded) -> int | None:

@@ -29,19 +29,32 @@ class ReferencedEntry(BaseModel):
 
 
 class MemoryReferenced(ControlPayload):
-    """Entries that reached prompts; recorded in batches, so that a recall does not wait for a write."""
+    """Entries that reached prompts.
+
+    Attributes:
+        receipt: The receipt that was reported as used; None in entries written before receipts were durable.
+    """
 
     ENTRY_TYPE = "memory.referenced"
     entries: tuple[ReferencedEntry, ...] = Field(min_length=1, max_length=1_000)
+    receipt: Id | None = None
 
 
 class MemorySearched(ControlPayload):
-    """A recall was answered. A sample is recorded, for the comparison of models and for health.
+    """A recall was answered: its receipt. The id of the entry is the receipt's; the entry's agent and crew are the asker's.
 
     Attributes:
+        crew_id: The crew whose memories were searched.
+        agent_id: The agent whose memories were searched.
         model: Model of the vectors that were used, or None.
         hit_ids: Entries returned, best first.
         mean_cosine: Mean cosine of the hits that have a vector, or None.
+        scores: Their scores, in the order of ``hit_ids``.
+        confidences: Their confidences, likewise; None for a hit without one.
+        mode: The mode of the recall, or None.
+        floor: The confidence below which hits were left out, or None.
+        rendered: The hits whose text reached a prompt by ``render``, which count as used; None if it was no render.
+        asked_by: Id of the token that asked.
     """
 
     ENTRY_TYPE = "memory.searched"
@@ -53,6 +66,12 @@ class MemorySearched(ControlPayload):
     model: str | None = Field(default=None, max_length=96)
     hit_ids: tuple[Id, ...] = Field(default=(), max_length=100)
     mean_cosine: float | None = Field(default=None, ge=-1.0, le=1.0, allow_inf_nan=False)
+    scores: tuple[float, ...] = Field(default=(), max_length=100)
+    confidences: tuple[float | None, ...] = Field(default=(), max_length=100)
+    mode: str | None = Field(default=None, max_length=64)
+    floor: float | None = None
+    rendered: tuple[Id, ...] | None = Field(default=None, max_length=100)
+    asked_by: str | None = Field(default=None, max_length=64)
 
 
 class NudgeOffered(ControlPayload):

@@ -1,4 +1,4 @@
-"""Operations recall, render and used.
+"""Operations recall, render, used and receipt.
 
 Invariant: the token decides which entries may be found, never the request. An answer of ``render`` holds only text that
 the scanners have checked: no payload, no refs, and redactions also in the hits.
@@ -179,9 +179,11 @@ class RecallAnswer(Answer):
     hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none. ``view_seq`` is the sequence
     that the views had reached. ``confidence`` is the probability that the memory holds an answer, null if nothing was
     found; ``no_evidence`` is true if nothing had enough evidence.
+    ``receipt`` names the recall in the journal; it is null if it could not be recorded, because the broker is not
+    available.
     """
 
-    receipt: str
+    receipt: str | None
     hits: tuple[RecallHit, ...]
     confidence: float | None
     no_evidence: bool
@@ -196,7 +198,7 @@ class RenderRequest(RecallRequest):
     """Recall as a block of text for a prompt.
 
     The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars`` characters
-    in whole lines. The default recipe is ``dense``, or the hybrid default where there are no vectors.
+    in whole lines. Each line names speaker and date.
     """
 
     mode: Mode = Field(
@@ -228,16 +230,18 @@ class RenderedHit(Hit):
 class RenderAnswer(Answer):
     """The answer.
 
-    ``text`` is empty if nothing was found or nothing fits. ``hits`` are the lines of the text in their order.
+    ``status`` is ``nothing`` if memory was searched and nothing was found, and ``unavailable`` if it could not be
+    searched. ``text`` is empty then, or if nothing fits. ``hits`` are the lines of the text in their order.
     ``omitted`` counts hits that did not fit, ``redacted`` lines in which text was replaced. ``recipe`` and ``degraded``
     show whether vectors were used; ``confidence`` and ``no_evidence`` are those of ``recall``.
     """
 
+    status: Literal["ok", "nothing", "unavailable"]
     text: str
     hits: tuple[RenderedHit, ...]
     confidence: float | None
     no_evidence: bool
-    receipt: str
+    receipt: str | None
     omitted: int
     redacted: int
     recipe: str
@@ -267,6 +271,50 @@ class UsedAnswer(Answer):
     already: bool
 
 
+class ReceiptRequest(Request):
+    """Show what a recall returned to whom, and what of it reached a prompt.
+
+    For the agent that recalled, and for OWNER and ADMIN.
+    """
+
+    receipt: str = Field(description="The receipt of the recall.")
+
+
+class ShownHit(Answer):
+    """A hit of a recall; ``used`` says whether it reached a prompt, null while that is not known."""
+
+    entry_id: str
+    score: float | None
+    confidence: float | None
+    used: bool | None
+
+
+class ReceiptAnswer(Answer):
+    """A recall that was answered.
+
+    ``asked_by`` is the id of the token; ``agent_id`` and ``crew_id`` are the asker's, ``of_agent_id`` and ``of_crew_id``
+    those whose memories were searched. ``hits`` are best first; with ``rendered`` they are the lines of a block.
+    """
+
+    receipt: str
+    workspace_id: str
+    ts: str
+    asked_by: str | None
+    agent_id: str | None
+    crew_id: str | None
+    scope: str
+    of_agent_id: str | None
+    of_crew_id: str | None
+    query: str
+    recipe: str
+    model: str | None
+    mode: str | None
+    floor: float | None
+    hits: tuple[ShownHit, ...]
+    rendered: bool
+    used_at: str | None
+
+
 RECALL: Final = Operation(
     name="recall",
     request=RecallRequest,
@@ -291,4 +339,13 @@ USED: Final = Operation(
     effect=Effect.CHANGES,
     errors=(404,),
 )
-OPERATIONS: Final = (RECALL, RENDER, USED)
+RECEIPT: Final = Operation(
+    name="receipt",
+    request=ReceiptRequest,
+    answer=ReceiptAnswer,
+    route="GET /v1/recall/{receipt}",
+    effect=Effect.READS,
+    errors=(404,),
+    command="receipt",
+)
+OPERATIONS: Final = (RECALL, RENDER, USED, RECEIPT)

@@ -5,7 +5,7 @@ Invariants: whatever an entry contains, the block is one opening tag, a preamble
 tags carry a random nonce. The block never exceeds its budget. Pure: nonce and ages are arguments.
 
 Contract §8; seed 1, "Untrusted-hints wrapper". Differences: the budget is in characters, the whole line is scanned,
-line breaks are normalised, "just now" has no "ago", and a line names the agent and, if different, the actor.
+line breaks are normalised, and a line names speaker and date, repeats, and what replaced the entry (ADR 15).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .injection import Finding, scan
 from .lookalikes import BREAKING, UNSEEN
 from .render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 TAG: Final = "recalled-memory"
 PREAMBLE: Final = (
@@ -55,6 +55,10 @@ class Memory:
     Attributes:
         age_s: Seconds since its ``ts``.
         actor_id: Id of the actor: any text on one line.
+        date: Its day, UTC, ``2026-11-21``; None to leave it out.
+        confidence: Probability that it is relevant; the line then has this instead of the score.
+        repeats: How many entries it stands for.
+        standing: What became of it, ``superseded 2026-11-21 by j_1``; None if it counts.
     """
 
     entry_type: str
@@ -64,6 +68,10 @@ class Memory:
     agent_id: str | None = None
     actor_type: str = "agent"
     actor_id: str | None = None
+    date: str | None = None
+    confidence: float | None = None
+    repeats: int = 1
+    standing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +142,23 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
 
 
 def line_of(index: int, memory: Memory) -> Line:
-    """``- [<type> • <who> • <age> ago • score=<two decimals>] <summary>``; blocked text is replaced by a notice."""
+    """``- [<type> • <who> • <date> (<age> ago) • score=<two decimals>] <summary>``; blocked text is replaced by a notice.
+
+    With a confidence, ``confidence=`` stands in the place of the score. ``<n> times`` and what became of the entry follow.
+    """
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)
     kind, summary, redaction = _judged(memory, bad_who)
     age = age_text(memory.age_s)
     when = age if age == JUST_NOW else f"{age} ago"
+    if memory.date is not None:
+        when = f"{memory.date} ({when})"
+    rank = f"score={memory.score:.2f}" if memory.confidence is None else f"confidence={memory.confidence:.2f}"
+    if memory.repeats > 1:
+        rank += f" • {memory.repeats} times"
+    if memory.standing is not None:
+        rank += f" • {escaped(one_line(memory.standing)).translate(_NAME_ESCAPES)}"
     who = REDACTED_TYPE if bad_who is not None else who_text(memory.agent_id, memory.actor_type, memory.actor_id)
-    head = f"- [{escaped(kind)} • {who} • {when} • score={memory.score:.2f}]"
+    head = f"- [{escaped(kind)} • {who} • {when} • {rank}]"
     return Line(index, f"{head} {escaped(summary)}", summary, redaction, bad_who is not None)
 
 

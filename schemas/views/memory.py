@@ -10,6 +10,7 @@ IMPORTANCE_PROJECTION: Final = "importance"
 RELATIONS_PROJECTION: Final = "relations"
 SWEEPS_PROJECTION: Final = "sweeps"
 HEALTH_PROJECTION: Final = "health"
+RECEIPTS_PROJECTION: Final = "receipts"
 
 MISSING_IMPORTANCE: Final = 0.5
 """Of an entry that has a vector and no importance, contract §4: it happens only while that view is behind."""
@@ -103,6 +104,33 @@ class HealthRow(NamedTuple):
     seq: Seq
 
 
+class ReceiptRow(NamedTuple):
+    """A recall that was answered: who asked, what was shown, and what of it reached a prompt."""
+
+    key: Seq  # hash of workspace and receipt
+    workspace_id: str
+    receipt: str  # the id of its entry
+    ts_ms: Ms
+    published_ms: Ms
+    asked_by: str | None  # id of the token
+    agent_id: str | None  # the asker
+    crew_id: str | None
+    scope: str
+    of_agent_id: str | None  # whose memories were searched
+    of_crew_id: str | None
+    query: str
+    recipe: str
+    model: str | None
+    mode: str | None
+    floor: float | None
+    mean_cosine: float | None
+    hits: str  # JSON list of objects: entry_id, score, confidence
+    rendered: bool
+    used: str | None  # JSON list of entry ids; NULL while it is not known to be used
+    used_ms: Ms | None
+    seq: Seq
+
+
 IMPORTANCE: Final = Table(
     "memory_importance",
     ImportanceRow,
@@ -121,3 +149,4 @@ SWEEPS: Final = Table("memory_sweeps", SweepRow, SWEEPS_PROJECTION, key=("worksp
 HEALTH_SNAPSHOTS: Final = Table(
     "memory_health_snapshots", HealthRow, HEALTH_PROJECTION, key=("workspace_id", "crew_id", "snapshot_date")
 )
+RECEIPTS: Final = Table("memory_receipts", ReceiptRow, RECEIPTS_PROJECTION, key=("key", "workspace_id", "receipt"))

@@ -135,8 +135,16 @@ def _nudges(answer: Mapping[str, Any]) -> None:
         say("no nudge is due, or it was already offered to this session")
 
 
+def _receipt(answer: Mapping[str, Any]) -> None:
+    print_pairs((name, value) for name, value in answer.items() if name != "hits")
+    columns = ("entry_id", "score", "confidence", "used")
+    if answer["hits"]:
+        print_table(columns, [[hit[name] for name in columns] for hit in answer["hits"]])
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "set_priority": _priority,
+    "receipt": _receipt,
     "dead_letters": _dead_letters,
     "relate": _relation,
     "unrelate": _relation,

@@ -6,7 +6,7 @@ Invariant: the answer is printed as it was ranked, with recipe, model, sequence,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
@@ -17,6 +17,12 @@ from .connection import client
 from .groups import Fields, grouped
 from .options import Embedder, Json, Where
 from .output import age, safe, say, show, who_of
+
+_EMPTY_BLOCK: Final = {
+    "ok": "no hit fits into the block",
+    "nothing": "nothing has enough evidence",
+    "unavailable": "memory could not be searched",
+}
 
 
 @grouped
@@ -36,7 +42,7 @@ def recall(
         say(f"-k is 1 to {RECALL_K_MAX}; {asked['k']} counts as {RECALL_K_DEFAULT}")
     with client(where, embedder=embedder or "auto") as journal:
         answer = journal.render(**asked) if render else journal.recall(**asked)
-        if used:
+        if used and answer.receipt is not None:
             journal.used(answer.receipt)
     show(answer, json_output, print_render if render else print_recall)
 
@@ -46,7 +52,7 @@ def print_render(answer: Mapping[str, Any]) -> None:
     if answer["text"]:
         print(answer["text"])  # made of printable characters and its own line breaks alone
     else:
-        say("nothing has enough evidence" if answer["no_evidence"] else "nothing fits into the block")
+        say(_EMPTY_BLOCK[answer["status"]])
     _print_origin(answer, f"{len(answer['hits'])} hits, {answer['omitted']} left out, {answer['redacted']} redacted; ")
 
 
@@ -69,6 +75,8 @@ def print_recall(answer: Mapping[str, Any]) -> None:
 def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
     model = safe(answer["model"] or "none")
     say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}")
+    if answer["receipt"] is None:
+        say("not recorded: the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
     if answer.get("degraded"):
         say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
 

@@ -27,7 +27,16 @@ from ...schemas.operations.letters import (
 )
 from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
-from ...schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
+from ...schemas.operations.recall import (
+    RECALL,
+    RECEIPT,
+    RENDER,
+    USED,
+    RecallAnswer,
+    ReceiptAnswer,
+    RenderAnswer,
+    UsedAnswer,
+)
 from ...schemas.operations.relations import (
     AGENT,
     GRAPH,
@@ -143,8 +152,7 @@ class Operations:
         """Recall as a block of text for a prompt.
 
         The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
-        characters in whole lines. The default recipe is ``dense``, or the hybrid default where there are no
-        vectors.
+        characters in whole lines. Each line names speaker and date.
 
         Args:
             query: The question, or any text.
@@ -197,6 +205,20 @@ class Operations:
         """
         given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
         return self._operate(USED, given)
+
+    def receipt(
+        self,
+        receipt: str,
+    ) -> ReceiptAnswer:
+        """Show what a recall returned to whom, and what of it reached a prompt.
+
+        For the agent that recalled, and for OWNER and ADMIN.
+
+        Args:
+            receipt: The receipt of the recall.
+        """
+        given: dict[str, Any] = {"receipt": receipt}
+        return self._operate(RECEIPT, given)
 
     def set_priority(
         self,
@@ -832,8 +854,7 @@ class AsyncOperations:
         """Recall as a block of text for a prompt.
 
         The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
-        characters in whole lines. The default recipe is ``dense``, or the hybrid default where there are no
-        vectors.
+        characters in whole lines. Each line names speaker and date.
 
         Args:
             query: The question, or any text.
@@ -886,6 +907,20 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
         return await self._operate(USED, given)
+
+    async def receipt(
+        self,
+        receipt: str,
+    ) -> ReceiptAnswer:
+        """Show what a recall returned to whom, and what of it reached a prompt.
+
+        For the agent that recalled, and for OWNER and ADMIN.
+
+        Args:
+            receipt: The receipt of the recall.
+        """
+        given: dict[str, Any] = {"receipt": receipt}
+        return await self._operate(RECEIPT, given)
 
     async def set_priority(
         self,

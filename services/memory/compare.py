@@ -10,29 +10,23 @@ recipe; nothing is recorded, and the active model goes on as it was.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from ...schemas.errors import NotFound
-from ...schemas.events.memory import MemorySearched
 from ...schemas.ports import ViewReader
-from ...schemas.views import ENTRIES
+from ...schemas.views import RECEIPTS
 from ..query.hot.scope import Scope, ScopeKind
 from ..query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
 from ..query.model_search import ModelRanking, ModelSearch
 from ..query.recipes import Recipe, recipe_named
 
-LOG_READ_FACTOR: Final = 5
-"""Log entries read for each query wanted: the same questions are asked again and again, and count once."""
 DIFFERING_SHOWN: Final = 5
 """Queries named in the report: those that the models answer most differently."""
-_LOGGED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
-    ORDER BY seq DESC LIMIT ?"""
+_LOGGED: Final = f"""SELECT query, scope, of_agent_id, of_crew_id FROM {RECEIPTS} WHERE workspace_id = ?
+    GROUP BY ALL ORDER BY max(seq) DESC LIMIT ?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +53,8 @@ class Compared:
 
 def logged_queries(views: ViewReader, workspace_id: str, limit: int) -> list[LoggedQuery]:
     """The latest distinct queries of a workspace, newest first; blocking."""
-    rows = views.rows(_LOGGED, [workspace_id, MemorySearched.ENTRY_TYPE, limit * LOG_READ_FACTOR])
-    found: dict[LoggedQuery, None] = {}
-    for (payload,) in rows:
-        try:
-            asked = MemorySearched.model_validate(json.loads(payload))
-        except (ValueError, ValidationError):
-            continue  # the folds that read it park it
-        found.setdefault(LoggedQuery(asked.query, Scope(ScopeKind(asked.scope), asked.agent_id, asked.crew_id)))
-    return list(found)[:limit]
+    rows = views.rows(_LOGGED, [workspace_id, limit])
+    return [LoggedQuery(query, Scope(ScopeKind(scope), agent, crew)) for query, scope, agent, crew in rows]
 
 
 class ModelComparison:

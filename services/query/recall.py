@@ -13,9 +13,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
-import structlog
-
-from ...schemas.ids import uuid7_hex
 from ...schemas.operations.recall import (
     INJECT,
     LEXICAL_ONLY,
@@ -60,12 +57,10 @@ from .search import Explanation, Found, searched
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
-_log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A recall that was answered, for those who keep account of them.
+    """A recall that was answered, as its receipt needs it.
 
     Attributes:
         principal: Who asked.
@@ -74,6 +69,7 @@ class Answered:
         scope: Whose memories were searched.
         response: What they got.
         mean_cosine: Mean cosine of the hits that have a vector, None if none has.
+        floor: The confidence below which hits were left out, None if there was none.
     """
 
     principal: Principal
@@ -82,10 +78,15 @@ class Answered:
     scope: Scope
     response: RecallAnswer
     mean_cosine: float | None
+    floor: float | None = None
 
 
-Observer = Callable[[Answered], None]
-"""Told of every answer before it is sent; must be quick, and what it raises harms nobody."""
+Record = Callable[[Answered, Sequence[str] | None], str | None]
+"""``ReceiptLog.record``: records an answer, and which of its hits were rendered; returns the receipt or None."""
+
+
+def no_receipts(_answered: Answered, _rendered: Sequence[str] | None) -> None:
+    """The default if recalls are not recorded."""
 
 
 class RecallService:
@@ -100,7 +101,7 @@ class RecallService:
         embed_timeout_s: Seconds to wait for a query's vector.
         punctuality: Told whether a model answers queries in time.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
-        observers: Told of every answer.
+        record: Records every answer before it is sent; must be quick.
         static_table: The static table of late interaction at the moment, None if there is none.
     """
 
@@ -115,12 +116,12 @@ class RecallService:
         embed_timeout_s: float = QUERY_TIMEOUT_S,
         punctuality: Punctuality = ignore_outcome,
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
-        observers: Sequence[Observer] = (),
+        record: Record = no_receipts,
         static_table: Callable[[], Words | None] = no_table,
     ) -> None:
         self._static_table = static_table
         self._views = views
-        self._observers = tuple(observers)
+        self.record = record
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._unsubscribe = views.subscribe(self._queries.follow)
@@ -157,7 +158,12 @@ class RecallService:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def recall(self, principal: Principal, request: RecallRequest) -> RecallAnswer:
-        """The entries in scope that answer the request's query best.
+        """``answer``, with its receipt."""
+        answered = await self.answer(principal, request)
+        return answered.response.model_copy(update={"receipt": self.record(answered, None)})
+
+    async def answer(self, principal: Principal, request: RecallRequest) -> Answered:
+        """The entries in scope that answer the request's query best; not recorded yet.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -228,7 +234,7 @@ class RecallService:
             if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
         ]
         response = RecallAnswer(
-            receipt=f"r_{uuid7_hex()}",
+            receipt=None,
             hits=hits,
             confidence=judged.answer,
             no_evidence=not judged.kept,
@@ -238,17 +244,8 @@ class RecallService:
             degraded=_degraded(recipe, vector),
             view_seq=view_seq,
         )
-        self._tell(
-            Answered(principal, workspace_id, request, scope, response, _mean_cosine([found[at] for at in judged.kept]))
-        )
-        return response
-
-    def _tell(self, answered: Answered) -> None:
-        for observer in self._observers:
-            try:
-                observer(answered)
-            except Exception:
-                _log.exception("recall_observer_failed", receipt=answered.response.receipt)
+        cosine = _mean_cosine([found[at] for at in judged.kept])
+        return Answered(principal, workspace_id, request, scope, response, cosine, floor)
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.

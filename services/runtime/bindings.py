@@ -41,7 +41,7 @@ from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
-from ..memory.references import ReferenceLog
+from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.sweep_now import SweepNow
@@ -62,7 +62,7 @@ class Handlers:
 
     recall: RecallService
     render: RenderService
-    references: ReferenceLog
+    receipts: Receipts
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
@@ -83,7 +83,8 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     """Bind every operation to its handler."""
     desk.bind(recall.RECALL, _for_principal(use.recall.recall))
     desk.bind(recall.RENDER, _for_principal(use.render.render))
-    desk.bind(recall.USED, use.references.redeem)
+    desk.bind(recall.USED, use.receipts.used)
+    desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)

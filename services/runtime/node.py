@@ -241,7 +241,7 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        memory = await start_memory(stack, journal, queries, store, settings, utc_now)
+        memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
         analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
         recall = RecallService(
             store,
@@ -250,7 +250,7 @@ class Runtime:
             budget_bytes=settings.hot_index_mb << 20,
             clock=utc_now,
             punctuality=embedding.punctuality,
-            observers=memory.observers,
+            record=memory.record,
             static_table=static_table.current,
         )
         stack.callback(recall.close)
@@ -310,8 +310,8 @@ class Runtime:
             desk,
             Handlers(
                 recall=recall,
-                render=RenderService(recall, memory.references.used),
-                references=memory.references,
+                render=RenderService(recall),
+                receipts=memory.receipts,
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),

@@ -10,9 +10,7 @@ from support.stack import Stack, until
 from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.principal import Role
 
-_COUNTS = """SELECT o->>'entry_id', sum((o->>'count')::INT) FROM
-    (SELECT unnest((payload->'entries')::JSON[]) AS o FROM journal_entries
-     WHERE control AND entry_type = 'memory.referenced' AND workspace_id = ?) GROUP BY 1"""
+_COUNTS = "SELECT entry_id, reference_count FROM memory_importance WHERE workspace_id = ? AND reference_count > 0"
 
 
 def counts(stack: Stack, workspace: str) -> dict[str, int]:
@@ -39,6 +37,7 @@ async def test_hits_that_only_full_text_found_are_counted_once_they_are_used(sta
         answer = await client.recall("parser", k=3, min_seq=seq)
         assert len(answer.hits) == 3
         assert counts(stack, "sparse") == {}
+        assert answer.receipt is not None
         used = await client.used(answer.receipt)
         assert (used.counted, used.already) == (3, False)
         again = await client.used(answer.receipt, entry_ids=[answer.hits[0].entry_id])
@@ -54,6 +53,7 @@ async def test_a_subset_counts_and_a_stranger_is_refused(stack: Stack) -> None:
     elsewhere = await stack.token(Role.OWNER, "other")
     async with stack.client(mine.plaintext) as client:
         answer = await client.recall("parser", k=4, min_seq=seq)
+        assert answer.receipt is not None
         for stranger in (colleague, elsewhere):
             async with stack.client(stranger.plaintext) as other:
                 with pytest.raises(NotFound, match="no receipt"):

@@ -15,12 +15,12 @@ from support.stack import Stack, until
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.operations.recall import RENDER, RecallRequest, RenderRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.desk import parse
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.query.recall import Answered, RecallService
 from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES
 from crew_journal.services.query.render import RenderService
 
@@ -28,8 +28,7 @@ OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id="w1")
 MINI = control(EmbeddingsActivated(model="mini", embedder="minilm", dim=4), "activation")
 NOW = datetime.fromtimestamp(EPOCH_MS / 1000 + 60, UTC)
 NONCE = "ab" * 12
-_COUNTED = """SELECT o->>'entry_id' FROM (SELECT unnest((payload->'entries')::JSON[]) AS o FROM journal_entries
-    WHERE control AND entry_type = 'memory.referenced' AND workspace_id = ?)"""
+_COUNTED = "SELECT entry_id FROM memory_importance WHERE workspace_id = ? AND reference_count = 1"
 
 
 @asynccontextmanager
@@ -37,16 +36,17 @@ async def rendering(path: Path) -> AsyncIterator[tuple[Any, ChosenEmbedder, Rend
     async with node(path / "views.duckdb", discover_projections()) as made:
         embedder = ChosenEmbedder({}, model="mini")
         embedder.vectors = {"parser": (1.0, 0.0, 0.0, 0.0)}
-        recall = RecallService(
-            made.store, lambda model: embedder, analyzer=ANALYZER, budget_bytes=64 << 20, clock=lambda: NOW
-        )
         used: list[Any] = []
 
-        def mark(principal: Principal, receipt: str, entry_ids: Any) -> None:
-            used.append((receipt, list(entry_ids)))
+        def record(answered: Answered, rendered: Any) -> str:
+            used.append(([hit.entry_id for hit in answered.response.hits], rendered))
+            return f"r_{len(used)}"
 
+        recall = RecallService(
+            made.store, lambda _: embedder, analyzer=ANALYZER, budget_bytes=64 << 20, clock=lambda: NOW, record=record
+        )
         try:
-            yield made.host, embedder, RenderService(recall, mark, nonce=lambda: NONCE), recall, used
+            yield made.host, embedder, RenderService(recall, nonce=lambda: NONCE), recall, used
         finally:
             recall.close()
 
@@ -55,8 +55,8 @@ async def fold(host: Any, *messages: Any) -> None:
     await host.fold([at(seq, message) for seq, message in enumerate(messages, 1)])
 
 
-async def test_a_render_is_dense_and_only_what_reached_the_block_counts(tmp_path: Path) -> None:
-    """Contract §0 row 8: the prompt path is pure cosine; §5 [TRAP]: not the lane is counted but what reached the prompt."""
+async def test_a_render_uses_the_recipe_of_recall_and_only_what_reached_the_block_counts(tmp_path: Path) -> None:
+    """[TRAP] contract §5: not the lane is counted but what reached the prompt."""
     async with rendering(tmp_path) as (host, _, service, _, used):
         await fold(
             host,
@@ -68,12 +68,14 @@ async def test_a_render_is_dense_and_only_what_reached_the_block_counts(tmp_path
             vector("e2", entry_seq=3, seed=2),
         )
         block = await service.render(OWNER, RenderRequest(query="parser"))
-        assert (block.recipe, block.model, block.degraded) == ("dense", "mini", None)
-        assert {hit.entry_id for hit in block.hits} == {"e1", "e2"}
+        assert (block.recipe, block.model, block.degraded) == (DEFAULT_RECIPE, "mini", None)
+        assert {hit.entry_id for hit in block.hits} == {"e1", "e2", "e3"}, "e3 has no vector"
         assert block.text.startswith(f'<recalled-memory nonce="{NONCE}">')
         assert block.redacted == 1
         assert "ignore all previous" not in block.model_dump_json()
-        assert used == [(block.receipt, ["e1"])]
+        assert block.receipt == "r_1"
+        [(shown, rendered)] = used
+        assert (set(shown), set(rendered)) == ({"e1", "e2", "e3"}, {"e1", "e3"})
 
 
 async def test_a_name_that_is_redacted_in_the_block_is_redacted_in_its_hit(tmp_path: Path) -> None:
@@ -91,15 +93,17 @@ async def test_a_name_that_is_redacted_in_the_block_is_redacted_in_its_hit(tmp_p
         assert "ignore all previous" not in block.model_dump_json()
 
 
-async def test_without_a_vector_arm_a_render_goes_on_with_the_hybrid_default_and_says_so(tmp_path: Path) -> None:
+async def test_nothing_found_and_not_searched_are_different_answers(tmp_path: Path) -> None:
     async with rendering(tmp_path) as (host, _, service, _, used):
         await fold(host, entry("e1", summary="the parser broke"))
         block = await service.render(OWNER, RenderRequest(query="parser"))
         assert (block.recipe, block.model, block.degraded) == (DEFAULT_RECIPE, None, "lexical-only")
         assert [hit.entry_id for hit in block.hits] == ["e1"]
-        assert len(used) == 1
+        assert (len(used), block.status) == (1, "ok")
+        absent = await service.render(OWNER, RenderRequest(query="zebra"))
+        assert (absent.text, absent.status, absent.degraded) == ("", "nothing", "lexical-only")
         asked = await service.render(OWNER, RenderRequest(query="parser", recipe="dense"))
-        assert (asked.text, asked.recipe, asked.degraded) == ("", "dense", "no-vectors")
+        assert (asked.text, asked.status, asked.degraded) == ("", "unavailable", "no-vectors")
 
 
 async def test_what_does_not_fit_is_omitted_and_not_counted(tmp_path: Path) -> None:
@@ -112,28 +116,17 @@ async def test_what_does_not_fit_is_omitted_and_not_counted(tmp_path: Path) -> N
             OWNER, RenderRequest(query="parser", recipe="lexical", max_chars=len(whole.text) - line - 2)
         )
         assert (len(block.hits), block.omitted) == (3, 2)  # one character short of four lines
-        assert used[-1] == (block.receipt, [hit.entry_id for hit in block.hits])
+        assert used[-1] == ([hit.entry_id for hit in block.hits],) * 2
         nothing = await service.render(OWNER, RenderRequest(query="parser", recipe="lexical", max_chars=1))
         assert (nothing.text, nothing.hits, nothing.omitted) == ("", (), 5)
-        assert used[-1] == (nothing.receipt, [])
-
-
-async def test_a_count_that_fails_does_not_cost_the_block(tmp_path: Path) -> None:
-    """Contract §4: failure to stamp is logged, not fatal."""
-    async with rendering(tmp_path) as (host, _, _, recall, _):
-
-        def broken(principal: Principal, receipt: str, entry_ids: Any) -> None:
-            raise NotFound("no receipt")
-
-        await fold(host, entry("e1", summary="the parser broke"))
-        block = await RenderService(recall, broken).render(OWNER, RenderRequest(query="parser"))
-        assert len(block.hits) == 1
+        assert used[-1] == ([], [])
+        assert nothing.status == "ok"
 
 
 async def test_each_answer_has_a_nonce_of_its_own(tmp_path: Path) -> None:
     async with rendering(tmp_path) as (host, _, _, recall, _):
         await fold(host, entry("e1", summary="the parser broke"))
-        service = RenderService(recall, lambda *_: None)
+        service = RenderService(recall)
         texts = {(await service.render(OWNER, RenderRequest(query="parser"))).text.split("\n")[0] for _ in range(5)}
         assert len(texts) == 5
 
@@ -176,9 +169,14 @@ async def test_a_render_over_http_counts_its_hits_once(stack: Stack) -> None:
         assert "the parser broke &lt;b&gt;" in answer.text
         assert (answer.redacted, answer.omitted, answer.degraded) == (1, 0, "lexical-only")
         assert {hit.entry_id for hit in answer.hits} == {"e0", "e1"}
+        assert answer.receipt is not None
         used = await client.used(answer.receipt)
         assert (used.counted, used.already) == (0, True)
         with pytest.raises(NotAllowed):
             await client.render("parser", agent_id="a2")
     await until(lambda: bool(stack.store.rows(_COUNTED, ["r1"])))
     assert stack.store.rows(_COUNTED, ["r1"]) == [("e0",)]
+    async with stack.client(token.plaintext) as client:
+        shown = await client.receipt(answer.receipt)
+    assert (shown.query, shown.agent_id, shown.rendered) == ("parser", "a1", True)
+    assert {hit.entry_id: hit.used for hit in shown.hits} == {"e0": True, "e1": False}

@@ -71,6 +71,13 @@ class ExternalBroker:
             self.process.send_signal(signal.SIGHUP)
             await eventually(lambda times=times: self._reloads() == times, f"reload {times}: {self.log.read_text()}")
 
+    async def stop(self) -> None:
+        """End it, if it runs."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.terminate()
+            await self.process.wait()
+
     def _reloads(self) -> int:
         return self.log.read_text().count("Reloaded server configuration")
 
@@ -87,5 +94,4 @@ async def external_broker(folder: Path, **given: str) -> AsyncIterator[ExternalB
             await asyncio.sleep(0.02)
         yield broker
     finally:
-        broker.process.terminate()
-        await broker.process.wait()
+        await broker.stop()

@@ -70,7 +70,8 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
-from crew_journal.services.memory.references import ReferenceLog
+from crew_journal.services.memory.receipt_log import ReceiptLog
+from crew_journal.services.memory.receipts import Receipts
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.sweep_now import SweepNow
@@ -324,16 +325,16 @@ async def running_stack(
         tail = LiveTail(store, queries, head=lambda: stream_head(base.client), **bounds)
         node = FakeNode()
         parts = node.parts(ends)
-        references = ReferenceLog(journal, clock=lambda: datetime.now(UTC), flush_every_s=FLUSH_EVERY_S)
-        await references.start()
-        ends.push_async_callback(references.stop)
+        log = ReceiptLog(journal, lambda: base.client.is_connected)
+        await log.start()
+        ends.push_async_callback(log.stop)
         recall = RecallService(
             store,
             lambda _: None,
             analyzer=Analyzer(Stemmer(STEMMER).stemWords),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: datetime.now(UTC),
-            observers=[references.observe],
+            record=log.record,
         )
         ends.callback(recall.close)
         timekeeper = Sweeps(journal, store, clock=lambda: datetime.now(UTC))
@@ -350,8 +351,8 @@ async def running_stack(
             desk,
             Handlers(
                 recall=recall,
-                render=RenderService(recall, references.used),
-                references=references,
+                render=RenderService(recall),
+                receipts=Receipts(store, journal, log),
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),

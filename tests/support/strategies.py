@@ -228,6 +228,7 @@ _DUES = st.one_of(
     ),
 )
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index"])
+_CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _MEMORY = st.one_of(
     st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
     st.builds(
@@ -251,6 +252,7 @@ _MEMORY = st.one_of(
             min_size=1,
             max_size=4,
         ).map(tuple),
+        receipt=st.one_of(st.none(), _CONTROL_IDS),
     ),
     st.builds(
         MemorySearched,
@@ -259,6 +261,8 @@ _MEMORY = st.one_of(
         recipe=st.just("robust"),
         hit_ids=st.lists(_IDS, max_size=3).map(tuple),
         mean_cosine=st.one_of(st.none(), st.floats(-1, 1)),
+        scores=st.lists(st.floats(0, 1), max_size=3).map(tuple),
+        rendered=st.one_of(st.none(), st.lists(_IDS, max_size=3).map(tuple)),
     ),
 )
 """What acts on importance and sweeps; the workspaces are mostly those of the entries."""
@@ -273,7 +277,7 @@ def controls(draw: st.DrawFn) -> OutgoingMessage:
     if (odd := draw(st.integers(0, 8))) < 2:
         whole = odd or isinstance(made, EventParked)  # a view that cannot read of a parking is suspended: ADR 10
         payload = {**(made.model_dump(mode="json") if whole else {}), "of_the_future": {"n": 1}}
-    name = draw(st.sampled_from([f"n{i}" for i in range(1, 20 if of_memory else 8)]))
+    name = draw(_CONTROL_IDS if of_memory else st.sampled_from([f"n{i}" for i in range(1, 8)]))
     workspaces = ["_system", "w1", "w1", "w1", "w2"] if of_memory else ["_system", "w1", "w2"]
     return control(
         payload,

@@ -163,7 +163,7 @@ def candidate_of(message: Msg) -> Candidate | None:
 
 def text_of(entry: JournalEntry) -> str:
     """What of an entry is embedded: contract §3."""
-    return cap_bytes(embedded_text(entry.summary, entry.payload), EMBED_INPUT_BYTES)
+    return cap_bytes(embedded_text(entry.summary, entry.payload, entry.entry_type), EMBED_INPUT_BYTES)
 
 
 def _may_be_embedded(message: Msg) -> bool:

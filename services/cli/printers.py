@@ -136,6 +136,7 @@ def _nudges(answer: Mapping[str, Any]) -> None:
 
 
 PRINTERS: Final[Mapping[str, Printer]] = {
+    "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
     "set_priority": _priority,
     "dead_letters": _dead_letters,
     "relate": _relation,

@@ -18,11 +18,13 @@ from ...schemas.operations import (
     priorities,
     recall,
     relations,
+    remembering,
     sweeps,
     tokens,
     workspaces,
 )
 from ...schemas.operations.operation import Request
+from ...schemas.operations.remembering import RememberAnswer, RememberRequest
 from ...schemas.operations.tokens import (
     BrokerAnswer,
     BrokerRequest,
@@ -63,6 +65,7 @@ class Handlers:
     recall: RecallService
     render: RenderService
     references: ReferenceLog
+    remember: Handler[RememberRequest, RememberAnswer]
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
@@ -84,6 +87,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.RECALL, _for_principal(use.recall.recall))
     desk.bind(recall.RENDER, _for_principal(use.render.render))
     desk.bind(recall.USED, use.references.redeem)
+    desk.bind(remembering.REMEMBER, use.remember)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)

@@ -73,6 +73,7 @@ from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.references import ReferenceLog
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
+from crew_journal.services.memory.remembering import remember
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
@@ -353,6 +354,7 @@ async def running_stack(
                 recall=recall,
                 render=RenderService(recall, references.used),
                 references=references,
+                remember=partial(remember, journal),
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),

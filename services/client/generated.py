@@ -8,17 +8,55 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from ...schemas.operations.embeddings import ACTIVATE_MODEL, ADD_MODEL, DROP_MODEL, EMBEDDING_MODELS, ModelActivated, ModelChange, ModelsAnswer
+from ...schemas.operations.embeddings import (
+    ACTIVATE_MODEL,
+    ADD_MODEL,
+    DROP_MODEL,
+    EMBEDDING_MODELS,
+    ModelActivated,
+    ModelChange,
+    ModelsAnswer,
+)
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
-from ...schemas.operations.letters import DEAD_LETTERS, DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER, DeadLetterAnswer, DeadLettersAnswer
+from ...schemas.operations.letters import (
+    DEAD_LETTERS,
+    DISCARD_DEAD_LETTER,
+    RETRY_DEAD_LETTER,
+    DeadLetterAnswer,
+    DeadLettersAnswer,
+)
 from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import RECALL, RENDER, USED, RecallAnswer, RenderAnswer, UsedAnswer
-from ...schemas.operations.relations import AGENT, GRAPH, REGISTER_AGENT, RELATE, UNRELATE, AgentAnswer, GraphAnswer, RelationAnswer
+from ...schemas.operations.relations import (
+    AGENT,
+    GRAPH,
+    REGISTER_AGENT,
+    RELATE,
+    UNRELATE,
+    AgentAnswer,
+    GraphAnswer,
+    RelationAnswer,
+)
 from ...schemas.operations.remembering import REMEMBER, RememberAnswer
 from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
-from ...schemas.operations.tokens import BROKER, CREATE_TOKEN, REVOKE_TOKEN, TOKENS, BrokerAnswer, TokenCreatedAnswer, TokenRevokedAnswer, TokensAnswer
-from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE, NUDGES, WORKSPACE_SETTINGS, NudgesAnswer, WorkspaceSettingsAnswer
+from ...schemas.operations.tokens import (
+    BROKER,
+    CREATE_TOKEN,
+    REVOKE_TOKEN,
+    TOKENS,
+    BrokerAnswer,
+    TokenCreatedAnswer,
+    TokenRevokedAnswer,
+    TokensAnswer,
+)
+from ...schemas.operations.workspaces import (
+    CONFIGURE_WORKSPACE,
+    NUDGES,
+    WORKSPACE_SETTINGS,
+    NudgesAnswer,
+    WorkspaceSettingsAnswer,
+)
 
 _A = TypeVar("_A", bound=BaseModel)
 
@@ -66,7 +104,19 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"query": query, "k": k, "scope": scope, "agent_id": agent_id, "crew_id": crew_id, "recipe": recipe, "walk_depth": walk_depth, "explain": explain, "asked_at": asked_at, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "query": query,
+            "k": k,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "recipe": recipe,
+            "walk_depth": walk_depth,
+            "explain": explain,
+            "asked_at": asked_at,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return self._operate(RECALL, given)
 
     def render(
@@ -108,7 +158,20 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
-        given: dict[str, Any] = {"query": query, "k": k, "scope": scope, "agent_id": agent_id, "crew_id": crew_id, "recipe": recipe, "walk_depth": walk_depth, "explain": explain, "asked_at": asked_at, "min_seq": min_seq, "workspace_id": workspace_id, "max_chars": max_chars}
+        given: dict[str, Any] = {
+            "query": query,
+            "k": k,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "recipe": recipe,
+            "walk_depth": walk_depth,
+            "explain": explain,
+            "asked_at": asked_at,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "max_chars": max_chars,
+        }
         return self._operate(RENDER, given)
 
     def used(
@@ -161,7 +224,19 @@ class Operations:
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"text": text, "kind": kind, "about": about, "aliases": aliases, "supersedes": supersedes, "valid_at": valid_at, "data_subject_id": data_subject_id, "entry_id": entry_id, "agent_id": agent_id, "crew_id": crew_id, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "text": text,
+            "kind": kind,
+            "about": about,
+            "aliases": aliases,
+            "supersedes": supersedes,
+            "valid_at": valid_at,
+            "data_subject_id": data_subject_id,
+            "entry_id": entry_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
         return self._operate(REMEMBER, given)
 
     def set_priority(
@@ -185,7 +260,13 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "priority": priority, "reason": reason, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "priority": priority,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return self._operate(SET_PRIORITY, given)
 
     def health(
@@ -207,7 +288,12 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "crew_id": crew_id,
+            "profile": profile,
+            "history": history,
+            "workspace_id": workspace_id,
+        }
         return self._operate(HEALTH, given)
 
     def measure_health(
@@ -228,7 +314,12 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "crew_id": crew_id,
+            "profile": profile,
+            "history": history,
+            "workspace_id": workspace_id,
+        }
         return self._operate(MEASURE_HEALTH, given)
 
     def relate(
@@ -255,7 +346,15 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "dst_entry_id": dst_entry_id, "relation": relation, "weight": weight, "reason": reason, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "weight": weight,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return self._operate(RELATE, given)
 
     def unrelate(
@@ -280,7 +379,14 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "dst_entry_id": dst_entry_id, "relation": relation, "reason": reason, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return self._operate(UNRELATE, given)
 
     def graph(
@@ -305,7 +411,14 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "depth": depth, "relation": relation, "limit": limit, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "depth": depth,
+            "relation": relation,
+            "limit": limit,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return self._operate(GRAPH, given)
 
     def register_agent(
@@ -326,7 +439,13 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"agent_id": agent_id, "crew_id": crew_id, "memory_walk_depth": memory_walk_depth, "settings": settings, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
         return self._operate(REGISTER_AGENT, given)
 
     def agent(
@@ -486,7 +605,12 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"session_id": session_id, "agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return self._operate(NUDGES, given)
 
     def workspace_settings(
@@ -552,7 +676,18 @@ class Operations:
             speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
-        given: dict[str, Any] = {"role": role, "workspace_id": workspace_id, "all_workspaces": all_workspaces, "crew_id": crew_id, "agent_id": agent_id, "label": label, "nats": nats, "may_publish": may_publish, "speaks_for": speaks_for, "expires_at": expires_at}
+        given: dict[str, Any] = {
+            "role": role,
+            "workspace_id": workspace_id,
+            "all_workspaces": all_workspaces,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "label": label,
+            "nats": nats,
+            "may_publish": may_publish,
+            "speaks_for": speaks_for,
+            "expires_at": expires_at,
+        }
         return self._operate(CREATE_TOKEN, given)
 
     def tokens(
@@ -587,8 +722,7 @@ class Operations:
     def broker(
         self,
     ) -> BrokerAnswer:
-        """Show the broker's address for reactors in other processes; the answer holds the service's password.
-        """
+        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         given: dict[str, Any] = {}
         return self._operate(BROKER, given)
 
@@ -693,7 +827,19 @@ class AsyncOperations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"query": query, "k": k, "scope": scope, "agent_id": agent_id, "crew_id": crew_id, "recipe": recipe, "walk_depth": walk_depth, "explain": explain, "asked_at": asked_at, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "query": query,
+            "k": k,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "recipe": recipe,
+            "walk_depth": walk_depth,
+            "explain": explain,
+            "asked_at": asked_at,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(RECALL, given)
 
     async def render(
@@ -735,7 +881,20 @@ class AsyncOperations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
-        given: dict[str, Any] = {"query": query, "k": k, "scope": scope, "agent_id": agent_id, "crew_id": crew_id, "recipe": recipe, "walk_depth": walk_depth, "explain": explain, "asked_at": asked_at, "min_seq": min_seq, "workspace_id": workspace_id, "max_chars": max_chars}
+        given: dict[str, Any] = {
+            "query": query,
+            "k": k,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "recipe": recipe,
+            "walk_depth": walk_depth,
+            "explain": explain,
+            "asked_at": asked_at,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "max_chars": max_chars,
+        }
         return await self._operate(RENDER, given)
 
     async def used(
@@ -788,7 +947,19 @@ class AsyncOperations:
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"text": text, "kind": kind, "about": about, "aliases": aliases, "supersedes": supersedes, "valid_at": valid_at, "data_subject_id": data_subject_id, "entry_id": entry_id, "agent_id": agent_id, "crew_id": crew_id, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "text": text,
+            "kind": kind,
+            "about": about,
+            "aliases": aliases,
+            "supersedes": supersedes,
+            "valid_at": valid_at,
+            "data_subject_id": data_subject_id,
+            "entry_id": entry_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(REMEMBER, given)
 
     async def set_priority(
@@ -812,7 +983,13 @@ class AsyncOperations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "priority": priority, "reason": reason, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "priority": priority,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(SET_PRIORITY, given)
 
     async def health(
@@ -834,7 +1011,12 @@ class AsyncOperations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "crew_id": crew_id,
+            "profile": profile,
+            "history": history,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(HEALTH, given)
 
     async def measure_health(
@@ -855,7 +1037,12 @@ class AsyncOperations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "profile": profile, "history": history, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "crew_id": crew_id,
+            "profile": profile,
+            "history": history,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(MEASURE_HEALTH, given)
 
     async def relate(
@@ -882,7 +1069,15 @@ class AsyncOperations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "dst_entry_id": dst_entry_id, "relation": relation, "weight": weight, "reason": reason, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "weight": weight,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(RELATE, given)
 
     async def unrelate(
@@ -907,7 +1102,14 @@ class AsyncOperations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "dst_entry_id": dst_entry_id, "relation": relation, "reason": reason, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "dst_entry_id": dst_entry_id,
+            "relation": relation,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(UNRELATE, given)
 
     async def graph(
@@ -932,7 +1134,14 @@ class AsyncOperations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"entry_id": entry_id, "depth": depth, "relation": relation, "limit": limit, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "depth": depth,
+            "relation": relation,
+            "limit": limit,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(GRAPH, given)
 
     async def register_agent(
@@ -953,7 +1162,13 @@ class AsyncOperations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"agent_id": agent_id, "crew_id": crew_id, "memory_walk_depth": memory_walk_depth, "settings": settings, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(REGISTER_AGENT, given)
 
     async def agent(
@@ -1113,7 +1328,12 @@ class AsyncOperations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"session_id": session_id, "agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "session_id": session_id,
+            "agent_id": agent_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(NUDGES, given)
 
     async def workspace_settings(
@@ -1179,7 +1399,18 @@ class AsyncOperations:
             speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
-        given: dict[str, Any] = {"role": role, "workspace_id": workspace_id, "all_workspaces": all_workspaces, "crew_id": crew_id, "agent_id": agent_id, "label": label, "nats": nats, "may_publish": may_publish, "speaks_for": speaks_for, "expires_at": expires_at}
+        given: dict[str, Any] = {
+            "role": role,
+            "workspace_id": workspace_id,
+            "all_workspaces": all_workspaces,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "label": label,
+            "nats": nats,
+            "may_publish": may_publish,
+            "speaks_for": speaks_for,
+            "expires_at": expires_at,
+        }
         return await self._operate(CREATE_TOKEN, given)
 
     async def tokens(
@@ -1214,8 +1445,7 @@ class AsyncOperations:
     async def broker(
         self,
     ) -> BrokerAnswer:
-        """Show the broker's address for reactors in other processes; the answer holds the service's password.
-        """
+        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         given: dict[str, Any] = {}
         return await self._operate(BROKER, given)
 

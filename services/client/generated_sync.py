@@ -133,9 +133,7 @@ class CrewJournal(Operations):
         """Every entry that passes the filters, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = self.list(
-                limit=LIST_LIMIT_MAX, cursor=cursor, min_seq=min_seq, workspace_id=workspace_id, **filters
-            )
+            page = self.list(limit=LIST_LIMIT_MAX, cursor=cursor, min_seq=min_seq, workspace_id=workspace_id, **filters)
             for entry in page.entries:
                 yield entry
             if (cursor := page.next_cursor) is None:

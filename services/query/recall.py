@@ -40,6 +40,7 @@ from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
 from .hot.records import FETCH_SQL, EntryRecord
 from .hot.scope import Scope, ScopeKind, resolve_scope
+from .hot.scope_names import refuse_unknown
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 from .query_embedding import (
@@ -155,7 +156,8 @@ class RecallService:
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
-            InvalidQuery: If the request asks for what there is not.
+            InvalidQuery: If the recipe is not known, or the scope lacks an agent or crew or has one too many.
+            NotFound: If there is no workspace, agent or crew of that name.
             ViewsBehind: If ``min_seq`` was not reached in time.
         """
         workspace_id = principal.workspace(request.workspace_id)
@@ -189,6 +191,7 @@ class RecallService:
         finally:
             if embedding is not None:
                 embedding.cancel()
+        await refuse_unknown(self._views, principal, request, index)
         recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         vector = _vector_for(index, embedded)
         tokens = embedded.tokens if embedded is not None and vector is not None else None

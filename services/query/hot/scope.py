@@ -48,7 +48,7 @@ def resolve_scope(
 
     Raises:
         NotAllowed: The role does not permit this scope, or the request names another agent or crew than the token's.
-        InvalidQuery: The scope needs an agent or a crew, and none is given.
+        InvalidQuery: The scope needs an agent or a crew, and none is given, or takes none.
     """
     if principal.role.administers:
         agent, crew = agent_id or principal.agent_id, crew_id or principal.crew_id
@@ -67,6 +67,10 @@ def resolve_scope(
                 field="scope",
             )
     if kind is ScopeKind.WORKSPACE:
+        if field := "agent_id" if agent_id else "crew_id" if crew_id else None:
+            raise InvalidQuery(
+                f"scope workspace takes no {field}", hint=f"leave {field} out, or choose another scope", field=field
+            )
         return Scope(kind)
     if kind is ScopeKind.OWN:
         if not agent:

@@ -7,7 +7,6 @@ DuckDB are left out.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +16,20 @@ import numpy as np
 import numpy.typing as npt
 import Stemmer
 
+from bench.folded import Folded
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
-from crew_journal.consumers.folds.turn_columns import batch_turns
-from crew_journal.consumers.projection import Batch
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.ports import TokenBits
 from crew_journal.schemas.rules.embed_text import embedded_text
-from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
+from crew_journal.schemas.rules.text import STEMMER, Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.extend import WorkspaceCommit, extend
+from crew_journal.services.query.hot.extend import extend
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
-from crew_journal.services.query.hot.turns import turns_of_commit
 from crew_journal.services.query.hot.vector_matrix import VectorMatrix, query_vector
 from crew_journal.services.query.measures.evaluation import Ranking
 from crew_journal.services.query.recipes import Fusion, Recipe
@@ -129,9 +126,7 @@ def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotInde
     for at, (event, made) in enumerate(zip(events, journal.made, strict=True)):
         if made is not None and (kept is None or kept[at]):
             facts += _facts(event, *made)
-    columns = batch_turns(Batch(events, 1, len(events)))
-    turns = None if columns is None else turns_of_commit(columns, workspace)
-    extend(index, WorkspaceCommit(events, facts, _postings(events), len(events), turns=turns))
+    extend(index, Folded().commit([*events, *facts], len(events)))
     index.sort()
     return index
 
@@ -179,16 +174,3 @@ def _facts(event: EntryRecorded, vector: bytes, tokens: TokenBits) -> list[Vecto
             )
         )
     return facts
-
-
-def _postings(events: Sequence[EntryRecorded]) -> Mapping[str, Any]:
-    rows: list[tuple[int, int, int, int]] = []
-    for event in events:
-        terms = ANALYZER.terms(indexed_text(event.ts_ms, event.entry.summary, event.entry.payload))
-        rows += [(term, event.seq, tf, len(terms)) for term, tf in Counter(terms).items()]
-    columns = list(zip(*rows, strict=True))
-    types = (np.uint64, np.uint64, np.uint16, np.uint16)
-    return {
-        name: np.array(column, dtype)
-        for name, column, dtype in zip(("term", "doc", "tf", "dl"), columns, types, strict=True)
-    }

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from ..schemas.errors import CrewJournalError
-from ..schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
+from ..schemas.views import ADMISSION_PROJECTION, DECODE_STAGE, Table
 from . import reactors, views
 from .host.admission import ADMISSION_TABLE
 from .host.leniency import PARKINGS_TABLE
@@ -80,7 +80,7 @@ def _projection_of(part: _Part) -> Projection:
 
 def _faults(projection: Any) -> Iterator[str]:
     """What keeps an object from being a ``Projection``."""
-    members = ("name", "version", "ddl", "tables", "digest", "apply")
+    members = ("name", "version", "tables", "apply")
     if missing := [name for name in members if not hasattr(projection, name)]:
         yield f"it has no {' and no '.join(missing)}"
         return
@@ -88,14 +88,8 @@ def _faults(projection: Any) -> Iterator[str]:
         yield "its name is no text"
     if not isinstance(projection.version, int) or isinstance(projection.version, bool) or projection.version < 1:
         yield "its version is no number from 1 on"
-    for name in ("ddl", "tables"):
-        value = getattr(projection, name)
-        if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
-            yield f"its {name} is no tuple of texts"
-    if not isinstance(projection.digest, Mapping):
-        yield "its digest is no mapping"
-    elif unknown := sorted(set(projection.digest) - set(projection.tables)):
-        yield f"its digest names {unknown[0]}, which is not among its tables"
+    if not isinstance(projection.tables, tuple | list) or not all(isinstance(one, Table) for one in projection.tables):
+        yield "its tables is not a tuple of Table"
     if not callable(projection.apply):
         yield "its apply cannot be called"
 
@@ -116,7 +110,7 @@ def discover_projections() -> tuple[Projection, ...]:
         if name in names:
             raise DiscoveryError(f"{names[name]} and {part.file} both have a projection called {name}", hint=_RENAME)
         names[name] = part.file
-        for table in (*projection.tables, *getattr(projection, "scratch", ())):
+        for table in (*(one.name for one in projection.tables), *getattr(projection, "scratch", ())):
             if table in owners:
                 owner = owners[table]
                 raise DiscoveryError(

@@ -14,11 +14,12 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 from ..schemas.events.envelope import EntryRecorded, Event, LinkDerived, TokenBitsDerived, VectorDerived
+from ..schemas.views.table import R, Table, Tables
 
 SHARED_POSTINGS: Final = "postings"
-"""Key in ``Batch.shared`` of the posting columns that the full-text fold wrote (``CommittedBatch.postings``)."""
+"""Key in ``Batch.shared`` of the posting columns, from the preparation to the fold."""
 SHARED_TURNS: Final = "turns"
-"""Likewise of what the fold of turns wrote (``CommittedBatch.turns``)."""
+"""Likewise of the turns of conversation."""
 
 _A = TypeVar("_A", bound=Event)
 _B = TypeVar("_B", bound=Event)
@@ -80,31 +81,50 @@ def in_order(facts: Sequence[_A], entries: Sequence[_B]) -> list[_A | _B]:
 class FoldTransaction(Protocol):
     """What a fold may do inside the batch's transaction."""
 
-    def insert(self, table: str, columns: Mapping[str, Any]) -> None:
+    def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
         """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
         ...
 
+    def add(self, table: Table[R], rows: Sequence[R]) -> None:
+        """Append rows."""
+        ...
+
+    def replace(self, table: Table[R], rows: Sequence[R], former: Sequence[R] | None = None) -> None:
+        """Put rows, no two of one key, in the place of those with the same key.
+
+        Args:
+            table: An own table with a key.
+            rows: The rows.
+            former: What ``find`` gave for their keys, where the table is one that is searched so.
+        """
+        ...
+
+    def delete(self, table: Table[Any], **values: Any) -> None:
+        """Delete the rows that have all of these values."""
+        ...
+
+    def get(self, table: Table[R], **values: Any) -> list[R]:
+        """The rows that have all of these values."""
+        ...
+
+    def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
+        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
+        ...
+
+    def whole(self, table: Table[R]) -> Sequence[R]:
+        """All rows of a small table of its own; costs next to nothing while nobody changes it."""
+        ...
+
+    def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run an ``UPDATE`` of many rows of one workspace, which hot indexes read again; the number of rows changed."""
+        ...
+
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run one parametrised statement on the projection's own tables."""
+        """Run one statement on own tables that changes nothing a hot index holds."""
         ...
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
-        ...
-
-    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
-        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none.
-
-        Such a table gets its rows through ``insert`` alone, ``key`` being a numpy array of uint64.
-        """
-        ...
-
-    def whole(self, table: str) -> Sequence[tuple[Any, ...]]:
-        """All rows of a small table of its own; costs next to nothing while nobody changes it."""
-        ...
-
-    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        """Read from the projection's own tables as a ``pyarrow.Table``."""
         ...
 
 
@@ -115,12 +135,7 @@ class Projection(Protocol):
     Attributes:
         name: Names the checkpoint; never reused for another meaning.
         version: Raised whenever the same events would give other rows; the host then rebuilds the view.
-        ddl: ``CREATE TABLE`` statements (with ``IF NOT EXISTS``) of its own tables.
-        tables: Names of those tables.
-        digest: Table name → SELECT list of what the canonical digest covers; a table that is left out is digested whole,
-            one with an empty list not at all (its rows follow from others or only describe the physical layout). A list
-            that begins with ``SELECT`` is the whole query, so that rows spread over two tables are digested as one set.
-            The leading columns should be the key: a difference is named by them.
+        tables: Its own tables (``schemas/views``).
 
     Optional: ``scratch``, names of temporary tables that its SQL may make (``CREATE OR REPLACE TEMP TABLE … AS SELECT``) and
     drop within one fold.
@@ -128,9 +143,7 @@ class Projection(Protocol):
 
     name: ClassVar[str]
     version: ClassVar[int]
-    ddl: ClassVar[tuple[str, ...]]
-    tables: ClassVar[tuple[str, ...]]
-    digest: ClassVar[Mapping[str, str]]
+    tables: ClassVar[Tables]
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold one batch.

@@ -6,10 +6,10 @@ Invariant: vectors cross a port as bytes (little-endian float32, L2-normalised, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from .events.envelope import EntryRecorded, LinkDerived, TokenBitsDerived, VectorDerived
+from .events.envelope import EntryRecorded, VectorDerived
 
 
 @runtime_checkable
@@ -90,26 +90,42 @@ class TokenEmbedder(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class TableChanges:
+    """What one commit changed in a table, so that hot indexes follow it without a query.
+
+    Attributes:
+        written: Rows that were appended or took the place of those with the same key, as ``pyarrow.Table``.
+        removed: Rows with these values in these columns were deleted.
+        rewritten: Workspaces of which so many rows were changed in place that they are read again.
+    """
+
+    written: list[Any] = field(default_factory=list)
+    removed: list[Mapping[str, Any]] = field(default_factory=list)
+    rewritten: set[str] = field(default_factory=set)
+
+
+Changes = dict[str, TableChanges]
+"""By table."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
     """What one transaction committed: sequences ``first_seq`` to ``last_seq``, folded by ``projections``.
 
     Attributes:
-        postings: Columns ``ws``, ``term``, ``doc`` (uint64), ``tf``, ``dl`` (uint16) as numpy arrays of equal length;
-            None if the full-text projection was not part of this commit.
-        turns: Columns of ``consumers/folds/turn_columns``; None if the projection was not part of this commit or there
-            was no turn.
+        first_seq: First stream sequence covered.
+        last_seq: Last stream sequence covered.
+        entries: Admitted entries among them.
+        projections: Names of the projections that committed.
+        changes: Table → what they changed in it.
     """
 
     first_seq: int
     last_seq: int
     entries: Sequence[EntryRecorded]
-    vectors: Sequence[VectorDerived]
-    postings: Mapping[str, Any] | None
     projections: frozenset[str]
-    links: Sequence[LinkDerived] = ()
-    token_bits: Sequence[TokenBitsDerived] = ()
-    turns: Mapping[str, Any] | None = None
+    changes: Mapping[str, TableChanges] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Memory: 40 bytes an entry in sorted arrays, plus a dict of at most ``TAIL_ENTRIE
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -23,14 +23,14 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.ids import identity_key
 from ...schemas.ports import Identity
 from ...schemas.views import ADMISSION_PROJECTION
+from ...schemas.views.journal import ADMITTED
+from ...schemas.views.table import Tables
+from .tables import ddl
 from .transaction import arrow_table, insert_columns
 
 ADMISSION_VERSION: Final = 1
-ADMISSION_TABLE: Final = "admitted"
-ADMISSION_DDL: Final = (
-    f"CREATE TABLE IF NOT EXISTS {ADMISSION_TABLE} "
-    "(k0 UBIGINT NOT NULL, k1 UBIGINT NOT NULL, content BLOB NOT NULL, seq UBIGINT NOT NULL)"
-)
+ADMISSION_TABLE: Final = ADMITTED.name
+ADMISSION_DDL: Final = ddl(ADMITTED)
 TAIL_ENTRIES: Final = 65_536
 """Entries of the dict before they are merged into the arrays: about 20 MB, and a merge of 1M takes 0.1 s."""
 
@@ -180,8 +180,7 @@ class AdmissionView:
     """The table ``admitted`` as ``verify`` sees it."""
 
     name: ClassVar[str] = ADMISSION_PROJECTION
-    tables: ClassVar[tuple[str, ...]] = (ADMISSION_TABLE,)
-    digest: ClassVar[Mapping[str, str]] = {ADMISSION_TABLE: "seq, k0, k1, content"}
+    tables: ClassVar[Tables] = (ADMITTED,)
 
 
 def insert_admitted(con: duckdb.DuckDBPyConnection, entries: Sequence[EntryRecorded]) -> None:

@@ -14,6 +14,9 @@ from typing import Any, ClassVar, Final, Protocol
 
 import duckdb
 
+from ...schemas.views.table import Tables
+from .tables import digest_queries
+
 _SALT: Final = "crew-journal"
 _FETCH_ROWS: Final = 10_000
 
@@ -22,8 +25,7 @@ class DigestedView(Protocol):
     """What a digest needs to know: every projection is one, admission too."""
 
     name: ClassVar[str]
-    tables: ClassVar[tuple[str, ...]]
-    digest: ClassVar[Mapping[str, str]]
+    tables: ClassVar[Tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +64,20 @@ class Difference:
         return f"{self.table} ({key}): {self.kind}" + (f" in {self.column}" if self.column else "")
 
 
-def queries(view: DigestedView) -> dict[str, str]:
-    """Table → the query whose rows its digest covers; tables with an empty list are left out."""
-    found = {}
-    for table in view.tables:
-        chosen = view.digest.get(table, "*")
-        if chosen:
-            found[table] = chosen if chosen.startswith("SELECT") else f'SELECT {chosen} FROM "{table}"'
-    return found
-
-
 def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
     """The digest of a projection's rows as ``con`` sees them; in a transaction for one consistent state."""
     total = 0
     parts: dict[str, str] = {}
-    for table, query in queries(view).items():
+    for table, query in digest_queries(view.tables).items():
         # HUGEINT holds 2**63 hashes exactly; the sum of UHUGEINT would be a float, which depends on the order
-        names = ", ".join(f'"{name}"' for name in _columns(con, query))
         found = con.execute(
-            f"SELECT count(*), coalesce(sum(hash({names})::HUGEINT), 0)::VARCHAR, "
-            f"coalesce(sum(hash({names}, ?)::HUGEINT), 0)::VARCHAR FROM ({query})",
+            f"SELECT count(*), coalesce(sum(hash({table.names})::HUGEINT), 0)::VARCHAR, "
+            f"coalesce(sum(hash({table.names}, ?)::HUGEINT), 0)::VARCHAR FROM ({query})",
             [_SALT],
         ).fetchone()
         rows, plain, salted = found or (0, "0", "0")
         total += rows
-        parts[table] = hashlib.blake2b(f"{rows} {plain} {salted}".encode(), digest_size=16).hexdigest()
+        parts[table.name] = hashlib.blake2b(f"{rows} {plain} {salted}".encode(), digest_size=16).hexdigest()
     whole = " ".join(f"{table} {part}" for table, part in sorted(parts.items()))
     return ViewDigest(total, hashlib.blake2b(whole.encode(), digest_size=16).hexdigest(), parts)
 
@@ -98,18 +89,12 @@ def first_difference(
 
     Both are sorted and compared row by row: seconds per million rows, for when the digests have differed.
     """
-    for table, query in queries(view).items():
-        names = _columns(live, query)
-        if names != _columns(fresh, query):
-            return Difference(table, {}, None, "other columns")
-        found = _compare(table, names, _sorted(live, query), _sorted(fresh, query))
+    for table, query in digest_queries(view.tables).items():
+        names = [column.name for column in table.columns]
+        found = _compare(table.name, names, _sorted(live, query), _sorted(fresh, query))
         if found is not None:
             return found
     return None
-
-
-def _columns(con: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    return [row[0] for row in con.execute(f"DESCRIBE {query}").fetchall()]
 
 
 def _sorted(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:

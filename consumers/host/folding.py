@@ -18,11 +18,11 @@ import structlog
 from ...schemas.errors import CrewJournalError, FoldError, ViewsDamaged
 from ...schemas.events.envelope import EntryRecorded, Event
 from ...schemas.events.letters import EventParked
-from ...schemas.ports import CommittedBatch
+from ...schemas.ports import Changes, CommittedBatch
 from ...schemas.settings import PARKINGS_LIMIT
-from ...schemas.views import ADMISSION_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION
+from ...schemas.views import ADMISSION_PROJECTION
 from ..feed.messages import RawMessage
-from ..projection import SHARED_POSTINGS, SHARED_TURNS, Batch, Projection
+from ..projection import Batch, Projection
 from .admission import insert_admitted
 from .faults import Fault, FoldingStopped, describe, fault_of
 from .leniency import Leniency, write_strikes
@@ -52,7 +52,7 @@ def commit(
     batch: Batch,
     admitted: Sequence[EntryRecorded] | None,
     strikes: Mapping[Projection, int] | None = None,
-) -> None:
+) -> Changes:
     """Fold ``batch`` into ``projections`` in one transaction, checkpoints included; on the writer thread.
 
     Args:
@@ -61,7 +61,11 @@ def commit(
         batch: What is folded.
         admitted: New identities; None if admission is not part of this commit.
         strikes: What ``leniency`` is to hold afterwards.
+
+    Returns:
+        What was changed in their tables.
     """
+    changes: Changes = {}
     names = [projection.name for projection in projections]
     with transaction(con):
         if admitted is not None:
@@ -69,9 +73,10 @@ def commit(
             names.append(ADMISSION_PROJECTION)
         if batch.events:
             for projection in projections:
-                projection.apply(batch, ProjectionTransaction(con, projection))
+                projection.apply(batch, ProjectionTransaction(con, projection, changes))
         write_checkpoints(con, names, batch.last_seq)
         write_strikes(con, strikes or {})
+    return changes
 
 
 class Folder:
@@ -245,11 +250,12 @@ class Folder:
         strikes: Mapping[Projection, int] | None = None,
     ) -> None:
         after = self.leniency.after_fold(projections, len(batch.events)) if strikes is None else strikes
-        await self._store.write(lambda con: self._commit_known(con, projections, batch, admitted, after))
+        changes = await self._store.write(lambda con: self._commit_known(con, projections, batch, admitted, after))
         self.leniency.learn(after)
         names = [projection.name for projection in projections]
         moved = dict.fromkeys([*names, ADMISSION_PROJECTION] if admitted is not None else names, batch.last_seq)
-        self._store.announce(moved, None if quiet else committed(batch, frozenset(moved)))
+        news = CommittedBatch(batch.first_seq, batch.last_seq, batch.entries, frozenset(moved), changes)
+        self._store.announce(moved, None if quiet else news)
 
     def _commit_known(
         self,
@@ -258,7 +264,7 @@ class Folder:
         batch: Batch,
         admitted: Sequence[EntryRecorded] | None,
         strikes: Mapping[Projection, int],
-    ) -> None:
+    ) -> Changes:
         """``commit``, on the writer thread, unless a commit that failed may be in the file after all.
 
         Raises:
@@ -268,27 +274,10 @@ class Folder:
             raise ViewsUnusable(
                 "the views were opened again; their checkpoints are read first", hint="it is tried again"
             )
-        commit(con, projections, batch, admitted, strikes)
+        return commit(con, projections, batch, admitted, strikes)
 
     def _at(self, projection: Projection) -> int:
         return self._store.view_seq(projection.name)
-
-
-def committed(batch: Batch, names: frozenset[str]) -> CommittedBatch:
-    """What listeners learn of a commit."""
-    postings = batch.shared.get(SHARED_POSTINGS) if FULLTEXT_PROJECTION in names else None
-    turns = batch.shared.get(SHARED_TURNS) if TURNS_PROJECTION in names else None
-    return CommittedBatch(
-        batch.first_seq,
-        batch.last_seq,
-        batch.entries,
-        batch.vectors,
-        postings,
-        names,
-        batch.links,
-        batch.token_bits,
-        turns,
-    )
 
 
 def beyond(batch: Batch, seq: int) -> Batch:

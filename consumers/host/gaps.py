@@ -61,7 +61,7 @@ class Lack:
 
 def explained(store: ViewStore) -> Explained:
     """What the views know of erasures and accepted losses; blocking."""
-    if ENTRIES not in store.tables():
+    if ENTRIES.name not in store.tables():
         return Explained([], [], frozenset())
     lost: list[Range] = []
     erased: list[Range] = []
@@ -171,7 +171,7 @@ def lost_entries(store: ViewStore, held: Any, columns: str, explains: Explained)
         columns: What of each entry; begins with ``seq, workspace_id, id``.
         explains: Says what was erased.
     """
-    if ENTRIES not in store.tables():
+    if ENTRIES.name not in store.tables():
         return []
     with store.snapshot() as con:
         con.register("held_by_stream", held)  # of this cursor alone, which ends with the block

@@ -12,7 +12,7 @@ _log = structlog.get_logger(__name__)
 
 def has_lost_tables(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:
     """Whether tables that a projection has made are gone."""
-    missing = sorted(set(projection.tables) - there)
+    missing = sorted({table.name for table in projection.tables} - there)
     if missing:
         _log.error("views.table_missing", projection=projection.name, tables=missing)
     return bool(missing)

@@ -9,11 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 
 from ...schemas.errors import CrewJournalError
+from ...schemas.ports import Changes, TableChanges
+from ...schemas.views.table import R, Table
 from ..projection import Projection
 from .leniency import forget_strikes
 from .statements import (
@@ -25,6 +29,7 @@ from .statements import (
     move_checkpoints,
     whole,
 )
+from .tables import make
 
 __all__ = [
     "CHECKPOINT_DDL",
@@ -42,14 +47,11 @@ __all__ = [
 
 CHECKPOINT_DDL: Final = """CREATE TABLE IF NOT EXISTS checkpoint (
     projection VARCHAR NOT NULL, version INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
-_COLUMNS: Final = (
-    "SELECT table_name, column_name, data_type, column_default FROM duckdb_columns() ORDER BY table_name, column_index"
-)
-_DDL_HINT: Final = "one CREATE TABLE IF NOT EXISTS, without a schema, for each name in tables"
+_DDL_HINT: Final = "give every column of its tables a type that DuckDB has"
 
 
 class TablesRefused(CrewJournalError):
-    """The DDL of a projection does not make the tables that it names: a bug of the projection."""
+    """DuckDB cannot make a table that a projection declares: a bug of the projection."""
 
     title = "A projection's tables cannot be made"
 
@@ -76,16 +78,59 @@ def arrow_table(con: duckdb.DuckDBPyConnection, sql: str, params: Sequence[Any] 
 
 
 class ProjectionTransaction:
-    """The ``FoldTransaction`` of one projection inside the batch's transaction."""
+    """The ``FoldTransaction`` of one projection inside the batch's transaction.
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
+    Args:
+        con: The writer's connection.
+        projection: Who folds.
+        changes: Takes what hot indexes are to learn of the commit.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection, changes: Changes | None = None) -> None:
         self._con = con
-        self._tables = projection.tables
+        self._tables = [table.name for table in projection.tables]
+        self._changes: Changes = {} if changes is None else changes
 
-    def insert(self, table: str, columns: Mapping[str, Any]) -> None:
+    def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
         """Append rows given as equally long columns (numpy arrays, pyarrow arrays or lists)."""
-        changed(self._con, [table])
-        insert_columns(self._con, table, columns)
+        changed(self._con, [table.name])
+        self._changes_of(table).written.append(insert_columns(self._con, table.name, columns))
+
+    def add(self, table: Table[R], rows: Sequence[R]) -> None:
+        """Append rows."""
+        if rows:
+            columns: dict[str, Any] = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # type: ignore[attr-defined] # a NamedTuple
+            if KEY in columns:
+                columns[KEY] = np.array(columns[KEY], np.uint64)
+            self.insert(table, columns)
+
+    def replace(self, table: Table[R], rows: Sequence[R], former: Sequence[R] | None = None) -> None:
+        """Put rows in the place of those with the same key."""
+        if former is None:
+            for row in rows:
+                self._delete(table, {name: getattr(row, name) for name in table.key})
+        elif former:
+            named = attrgetter(*table.key)
+            replaced = set(map(named, rows))
+            rows = [*rows, *(row for row in former if named(row) not in replaced)]  # of the same hash
+            keys = [getattr(row, KEY) for row in former]
+            self.execute(f"DELETE FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+        self.add(table, rows)
+
+    def delete(self, table: Table[Any], **values: Any) -> None:
+        """Delete the rows that have all of these values."""
+        self._delete(table, values)
+        self._changes_of(table).removed.append(values)
+
+    def _delete(self, table: Table[Any], values: Mapping[str, Any]) -> None:
+        self.execute(f"DELETE FROM {table} WHERE {_same(values)}", list(values.values()))
+
+    def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
+        """Run an ``UPDATE`` of many rows of one workspace; the number of rows changed."""
+        [(count,)] = self.rows(sql, params)
+        if count:
+            self._changes_of(table).rewritten.add(workspace_id)
+        return int(count)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
@@ -97,19 +142,28 @@ class ProjectionTransaction:
         changed(self._con, self._tables)  # an UPDATE has a result, too
         return self._con.execute(sql, params).fetchall()
 
-    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
-        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
-        if not may_hold(self._con, table, keys):
-            return []
-        return self.rows(f"SELECT {', '.join(columns)} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+    def get(self, table: Table[R], **values: Any) -> list[R]:
+        """The rows that have all of these values."""
+        found = self.rows(f"SELECT {table.names} FROM {table} WHERE {_same(values)}", list(values.values()))
+        return [table.row(*row) for row in found]
 
-    def whole(self, table: str) -> list[tuple[Any, ...]]:
+    def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
+        """The rows with one of ``keys`` in the column ``key``; costs next to nothing if there is none."""
+        if not may_hold(self._con, table.name, keys):
+            return []
+        found = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+        return [table.row(*row) for row in found]
+
+    def whole(self, table: Table[R]) -> Sequence[R]:
         """All rows of a small table of its own; free while nobody changes it."""
         return whole(self._con, table)
 
-    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        """Read from the projection's own tables as a ``pyarrow.Table``."""
-        return arrow_table(self._con, sql, params)
+    def _changes_of(self, table: Table[Any]) -> TableChanges:
+        return self._changes.setdefault(table.name, TableChanges())
+
+
+def _same(values: Mapping[str, Any]) -> str:
+    return " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in values)
 
 
 def read_checkpoints(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
@@ -133,34 +187,17 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> Non
     """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
 
     Raises:
-        TablesRefused: If its DDL is not valid or does not make the tables that it names.
+        TablesRefused: If DuckDB cannot make one of them.
     """
     forget(con)
-    kept = existing_tables(con).intersection(projection.tables)
     try:
-        for statement in projection.ddl:
-            con.execute(statement)
+        make(con, projection.tables)
     except duckdb.ProgrammingError as error:  # the parser's, the binder's or the catalogue's
-        said = str(error).splitlines()[0]
-        raise TablesRefused(f"the ddl of {projection.name} is not valid: {said}", hint=_DDL_HINT) from error
-    if missing := sorted(set(projection.tables) - existing_tables(con)):
-        raise TablesRefused(f"the ddl of {projection.name} does not make {', '.join(missing)}", hint=_DDL_HINT)
-    if kept:
-        _add_missing_columns(con, projection)
+        reason = str(error).splitlines()[0]
+        raise TablesRefused(f"the tables of {projection.name} cannot be made: {reason}", hint=_DDL_HINT) from error
     known = con.execute("SELECT 1 FROM checkpoint WHERE projection = ?", [projection.name]).fetchone()
     if known is None:
         con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [projection.name, projection.version])
-
-
-def _add_missing_columns(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-    there = set(con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
-    with duckdb.connect() as empty:  # what the DDL makes where there is no table yet
-        for statement in projection.ddl:
-            empty.execute(statement)
-        declared = empty.execute(_COLUMNS).fetchall()
-    for table, column, kind, default in declared:
-        if (table, column) not in there:
-            con.execute(f'ALTER TABLE "{table}" ADD COLUMN "{column}" {kind} DEFAULT {default or "NULL"}')
 
 
 def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:

@@ -7,51 +7,32 @@ embed policy in force in its workspace, which judges what came before it anew an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
+from ...schemas.entry import JournalEntry
 from ...schemas.errors import FoldError
 from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.rules import text
 from ...schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
 from ...schemas.timestamps import to_ms
-from ...schemas.views import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION
+from ...schemas.views.journal import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
+from ...schemas.views.table import Tables
 from ..folds.payloads import json_text, payload_of
 from ..folds.tokenise import DATE_TOKENS, batch_tokens
 from ..projection import Batch, FoldTransaction
 
-_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {ENTRIES} (
-    seq UBIGINT NOT NULL, id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL, crew_id VARCHAR, agent_id VARCHAR,
-    mission_id VARCHAR, trace_id VARCHAR, span_id VARCHAR, ts_ms BIGINT NOT NULL, entry_type VARCHAR NOT NULL,
-    severity VARCHAR NOT NULL, priority VARCHAR NOT NULL, actor_type VARCHAR NOT NULL, actor_id VARCHAR,
-    summary VARCHAR NOT NULL, payload VARCHAR NOT NULL, refs VARCHAR NOT NULL, data_subject_id VARCHAR,
-    supersedes VARCHAR NOT NULL DEFAULT '[]', valid_ms BIGINT, schema_version INTEGER NOT NULL, run_id VARCHAR,
-    control BOOLEAN NOT NULL, embeddable BOOLEAN NOT NULL,
-    words INTEGER NOT NULL, published_ms BIGINT NOT NULL, size INTEGER NOT NULL)"""
-_POLICIES_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBED_POLICIES} (
-    workspace_id VARCHAR NOT NULL, policy INTEGER NOT NULL, seq UBIGINT NOT NULL)"""
-_LIKE_FIELDS: Final = (
-    "id",
-    "workspace_id",
-    "crew_id",
-    "agent_id",
-    "mission_id",
-    "trace_id",
-    "span_id",
-    "entry_type",
-    "severity",
-    "priority",
-    "actor_type",
-    "actor_id",
-    "summary",
-    "data_subject_id",
-    "schema_version",
+_LIKE_FIELDS: Final = tuple(
+    name
+    for name in EntryRow._fields
+    if name in JournalEntry.model_fields and name not in {"payload", "refs", "supersedes"}
 )
 """Columns that hold the entry's field of the same name as it is."""
 _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
 """Columns that hold the event's own."""
+_JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))"
 _FIELDS: Final = attrgetter(*_LIKE_FIELDS)
 _EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
 """All of them in one pass."""
@@ -60,11 +41,9 @@ _EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
 class EntriesProjection:
     """Folds entries into ``journal_entries``."""
 
-    name: ClassVar[str] = ENTRIES_PROJECTION
-    version: ClassVar[int] = 300 + text.VERSION
-    ddl: ClassVar[tuple[str, ...]] = (_DDL, _POLICIES_DDL)
-    tables: ClassVar[tuple[str, ...]] = (ENTRIES, EMBED_POLICIES)
-    digest: ClassVar[Mapping[str, str]] = {}
+    name: ClassVar = ENTRIES_PROJECTION
+    version: ClassVar = 300 + text.VERSION
+    tables: ClassVar[Tables] = (ENTRIES, EMBED_POLICIES)
 
     def prepare(self, batch: Batch) -> None:
         """Cut the batch's texts ahead of the transaction."""
@@ -106,7 +85,7 @@ class EntriesProjection:
 
         A reindex judges everything before it, so the last policy of a batch judges all of the batch.
         """
-        before: dict[str, int] = {workspace: policy for workspace, policy, _ in tx.whole(EMBED_POLICIES)}
+        before: dict[str, int] = {row.workspace_id: row.policy for row in tx.whole(EMBED_POLICIES)}
         after = dict(before)
         for event in requests:
             asked = payload_of(event, ReindexRequested).policy
@@ -116,11 +95,7 @@ class EntriesProjection:
                     hint="upgrade this node, then rebuild the view",
                 )
             after[event.workspace_id] = asked
-            tx.execute(f"DELETE FROM {EMBED_POLICIES} WHERE workspace_id = ?", [event.workspace_id])
-            tx.execute(
-                f"INSERT INTO {EMBED_POLICIES} (workspace_id, policy, seq) VALUES (?, ?, ?)",
-                [event.workspace_id, asked, event.seq],
-            )
+            tx.replace(EMBED_POLICIES, [EmbedPolicyRow(event.workspace_id, asked, event.seq)])
         for workspace, policy in after.items():
             if policy != (old := before.get(workspace, FIRST)):
                 self._judge_anew(workspace, old, policy, tx)
@@ -139,10 +114,7 @@ class EntriesProjection:
             if is_embedded(entry_type, severity, json.loads(payload), json.loads(refs), new) != embeddable
         ]
         if changed:
-            tx.execute(
-                f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))",
-                [changed],
-            )
+            tx.rewrite(ENTRIES, workspace, _JUDGE, [changed])
 
 
 PROJECTION = EntriesProjection

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from ...schemas.ids import hash64
 from ...schemas.rules import text
 from ...schemas.rules.text import MAX_TOKENS
-from ...schemas.views import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL
+from ...schemas.views.journal import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL, RUNS
+from ...schemas.views.table import Table, Tables
 from ..folds.tokenise import batch_tokens, batch_words
 from ..projection import SHARED_POSTINGS, Batch, FoldTransaction
 
-RUNS: Final = "postings_runs"
 SEAL_POSTINGS: Final = 150_000
 """Postings of the tail before it is sealed: 4,000 entries of 40 words; sorting them takes 25 ms."""
 SEAL_CHECK: Final = 256
@@ -35,10 +35,7 @@ MERGE_POSTINGS: Final = 4_000_000
 RUNS_BOUND: Final = 60
 """Runs from which a fold merges by itself, because the host is never idle; 250,000 entries in a row."""
 
-_SHAPE: Final = (
-    "(ws UBIGINT NOT NULL, term UBIGINT NOT NULL, doc UBIGINT NOT NULL, tf USMALLINT NOT NULL, dl USMALLINT NOT NULL)"
-)
-_COLUMNS: Final = "ws, term, doc, tf, dl"
+_COLUMNS: Final = POSTINGS.names
 _MERGED: Final = "merged_postings"
 """Holds a merge while it is sorted."""
 U64 = npt.NDArray[np.uint64]
@@ -49,20 +46,10 @@ _workspace_hash = lru_cache(maxsize=4_096)(hash64)
 class FulltextProjection:
     """Folds the texts of entries into postings."""
 
-    name: ClassVar[str] = FULLTEXT_PROJECTION
-    version: ClassVar[int] = 100 + text.VERSION
-    ddl: ClassVar[tuple[str, ...]] = (
-        f"CREATE TABLE IF NOT EXISTS {POSTINGS} {_SHAPE}",
-        f"CREATE TABLE IF NOT EXISTS {POSTINGS_TAIL} {_SHAPE}",
-        f"CREATE TABLE IF NOT EXISTS {RUNS} (first_doc UBIGINT NOT NULL, last_doc UBIGINT NOT NULL, size UBIGINT NOT NULL)",
-    )
-    tables: ClassVar[tuple[str, ...]] = (POSTINGS, POSTINGS_TAIL, RUNS)
-    scratch: ClassVar[tuple[str, ...]] = (_MERGED,)
-    digest: ClassVar[Mapping[str, str]] = {
-        POSTINGS: f"SELECT {_COLUMNS} FROM {POSTINGS} UNION ALL SELECT {_COLUMNS} FROM {POSTINGS_TAIL}",
-        POSTINGS_TAIL: "",
-        RUNS: "",
-    }
+    name: ClassVar = FULLTEXT_PROJECTION
+    version: ClassVar = 100 + text.VERSION
+    tables: ClassVar[Tables] = (POSTINGS, POSTINGS_TAIL, RUNS)
+    scratch: ClassVar = (_MERGED,)
 
     def prepare(self, batch: Batch) -> None:
         """Compute the batch's postings ahead of the transaction."""
@@ -170,7 +157,7 @@ class FulltextProjection:
         return True
 
 
-def _count(tx: FoldTransaction, table: str) -> int:
+def _count(tx: FoldTransaction, table: Table[Any]) -> int:
     count: int = tx.rows(f"SELECT count(*) FROM {table}")[0][0]
     return count
 

@@ -7,11 +7,9 @@ the events' own. Rows of entries without a vector hold what will count once ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from typing import ClassVar, Final
 
 from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded, VectorDerived
@@ -27,44 +25,11 @@ from ...schemas.rules.importance import (
     base_importance,
 )
 from ...schemas.timestamps import parse_ts, to_ms
-from ...schemas.views import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION
+from ...schemas.views.memory import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION, DecayRow, ImportanceRow
+from ...schemas.views.table import Tables
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction, in_order
 
-_COLUMNS: Final = (
-    "key",
-    "workspace_id",
-    "entry_id",
-    "entry_seq",
-    "entry_type",
-    "severity",
-    "priority",
-    "indexed_at",
-    "base",
-    "importance_score",
-    "reference_count",
-    "last_referenced_at",
-)
-_TYPES: Final = (
-    *("UBIGINT", "VARCHAR", "VARCHAR", "UBIGINT", "VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE"),
-    *("BIGINT", "BIGINT"),
-)
-_REQUIRED: Final = frozenset({"key", "workspace_id", "entry_id", "reference_count"})
-_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {IMPORTANCE} (""" + ", ".join(
-    f"{name} {type_}{' NOT NULL' if name in _REQUIRED else ''}" for name, type_ in zip(_COLUMNS, _TYPES, strict=True)
-) + ")"  # fmt: skip
-"""``key`` is a 64-bit hash of (workspace, entry): rows are found by one scan of integers."""
-_DECAYS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {DECAYS} (
-    workspace_id VARCHAR NOT NULL, due_ms BIGINT NOT NULL, decayed BIGINT NOT NULL, seq UBIGINT NOT NULL)"""
-
-_CHANGED: Final = _COLUMNS[3:]
-_UPDATE: Final = (
-    f"UPDATE {IMPORTANCE} AS old SET "
-    + ", ".join(f"{name} = new.{name}" for name in _CHANGED)
-    + " FROM (SELECT "
-    + ", ".join(f"unnest(?::{type_}[]) AS {name}" for name, type_ in zip(_COLUMNS, _TYPES, strict=True))
-    + ") AS new WHERE old.key = new.key AND old.workspace_id = new.workspace_id AND old.entry_id = new.entry_id"
-)
 DECAY_SQL: Final = f"""UPDATE {IMPORTANCE} SET importance_score = least(1.0, greatest(0.0,
     base * greatest({LEAST_RECENCY}, 1.0 - greatest(0, ?::BIGINT - indexed_at) / {DAY_MS} / {FADE_DAYS})
          * (1.0 + log2((greatest(0, reference_count) + 1)::DOUBLE) / {BOOST_DIVISOR})))
@@ -80,45 +45,6 @@ Name = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Row:
-    """One entry; the fields are the table's columns, in their order."""
-
-    key: int
-    workspace_id: str
-    entry_id: str
-    entry_seq: int | None = None
-    entry_type: str | None = None
-    severity: str | None = None
-    priority: str | None = None
-    indexed_at: int | None = None
-    base: float | None = None
-    importance_score: float | None = None
-    reference_count: int = 0
-    last_referenced_at: int | None = None
-
-    def index(self, fact: VectorDerived) -> bool:
-        """The first vector: from now on the entry has an importance."""
-        if self.indexed_at is not None:
-            return False
-        self.entry_seq, self.entry_type, self.severity = fact.entry_seq, fact.entry_type, fact.severity
-        self.priority = self.priority or fact.priority
-        self.indexed_at = fact.published_ms
-        self.base = self.importance_score = base_importance(fact.entry_type, fact.severity, self.priority)
-        return True
-
-    def prioritise(self, priority: str) -> None:
-        """The live priority changed: the base follows, the score waits for the next decay."""
-        self.priority = priority
-        if self.entry_type is not None and self.severity is not None:
-            self.base = base_importance(self.entry_type, self.severity, priority)
-
-    def refer(self, count: int, at_ms: int) -> None:
-        """The entry reached prompts."""
-        self.reference_count = min(self.reference_count + count, MOST_REFERENCES)
-        self.last_referenced_at = max(at_ms, self.last_referenced_at or at_ms)
-
-
-@dataclass(slots=True)
 class _Change:
     """What one event does to one entry: a vector, another priority, or a number of references."""
 
@@ -128,25 +54,48 @@ class _Change:
     references: int = 0
     at_ms: int = 0
 
-    def apply(self, row: _Row) -> bool:
-        """Whether the row is another one now."""
+    def of(self, row: ImportanceRow) -> ImportanceRow:
+        """The row after it; the same object if it changes nothing."""
         if self.fact is not None:
-            return row.index(self.fact)
+            return _indexed(row, self.fact)
         if self.priority is not None:
-            row.prioritise(self.priority)
-        else:
-            row.refer(self.references, self.at_ms)
-        return True
+            return _prioritised(row, self.priority)
+        return row._replace(
+            reference_count=min(row.reference_count + self.references, MOST_REFERENCES),
+            last_referenced_at=max(self.at_ms, row.last_referenced_at or self.at_ms),
+        )
+
+
+def _indexed(row: ImportanceRow, fact: VectorDerived) -> ImportanceRow:
+    """The first vector: from now on the entry has an importance."""
+    if row.indexed_at is not None:
+        return row
+    priority = row.priority or fact.priority
+    base = base_importance(fact.entry_type, fact.severity, priority)
+    return row._replace(
+        entry_seq=fact.entry_seq,
+        entry_type=fact.entry_type,
+        severity=fact.severity,
+        priority=priority,
+        indexed_at=fact.published_ms,
+        base=base,
+        importance_score=base,
+    )
+
+
+def _prioritised(row: ImportanceRow, priority: str) -> ImportanceRow:
+    """The live priority changed: the base follows, the score waits for the next decay."""
+    if row.entry_type is None or row.severity is None:
+        return row._replace(priority=priority)
+    return row._replace(priority=priority, base=base_importance(row.entry_type, row.severity, priority))
 
 
 class ImportanceProjection:
     """Folds vectors, priorities, references and decay ticks."""
 
-    name: ClassVar[str] = IMPORTANCE_PROJECTION
-    version: ClassVar[int] = 100 + rules.VERSION
-    ddl: ClassVar[tuple[str, ...]] = (_DDL, _DECAYS_DDL)
-    tables: ClassVar[tuple[str, ...]] = (IMPORTANCE, DECAYS)
-    digest: ClassVar[Mapping[str, str]] = {}
+    name: ClassVar = IMPORTANCE_PROJECTION
+    version: ClassVar = 100 + rules.VERSION
+    tables: ClassVar[Tables] = (IMPORTANCE, DECAYS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold the batch: what precedes a workspace's last decay, that decay, and what follows it.
@@ -197,52 +146,25 @@ def _decay_due(event: EntryRecorded) -> int | None:
 
 
 def _decay(event: EntryRecorded, due_ms: int, tx: FoldTransaction) -> None:
-    [(decayed,)] = tx.rows(DECAY_SQL, [due_ms, event.workspace_id])
-    tx.execute(f"DELETE FROM {DECAYS} WHERE workspace_id = ?", [event.workspace_id])
-    tx.execute(f"INSERT INTO {DECAYS} VALUES (?, ?, ?, ?)", [event.workspace_id, due_ms, decayed, event.seq])
+    decayed = tx.rewrite(IMPORTANCE, event.workspace_id, DECAY_SQL, [due_ms, event.workspace_id])
+    tx.replace(DECAYS, [DecayRow(event.workspace_id, due_ms, decayed, event.seq)])
 
 
 def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
     """Load the rows that changes name, change them in order, write them back."""
     if not changes:
         return
-    known = _load({change.name for change in changes}, tx)
-    made: dict[Name, _Row] = {}
-    changed: dict[Name, _Row] = {}
+    names = {change.name for change in changes}
+    former = tx.find(IMPORTANCE, list({name_key(name) for name in names}))
+    rows = {name: row for row in former if (name := (row.workspace_id, row.entry_id)) in names}
+    changed: dict[Name, ImportanceRow] = {}
     for change in changes:
-        row = known.get(change.name)
-        if row is not None:
-            if change.apply(row):
-                changed[change.name] = row
-            continue
-        row = made.get(change.name)
-        if row is None:
-            row = made[change.name] = _Row(name_key(change.name), *change.name)
-        change.apply(row)
-    _insert(list(made.values()), tx)
-    _update(list(changed.values()), tx)
-
-
-def _load(names: set[Name], tx: FoldTransaction) -> dict[Name, _Row]:
-    keys = list({name_key(name) for name in names})
-    found = (_Row(*values) for values in tx.find(IMPORTANCE, _COLUMNS, keys))
-    return {name: row for row in found if (name := (row.workspace_id, row.entry_id)) in names}
-
-
-def _values(rows: Sequence[_Row], column: str) -> list[Any]:
-    return [getattr(row, column) for row in rows]
-
-
-def _insert(rows: Sequence[_Row], tx: FoldTransaction) -> None:
-    if rows:
-        columns: dict[str, Any] = {column: _values(rows, column) for column in _COLUMNS}
-        columns["key"] = np.array(columns["key"], np.uint64)
-        tx.insert(IMPORTANCE, columns)
-
-
-def _update(rows: Sequence[_Row], tx: FoldTransaction) -> None:
-    if rows:
-        tx.execute(_UPDATE, [_values(rows, column) for column in _COLUMNS])
+        before = rows.get(change.name) or ImportanceRow(name_key(change.name), *change.name)
+        after = rows[change.name] = change.of(before)
+        if after is not before:
+            changed[change.name] = after
+    named = {row.key for row in changed.values()}
+    tx.replace(IMPORTANCE, list(changed.values()), [row for row in former if row.key in named])
 
 
 PROJECTION = ImportanceProjection

@@ -6,44 +6,41 @@ still arrive of it count for nothing until it is added or activated again, as wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from operator import attrgetter
+from typing import ClassVar, Final
 
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import TokenBitsDerived
 from ...schemas.ids import name_key
-from ...schemas.views import TOKEN_BITS, TOKEN_BITS_PROJECTION, ModelState
-from ..folds.by_name import name_of, take_out
+from ...schemas.views.models import (
+    TOKEN_BITS,
+    TOKEN_BITS_DROPPED,
+    TOKEN_BITS_PROJECTION,
+    DroppedRow,
+    ModelState,
+    TokenBitsRow,
+)
+from ...schemas.views.table import Tables
 from ..folds.model_decisions import model_decision
 from ..projection import Batch, FoldTransaction, in_order
 
-_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {TOKEN_BITS} (
-    key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,
-    model VARCHAR NOT NULL, quantiser INTEGER NOT NULL, dim INTEGER NOT NULL, bits BLOB NOT NULL,
-    first_passage USMALLINT NOT NULL, seq UBIGINT NOT NULL)"""
-"""``key`` is a 64-bit hash of (workspace, entry, model): an upsert finds its row by one scan of integers."""
-
-_DROPPED: Final = "token_bits_dropped"
-_DROPPED_DDL: Final = f"CREATE TABLE IF NOT EXISTS {_DROPPED} (model VARCHAR NOT NULL)"
+_NAME: Final = attrgetter(*TOKEN_BITS.key)
+_OF_FACT: Final = attrgetter(*(name for name in TokenBitsRow._fields if name != "key"))
 
 
 class TokenBitsProjection:
     """Folds facts about tokens in context."""
 
-    name: ClassVar[str] = TOKEN_BITS_PROJECTION
-    version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = (_DDL, _DROPPED_DDL)
-    tables: ClassVar[tuple[str, ...]] = (TOKEN_BITS, _DROPPED)
-    digest: ClassVar[Mapping[str, str]] = {}
+    name: ClassVar = TOKEN_BITS_PROJECTION
+    version: ClassVar = 1
+    tables: ClassVar[Tables] = (TOKEN_BITS, TOKEN_BITS_DROPPED)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's facts; forget those of models dropped in it."""
         decisions = batch.control(*MODEL_DECISIONS)
         if not batch.token_bits and not decisions:
             return
-        dropped = {str(model) for (model,) in tx.whole(_DROPPED)}
+        dropped = {row.model for row in tx.whole(TOKEN_BITS_DROPPED)}
         facts: list[TokenBitsDerived] = []
         for event in in_order(batch.token_bits, decisions):
             if isinstance(event, TokenBitsDerived):
@@ -55,35 +52,21 @@ class TokenBitsProjection:
                 continue
             model, drops = decision.model, decision.state is ModelState.DROPPED
             if drops and model not in dropped:
-                tx.execute(f"INSERT INTO {_DROPPED} VALUES (?)", [model])
-                tx.execute(f"DELETE FROM {TOKEN_BITS} WHERE model = ?", [model])
+                tx.add(TOKEN_BITS_DROPPED, [DroppedRow(model)])
+                tx.delete(TOKEN_BITS, model=model)
                 facts = [fact for fact in facts if fact.model != model]
                 dropped.add(model)
             elif not drops and model in dropped:
-                tx.execute(f"DELETE FROM {_DROPPED} WHERE model = ?", [model])
+                tx.delete(TOKEN_BITS_DROPPED, model=model)
                 dropped.remove(model)
-        if facts:
-            self._upsert(facts, tx)
+        last = {_NAME(row): row for row in map(_row, facts)}
+        if last:
+            former = tx.find(TOKEN_BITS, list({row.key for row in last.values()}))
+            tx.replace(TOKEN_BITS, list(last.values()), former)
 
-    def _upsert(self, facts: Sequence[TokenBitsDerived], tx: FoldTransaction) -> None:
-        last = {name_of(fact): fact for fact in facts}
-        keys = {name: name_key(name) for name in last}
-        take_out(tx, TOKEN_BITS, keys)
-        kept = list(last.values())
-        columns: dict[str, Any] = {
-            column: [getattr(fact, column) for fact in kept] for column in ("entry_id", "workspace_id", "model", "bits")
-        }
-        n = len(kept)
-        for column, dtype in (
-            ("entry_seq", np.uint64),
-            ("seq", np.uint64),
-            ("quantiser", np.int32),
-            ("dim", np.int32),
-            ("first_passage", np.uint16),
-        ):
-            columns[column] = np.fromiter((getattr(fact, column) for fact in kept), dtype, n)
-        columns["key"] = np.fromiter(keys.values(), np.uint64, n)
-        tx.insert(TOKEN_BITS, columns)
+
+def _row(fact: TokenBitsDerived) -> TokenBitsRow:
+    return TokenBitsRow(name_key((fact.workspace_id, fact.entry_id, fact.model)), *_OF_FACT(fact))
 
 
 PROJECTION = TokenBitsProjection

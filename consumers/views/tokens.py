@@ -7,8 +7,7 @@ never half believed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pydantic import ValidationError
 
@@ -16,24 +15,18 @@ from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, is_workspace
+from ...schemas.views.table import Tables
+from ...schemas.views.workspaces import TOKENS, TOKENS_PROJECTION, TokenRow
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
-
-_DDL: Final = """CREATE TABLE IF NOT EXISTS tokens (
-    token_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, role VARCHAR NOT NULL, workspace_id VARCHAR, crew_id VARCHAR,
-    agent_id VARCHAR, label VARCHAR NOT NULL, created_ms BIGINT NOT NULL, revoked_ms BIGINT,
-    nats_bcrypt VARCHAR, may_publish VARCHAR NOT NULL DEFAULT '', speaks_for VARCHAR NOT NULL DEFAULT '',
-    expires_ms BIGINT)"""
 
 
 class TokensProjection:
     """Folds ``token.created``, ``token.nats_allowed`` and ``token.revoked``."""
 
-    name: ClassVar[str] = "tokens"
-    version: ClassVar[int] = 3  # may_publish, speaks_for, expires_ms
-    ddl: ClassVar[tuple[str, ...]] = (_DDL,)
-    tables: ClassVar[tuple[str, ...]] = ("tokens",)
-    digest: ClassVar[Mapping[str, str]] = {}
+    name: ClassVar = TOKENS_PROJECTION
+    version: ClassVar = 3  # may_publish, speaks_for, expires_ms
+    tables: ClassVar[Tables] = (TOKENS,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record mintings and revocations in stream order."""
@@ -53,43 +46,43 @@ class TokensProjection:
             bound = token.bearer()
         except ValidationError:
             raise FoldError(f"the token {token.token_id} at {event.seq} is bound to nobody its role allows") from None
-        known = tx.rows("SELECT sha256 FROM tokens WHERE token_id = ?", [token.token_id])
-        if known:
+        if tx.get(TOKENS, token_id=token.token_id):
             raise FoldError(f"the token id {token.token_id} at {event.seq} is taken")
-        tx.execute(
-            "INSERT INTO tokens (token_id, sha256, role, workspace_id, crew_id, agent_id, label, created_ms, may_publish, "
-            "speaks_for, expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                token.token_id,
-                token.sha256,
-                token.role.value,
-                token.workspace_id,
-                token.crew_id,
-                token.agent_id,
-                token.label,
-                event.ts_ms,
-                " ".join(bound.may_publish),
-                " ".join(bound.speaks_for),
-                bound.expires_ms,
-            ],
+        row = TokenRow(
+            token.token_id,
+            token.sha256,
+            token.role.value,
+            token.workspace_id,
+            token.crew_id,
+            token.agent_id,
+            token.label,
+            event.ts_ms,
+            revoked_ms=None,
+            nats_bcrypt=None,
+            may_publish=" ".join(bound.may_publish),
+            speaks_for=" ".join(bound.speaks_for),
+            expires_ms=bound.expires_ms,
         )
+        tx.add(TOKENS, [row])
 
     def _allowed(self, event: EntryRecorded, tx: FoldTransaction) -> None:
         allowed = payload_of(event, TokenNatsAllowed)
-        known = tx.rows("SELECT workspace_id, agent_id FROM tokens WHERE token_id = ?", [allowed.token_id])
-        if not known or event.workspace_id not in (SYSTEM_WORKSPACE, known[0][0]):
-            raise FoldError(f"the workspace of the permission at {event.seq} has no token {allowed.token_id}")
-        workspace_id, agent_id = known[0]
-        if agent_id is None or not is_workspace(workspace_id or ""):
+        known = self._known(event, allowed.token_id, "permission", tx)
+        if known.agent_id is None or not is_workspace(known.workspace_id or ""):
             raise FoldError(f"the token {allowed.token_id} at {event.seq} is not bound to one agent")
-        tx.execute("UPDATE tokens SET nats_bcrypt = ? WHERE token_id = ?", [allowed.bcrypt, allowed.token_id])
+        tx.replace(TOKENS, [known._replace(nats_bcrypt=allowed.bcrypt)])
 
     def _revoked(self, event: EntryRecorded, tx: FoldTransaction) -> None:
-        token_id = payload_of(event, TokenRevoked).token_id
-        known = tx.rows("SELECT workspace_id FROM tokens WHERE token_id = ?", [token_id])
-        if not known or event.workspace_id not in (SYSTEM_WORKSPACE, known[0][0]):
-            raise FoldError(f"the workspace of the revocation at {event.seq} has no token {token_id}")
-        tx.execute("UPDATE tokens SET revoked_ms = coalesce(revoked_ms, ?) WHERE token_id = ?", [event.ts_ms, token_id])
+        known = self._known(event, payload_of(event, TokenRevoked).token_id, "revocation", tx)
+        if known.revoked_ms is None:
+            tx.replace(TOKENS, [known._replace(revoked_ms=event.ts_ms)])
+
+    def _known(self, event: EntryRecorded, token_id: str, decision: str, tx: FoldTransaction) -> TokenRow:
+        """The token of a decision, if the decision's workspace may take it."""
+        known = tx.get(TOKENS, token_id=token_id)
+        if not known or event.workspace_id not in (SYSTEM_WORKSPACE, known[0].workspace_id):
+            raise FoldError(f"the workspace of the {decision} at {event.seq} has no token {token_id}")
+        return known[0]
 
 
 PROJECTION = TokensProjection

@@ -6,11 +6,11 @@ are needed, so a node without a model folds the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from ...schemas.rules import text, turns, word_pieces
-from ...schemas.views import TURNS, TURNS_PROJECTION
+from ...schemas.views.journal import TURNS, TURNS_PROJECTION
+from ...schemas.views.table import Tables
 from ..folds.turn_columns import batch_turns, blobs
 from ..projection import Batch, FoldTransaction
 
@@ -18,14 +18,9 @@ from ..projection import Batch, FoldTransaction
 class TurnsProjection:
     """Folds turns of conversation."""
 
-    name: ClassVar[str] = TURNS_PROJECTION
-    version: ClassVar[int] = 10_000 * text.VERSION + 100 * turns.VERSION + word_pieces.VERSION
-    ddl: ClassVar[tuple[str, ...]] = (
-        f"""CREATE TABLE IF NOT EXISTS {TURNS} (ws UBIGINT NOT NULL, doc UBIGINT NOT NULL, flags UTINYINT NOT NULL,
-        pieces BLOB NOT NULL, first_passage USMALLINT NOT NULL, days BLOB NOT NULL)""",
-    )
-    tables: ClassVar[tuple[str, ...]] = (TURNS,)
-    digest: ClassVar[Mapping[str, str]] = {}
+    name: ClassVar = TURNS_PROJECTION
+    version: ClassVar = 10_000 * text.VERSION + 100 * turns.VERSION + word_pieces.VERSION
+    tables: ClassVar[Tables] = (TURNS,)
 
     def prepare(self, batch: Batch) -> None:
         """Compute the batch's columns ahead of the transaction."""

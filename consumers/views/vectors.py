@@ -8,29 +8,25 @@ reindex forgets the tombstones of its workspace: what was refused before it may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import ClassVar, Final
 
 from ...schemas.events.embeddings import MODEL_DECISIONS, ReindexRequested
 from ...schemas.events.envelope import EntryRecorded, VectorDerived
 from ...schemas.ids import name_key
-from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, VECTORS_PROJECTION, ModelState
-from ..folds.by_name import Name, name_of, take_out
+from ...schemas.views.models import (
+    EMBEDDING_MODELS,
+    EMBEDDINGS,
+    VECTORS_PROJECTION,
+    EmbeddingRow,
+    ModelRow,
+    ModelState,
+)
+from ...schemas.views.table import Tables
 from ..folds.model_decisions import model_decision
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction, in_order
-
-_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDINGS} (
-    key UBIGINT NOT NULL, entry_seq UBIGINT NOT NULL, entry_id VARCHAR NOT NULL, workspace_id VARCHAR NOT NULL,
-    model VARCHAR NOT NULL, dim INTEGER NOT NULL, vector BLOB NOT NULL, text_hash VARCHAR NOT NULL,
-    indexed_at BIGINT NOT NULL, seq UBIGINT NOT NULL)"""
-"""``key`` is a 64-bit hash of (workspace, entry, model): an upsert finds its row by one scan of integers."""
-
-_MODELS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {EMBEDDING_MODELS} (
-    model VARCHAR NOT NULL, embedder VARCHAR NOT NULL, state VARCHAR NOT NULL, dropped_seq UBIGINT NOT NULL,
-    seq UBIGINT NOT NULL)"""
 
 _FORGET_TOMBSTONES: Final = f"""DELETE FROM {EMBEDDINGS}
     WHERE dim = 0 AND workspace_id = ? AND (CAST(? AS VARCHAR) IS NULL OR model = ?)"""
@@ -39,11 +35,9 @@ _FORGET_TOMBSTONES: Final = f"""DELETE FROM {EMBEDDINGS}
 class VectorsProjection:
     """Folds vector facts."""
 
-    name: ClassVar[str] = VECTORS_PROJECTION
-    version: ClassVar[int] = 4
-    ddl: ClassVar[tuple[str, ...]] = (_DDL, _MODELS_DDL)
-    tables: ClassVar[tuple[str, ...]] = (EMBEDDINGS, EMBEDDING_MODELS)
-    digest: ClassVar[Mapping[str, str]] = {}
+    name: ClassVar = VECTORS_PROJECTION
+    version: ClassVar = 4
+    tables: ClassVar[Tables] = (EMBEDDINGS, EMBEDDING_MODELS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's vectors; forget those of models dropped in it."""
@@ -62,40 +56,27 @@ class VectorsProjection:
                 facts = []
                 tx.execute(_FORGET_TOMBSTONES, [event.workspace_id, asked.model, asked.model])
             elif (dropped := models.decide(event)) is not None:
-                tx.execute(f"DELETE FROM {EMBEDDINGS} WHERE model = ?", [dropped])
+                tx.delete(EMBEDDINGS, model=dropped)
                 facts = [fact for fact in facts if fact.model != dropped]
         self._upsert(facts, tx)
 
     def _upsert(self, facts: Sequence[VectorDerived], tx: FoldTransaction) -> None:
         if not facts:
             return
-        last = {name_of(fact): fact for fact in facts}
-        indexed_at = {name_of(fact): fact.published_ms for fact in reversed(facts)}
-        keys = {name: name_key(name) for name in last}
-        for name, (first,) in take_out(tx, EMBEDDINGS, keys, "indexed_at").items():
-            indexed_at[name] = first
-        self._insert(list(last.values()), indexed_at, keys, tx)
-
-    def _insert(
-        self,
-        facts: Sequence[VectorDerived],
-        indexed_at: Mapping[Name, int],
-        keys: Mapping[Name, int],
-        tx: FoldTransaction,
-    ) -> None:
-        n = len(facts)
-        columns: dict[str, Any] = {
-            name: [getattr(fact, name) for fact in facts]
-            for name in ("entry_id", "workspace_id", "model", "vector", "text_hash")
-        }
-        columns["key"] = np.fromiter((keys[name_of(fact)] for fact in facts), np.uint64, n)
-        columns["entry_seq"] = np.fromiter((fact.entry_seq for fact in facts), np.uint64, n)
-        columns["seq"] = np.fromiter((fact.seq for fact in facts), np.uint64, n)
-        columns["dim"] = np.fromiter((fact.dim for fact in facts), np.int32, n)
-        columns["indexed_at"] = np.fromiter((indexed_at[name_of(fact)] for fact in facts), np.int64, n)
-        tx.insert(EMBEDDINGS, columns)
+        rows = [
+            EmbeddingRow(name_key((fact.workspace_id, fact.entry_id, fact.model)), *_OF_FACT(fact)) for fact in facts
+        ]
+        former = tx.find(EMBEDDINGS, list({row.key for row in rows}))
+        first = {_NAME(row): row.indexed_at for row in (*reversed(rows), *former)}
+        last = {_NAME(row): row for row in rows}
+        tx.replace(EMBEDDINGS, [row._replace(indexed_at=first[name]) for name, row in last.items()], former)
 
 
+_NAME: Final = attrgetter(*EMBEDDINGS.key)
+_OF_FACT: Final = attrgetter(
+    *(name.replace("indexed_at", "published_ms") for name in EmbeddingRow._fields if name != "key")
+)
+"""The columns as the fact names them; its time is ``indexed_at`` if it is the first."""
 _DECISIONS: Final = (*MODEL_DECISIONS, ReindexRequested.ENTRY_TYPE)
 
 
@@ -104,15 +85,12 @@ class _Models:
 
     def __init__(self, tx: FoldTransaction) -> None:
         self._tx = tx
-        self._rows: dict[str, tuple[str, str, int]] = {
-            model: (embedder, state, dropped_seq)
-            for model, embedder, state, dropped_seq, _ in tx.whole(EMBEDDING_MODELS)
-        }
+        self._rows = {row.model: row for row in tx.whole(EMBEDDING_MODELS)}
 
     def is_dropped(self, model: str) -> bool:
         """Whether facts of this model count for nothing."""
         known = self._rows.get(model)
-        return known is not None and known[1] == ModelState.DROPPED
+        return known is not None and known.state == ModelState.DROPPED
 
     def decide(self, event: EntryRecorded) -> str | None:
         """Take in one decision; returns the model whose vectors it takes away, if it does."""
@@ -120,21 +98,17 @@ class _Models:
         if decision is None:
             return None
         model, state = decision.model, decision.state
-        embedder, former, dropped_seq = self._rows.get(model, ("none", ModelState.DROPPED, 0))
+        former = self._rows.get(model) or ModelRow(model, "none", ModelState.DROPPED, 0, 0)
         if state is ModelState.DROPPED:
-            self._put(model, embedder, state, event.seq, event.seq)
+            self._put(former._replace(state=state, dropped_seq=event.seq, seq=event.seq))
             return model
-        if decision.embedder is not None and (state is ModelState.ADDED or former == ModelState.DROPPED):
-            self._put(model, decision.embedder, state, dropped_seq, event.seq)
+        if decision.embedder is not None and (state is ModelState.ADDED or former.state == ModelState.DROPPED):
+            self._put(former._replace(embedder=decision.embedder, state=state, seq=event.seq))
         return None
 
-    def _put(self, model: str, embedder: str, state: ModelState, dropped_seq: int, seq: int) -> None:
-        self._rows[model] = (embedder, state.value, dropped_seq)
-        self._tx.execute(f"DELETE FROM {EMBEDDING_MODELS} WHERE model = ?", [model])
-        self._tx.execute(
-            f"INSERT INTO {EMBEDDING_MODELS} (model, embedder, state, dropped_seq, seq) VALUES (?, ?, ?, ?, ?)",
-            [model, embedder, state.value, dropped_seq, seq],
-        )
+    def _put(self, row: ModelRow) -> None:
+        self._rows[row.model] = row
+        self._tx.replace(EMBEDDING_MODELS, [row])
 
 
 PROJECTION = VectorsProjection

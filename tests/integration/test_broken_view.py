@@ -20,18 +20,24 @@ from crew_journal.services.runtime import Runtime
 
 VIEW = '''
 """Sums what entries cost."""
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+from crew_journal.schemas.views.table import Seq, Table
+
+class CostRow(NamedTuple):
+    seq: Seq
+    usd: float | None
+
+ENTRY_COSTS = Table("entry_costs", CostRow, "costs")
 
 class Costs:
     name: ClassVar = "costs"
     version: ClassVar = 1
-    ddl: ClassVar = ("CREATE TABLE IF NOT EXISTS entry_costs (seq UBIGINT NOT NULL, usd DOUBLE)",)
-    tables: ClassVar = ("entry_costs",)
-    digest: ClassVar = {}
+    tables: ClassVar = (ENTRY_COSTS,)
 
     def apply(self, batch, tx):
         for event in batch.entries:
-            tx.execute("INSERT INTO entry_costs VALUES (?, ?)", [event.seq, event.entry.payload["usd"]])
+            tx.add(ENTRY_COSTS, [CostRow(event.seq, event.entry.payload["usd"])])
 
 PROJECTION = Costs
 '''

@@ -448,8 +448,8 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 assert followed.documents.words.tolist() == loaded.documents.words.tolist()
                 assert followed.documents.flags.tolist() == loaded.documents.flags.tolist()
                 assert followed.priorities == loaded.priorities
-                assert not loaded.importances.stale
-                followed = await cache.get(workspace, followed.importances.needed_seq)  # a sweep's work is read beside
+                assert not loaded.stale
+                followed = await cache.get(workspace, followed.needed_seq)  # a sweep's work is read beside
                 every = np.arange(len(loaded))
                 followed.importances.cover(len(loaded))
                 assert followed.importances.of(every).tolist() == loaded.importances.of(every).tolist()

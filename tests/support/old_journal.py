@@ -21,7 +21,8 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.digest import DigestedView, queries
+from crew_journal.consumers.host.digest import DigestedView
+from crew_journal.consumers.host.tables import digest_queries
 
 FOLDER = Path(__file__).parents[1] / "golden" / "journal"
 FOLDED = FOLDER / "folded.json"
@@ -59,7 +60,8 @@ async def folded(columns: dict[str, dict[str, Any]] | None = None) -> dict[str, 
             tables = {}
             with live.store.snapshot() as con:
                 views: list[DigestedView] = list(live.host.projections)
-                for table, query in (item for view in views for item in queries(view).items()):
+                for declared, query in (item for view in views for item in digest_queries(view.tables).items()):
+                    table = declared.name
                     if columns is None or table in columns:
                         tables[table] = _table(con, query, columns and columns[table]["columns"])  # type: ignore[arg-type]  # a list in that file
             return {"parked": sorted([name, seq] for name, _, seq in live.dead.names()), "tables": tables}

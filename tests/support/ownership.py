@@ -15,8 +15,11 @@ from unittest import mock
 import duckdb
 
 from crew_journal.consumers.host import folding, tidying
+from crew_journal.consumers.host.tables import ddl
 from crew_journal.consumers.host.transaction import ProjectionTransaction
 from crew_journal.consumers.projection import Projection
+from crew_journal.schemas.ports import Changes
+from crew_journal.schemas.views.table import R, Table
 
 _ROWS: Final = frozenset(
     {
@@ -37,32 +40,18 @@ class TableNotOwned(Exception):
     """A projection reads or writes a table that is not its own, or runs a statement that no fold may run."""
 
 
-class DdlRefused(Exception):
-    """The DDL of a projection holds more than ``CREATE TABLE``, or makes other tables than it names."""
-
-
 class Ownership:
     """The tables of one projection class, and the statements that were found to keep to them."""
 
     def __init__(self, projection: Projection) -> None:
-        """Make its tables in the second DuckDB.
-
-        Raises:
-            DdlRefused: If the DDL does not make exactly the tables that it names.
-        """
+        """Make its tables in the second DuckDB."""
         self._name = projection.name
-        self._tables = frozenset(projection.tables)
+        self._tables = frozenset(table.name for table in projection.tables)
         self._scratch: frozenset[str] = frozenset(getattr(projection, "scratch", ()))
         self._accepted: set[str] = set()
         self._con = duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False})
-        for sql in projection.ddl:
-            kinds = {statement.type for statement in self._con.extract_statements(sql)}
-            if kinds != {duckdb.StatementType.CREATE}:
-                raise DdlRefused(f"the ddl of {self._name} holds more than CREATE TABLE")
+        for sql in map(ddl, projection.tables):
             self._con.execute(sql)
-        made = {name for (name,) in self._con.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-        if made != self._tables:
-            raise DdlRefused(f"ddl and tables of {self._name} differ: {', '.join(sorted(made ^ self._tables))}")
 
     def close(self) -> None:
         """Close the second DuckDB."""
@@ -119,12 +108,12 @@ def ownership_of(projection: Projection) -> Ownership:
 class OwnTablesOnly(ProjectionTransaction):
     """The transaction that folds get in tests: it refuses a statement before it runs."""
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-        super().__init__(con, projection)
+    def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection, changes: Changes | None = None) -> None:
+        super().__init__(con, projection, changes)
         self._owned = ownership_of(projection)
 
-    def insert(self, table: str, columns: Mapping[str, Any]) -> None:
-        self._owned.require(table)
+    def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
+        self._owned.require(table.name)
         super().insert(table, columns)
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
@@ -135,17 +124,13 @@ class OwnTablesOnly(ProjectionTransaction):
         self._owned.check(sql, params)
         return super().rows(sql, params)
 
-    def find(self, table: str, columns: Sequence[str], keys: Sequence[int]) -> list[tuple[Any, ...]]:
-        self._owned.require(table)
-        return super().find(table, columns, keys)
+    def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
+        self._owned.require(table.name)
+        return super().find(table, keys)
 
-    def whole(self, table: str) -> list[tuple[Any, ...]]:
-        self._owned.require(table)
+    def whole(self, table: Table[R]) -> Sequence[R]:
+        self._owned.require(table.name)
         return super().whole(table)
-
-    def columns(self, sql: str, params: Sequence[Any] = ()) -> Any:
-        self._owned.check(sql, params)
-        return super().columns(sql, params)
 
 
 @contextmanager

@@ -7,24 +7,23 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import Stemmer
 
-from crew_journal.consumers.folds.turn_columns import batch_turns
-from crew_journal.consumers.projection import Batch
+from bench.folded import Folded
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.query.hot.extend import WorkspaceCommit, extend
+from crew_journal.services.query.hot.extend import extend
 from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.turns import turns_of_commit
 from crew_journal.services.query.hot.vector_matrix import VectorMatrix
-from crew_journal.services.query.hot.vectors import ModelFact
 
 MODEL = "test-model"
+ModelFact = VectorDerived | TokenBitsDerived
 ANALYZER = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
 
 
@@ -42,20 +41,6 @@ def recorded(seq: int, summary: str, **fields: Any) -> EntryRecorded:
     control = bool(fields.pop("control", False))
     entry = build_entry(record | fields)
     return EntryRecorded(seq, entry, to_ms(entry.ts), control, b"", b"", 0, 0)
-
-
-def postings_of(events: Sequence[EntryRecorded]) -> Mapping[str, Any]:
-    """Posting columns, counted the plain way."""
-    rows = []
-    for event in events:
-        terms = ANALYZER.terms(indexed_text(event.ts_ms, event.entry.summary, event.entry.payload))
-        rows += [(term, event.seq, tf, len(terms)) for term, tf in Counter(terms).items()]
-    columns = list(zip(*rows, strict=True)) or [()] * 4
-    types = (np.uint64, np.uint64, np.uint16, np.uint16)
-    return {
-        name: np.array(column, dtype)
-        for name, column, dtype in zip(("term", "doc", "tf", "dl"), columns, types, strict=True)
-    }
 
 
 def vector_fact(entry: EntryRecorded, values: Sequence[float], model: str = MODEL) -> VectorDerived:
@@ -77,23 +62,23 @@ def token_fact(entry: EntryRecorded, seed: int, model: str = MODEL) -> TokenBits
     )
 
 
-def extend_by(index: HotIndex, events: Sequence[EntryRecorded], vectors: Sequence[ModelFact] = ()) -> None:
+_FOLDED: WeakKeyDictionary[HotIndex, Folded] = WeakKeyDictionary()
+
+
+def extend_by(index: HotIndex, events: Sequence[EntryRecorded], facts: Sequence[ModelFact] = ()) -> None:
     """Fold one commit into an index."""
     last = max([e.seq for e in events] + [index.seq])
-    columns = batch_turns(Batch(list(events), 0, last)) if events else None
-    turns = turns_of_commit(columns, index.workspace_id) if columns is not None else None
-    extend(index, WorkspaceCommit(list(events), list(vectors), postings_of(events), last, turns=turns))
+    folded = _FOLDED.setdefault(index, Folded())
+    extend(index, folded.commit([*events, *facts], last))
 
 
-def index_of(
-    events: Sequence[EntryRecorded], vectors: Sequence[ModelFact] = (), *, step: int | None = None
-) -> HotIndex:
+def index_of(events: Sequence[EntryRecorded], facts: Sequence[ModelFact] = (), *, step: int | None = None) -> HotIndex:
     """An index of entries, extended ``step`` entries at a time (all at once if None)."""
     index = HotIndex("w1", VectorMatrix(MODEL), record_bytes=1 << 20)
     for first in range(0, len(events), step or max(1, len(events))):
         part = events[first : first + (step or len(events))]
         seqs = {event.seq for event in part}
-        extend_by(index, part, [fact for fact in vectors if fact.entry_seq in seqs])
+        extend_by(index, part, [fact for fact in facts if fact.entry_seq in seqs])
     return index
 
 

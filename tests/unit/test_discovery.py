@@ -37,20 +37,25 @@ RULES_OF_VIEWS = [
 ]
 NEW = '''
 """Counts entries per workspace."""
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
+
+from crew_journal.schemas.views.table import Table
+
+class CountRow(NamedTuple):
+    workspace_id: str
+    n: int
+
+COUNTS = Table("entry_counts", CountRow, "counting", key=("workspace_id",))
 
 class Counting:
     name: ClassVar = "counting"
     version: ClassVar = 1
-    ddl: ClassVar = ("CREATE TABLE IF NOT EXISTS entry_counts (workspace_id VARCHAR NOT NULL, n BIGINT NOT NULL)",)
-    tables: ClassVar = ("entry_counts",)
-    digest: ClassVar = {}
+    tables: ClassVar = (COUNTS,)
 
     def apply(self, batch, tx):
         for event in batch.entries:
-            known = tx.rows("SELECT n FROM entry_counts WHERE workspace_id = ?", [event.workspace_id])
-            tx.execute("DELETE FROM entry_counts WHERE workspace_id = ?", [event.workspace_id])
-            tx.execute("INSERT INTO entry_counts VALUES (?, ?)", [event.workspace_id, 1 + (known[0][0] if known else 0)])
+            known = tx.get(COUNTS, workspace_id=event.workspace_id)
+            tx.replace(COUNTS, [CountRow(event.workspace_id, 1 + (known[0].n if known else 0))])
 
 PROJECTION = Counting
 '''
@@ -102,7 +107,7 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
         (('"counting"', '"entries"'), "called entries"),
         (("entry_counts", "tokens"), "claim the table tokens"),
         (("PROJECTION =", "SOMETHING ="), "exposes no PROJECTION"),
-        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 5: expected ':'"),
+        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 13: expected ':'"),
         (
             ("from typing", "import nowhere_to_be_found\nfrom typing"),
             "cannot be imported: ModuleNotFoundError: No module",
@@ -112,10 +117,9 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
         (("PROJECTION = Counting", "PROJECTION = dict"), r"dict of .* is no projection: it has no name"),
         (("    def apply", "    def __init__(self, _): pass\n    def apply"), "cannot be made: TypeError"),
         (("def apply", "def fold"), "is no projection: it has no apply"),
-        (("    digest: ClassVar = {}\n", ""), "is no projection: it has no digest"),
-        (("digest: ClassVar = {}", 'digest: ClassVar = {"x": "*"}'), "names x, which is not among its tables"),
         (("version: ClassVar = 1", "version: ClassVar = '1'"), "its version is no number"),
-        (('("entry_counts",)', '("entry_counts")'), "its tables is no tuple of texts"),
+        (("(COUNTS,)", '("entry_counts",)'), "its tables is not a tuple of Table"),
+        (("n: int", "n: complex"), "cannot be imported: KeyError"),
     ],
 )
 def test_a_file_that_holds_no_projection_that_fits_is_named_with_the_fault_and_what_to_do(
@@ -147,7 +151,9 @@ def test_doctor_and_commands_name_the_file_and_what_to_do(
     assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) == 1
     findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "fail"
-    assert findings["parts"]["found"].startswith(f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 5")
+    assert findings["parts"]["found"].startswith(
+        f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 13"
+    )
     assert findings["parts"]["next_step"] == "mend the file or remove it"
 
 

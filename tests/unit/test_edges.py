@@ -10,65 +10,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import index_of, recorded
 
-from crew_journal.schemas.rules.relations import Authority, RelationState, outweighs
 from crew_journal.services.query.arms.walk import walk
-from crew_journal.services.query.hot.edges import SimilarEdges, state_code
+from crew_journal.services.query.hot.edges import SimilarEdges
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 
-DERIVED, ASSERTED, RETRACTED = RelationState.DERIVED, RelationState.ASSERTED, RelationState.RETRACTED
-REACTOR, AGENT, OPERATOR = Authority.REACTOR, Authority.AGENT, Authority.OPERATOR
-Said = tuple[RelationState, Authority]
-EVENTS = st.lists(
-    st.tuples(
-        st.integers(0, 5),
-        st.integers(0, 5),
-        st.sampled_from([0.8, 0.9]),
-        st.sampled_from(
-            [(DERIVED, REACTOR), *((said, by) for said in (ASSERTED, RETRACTED) for by in (AGENT, OPERATOR))]
-        ),
-    ).filter(lambda event: event[0] != event[1]),
+Row = tuple[int, int, float, bool]
+ROWS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.sampled_from([0.8, 0.9]), st.booleans()).filter(
+        lambda row: row[0] != row[1]
+    ),
     max_size=25,
 )
+
+
+def put(edges: SimilarEdges, rows: list[tuple[int, Row]]) -> None:
+    """Put edges by the rows at some sequences."""
+    edges.put(
+        np.array([row[:2] for _, row in rows], np.int32).reshape(-1, 2),
+        np.array([row[2] for _, row in rows], np.float64),
+        np.array([row[3] for _, row in rows], bool),
+        np.array([seq for seq, _ in rows], np.int64),
+    )
 
 
 def shown(edges: SimilarEdges) -> dict[int, list[tuple[int, float]]]:
     return {doc: sorted(edges.neighbours(doc)) for doc in range(6)}
 
 
-@given(EVENTS, st.integers(0, 25), st.integers(0, 25))
-def test_loaded_half_way_and_told_everything_again_they_equal_those_that_followed(
-    events: list[tuple[int, int, float, Said]], loaded_at: int, again_from: int
+@given(ROWS, st.integers(0, 25), st.integers(0, 25))
+def test_loaded_half_way_and_given_rows_again_they_equal_those_that_followed(
+    rows: list[Row], loaded_at: int, again_from: int
 ) -> None:
-    followed = SimilarEdges()
-    model: dict[frozenset[int], tuple[float, Said, int]] = {}
-    stored: dict[frozenset[int], tuple[float, Said, int]] = {}
-    for seq, (one, other, weight, said) in enumerate(events):
-        followed.apply(one, other, weight, *said, seq)
-        pair = frozenset((one, other))
-        known = model.get(pair)
-        if known is None:
-            model[pair] = (weight, said, seq)
-        elif outweighs(said[1], known[1][1]):
-            model[pair] = (known[0] if said[0] is RETRACTED else weight, said, seq)
-        if seq == loaded_at:
-            stored = dict(model)
-    stored = stored or (dict(model) if loaded_at >= len(events) else {})
-    late = SimilarEdges()
-    late.load(
-        np.array([sorted(pair) for pair in stored], np.int32).reshape(-1, 2),
-        np.array([weight for weight, _, _ in stored.values()], np.float64),
-        np.array([state_code(state) for _, (state, _), _ in stored.values()], np.uint8),
-        np.array([authority for _, (_, authority), _ in stored.values()], np.uint8),
-        np.array([seq for _, _, seq in stored.values()], np.int64),
-    )
-    begin = min(again_from, loaded_at + 1) if stored else 0
-    for seq, (one, other, weight, said) in list(enumerate(events))[begin:]:
-        late.apply(one, other, weight, *said, seq)
+    followed, late = SimilarEdges(), SimilarEdges()
+    numbered = list(enumerate(rows))
+    last = {frozenset(row[:2]): (seq, row) for seq, row in numbered}
+    for row in numbered:
+        put(followed, [row])
+    put(late, list({frozenset(row[:2]): (seq, row) for seq, row in numbered[:loaded_at]}.values()))
+    put(late, numbered[min(again_from, loaded_at) :] if loaded_at else list(last.values()))
     expected: dict[int, list[tuple[int, float]]] = {doc: [] for doc in range(6)}
-    for pair, (weight, (state, _), _) in model.items():
-        one, other = sorted(pair)
-        if state is not RETRACTED:
+    for _, (one, other, weight, counts) in last.values():
+        if counts:
             expected[one].append((other, weight))
             expected[other].append((one, weight))
     assert shown(followed) == shown(late) == {doc: sorted(found) for doc, found in expected.items()}
@@ -80,7 +63,7 @@ def journal(*rows: dict[str, Any]) -> HotIndex:
 
 def joined(index: HotIndex, *edges: tuple[int, int, float]) -> HotIndex:
     for seq, (one, other, weight) in enumerate(edges, 100):
-        index.edges.apply(one, other, weight, DERIVED, REACTOR, seq)
+        put(index.edges, [(seq, (one, other, weight, True))])
     return index
 
 
@@ -127,7 +110,7 @@ def test_an_edge_leads_nowhere_out_of_scope(scope: Scope, expected: list[int]) -
 
 def test_a_retracted_edge_is_not_walked() -> None:
     index = joined(journal({}, {}), (0, 1, 0.9))
-    index.edges.apply(0, 1, 0.0, RETRACTED, AGENT, 200)
+    put(index.edges, [(200, (0, 1, 0.9, False))])
     assert walk(index, WHOLE, [0], 5) == []
-    index.edges.apply(1, 0, 0.7, ASSERTED, OPERATOR, 201)
+    put(index.edges, [(201, (1, 0, 0.7, True))])
     assert [one.weight for one in walk(index, WHOLE, [0], 5)] == [0.7]

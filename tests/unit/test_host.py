@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import duckdb
 import pytest
@@ -19,8 +19,17 @@ from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError, ViewsDamaged
 from crew_journal.schemas.events.tokens import TokenRevoked
 from crew_journal.schemas.ports import CommittedBatch
+from crew_journal.schemas.views.table import Seq, Table, Tables
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 13)]
+
+
+class SeqRow(NamedTuple):
+    seq: Seq
+
+
+SEEN = Table("seen", SeqRow, "seen")
+OTHER = Table("other", SeqRow, "other")
 
 
 class Seen:
@@ -28,9 +37,7 @@ class Seen:
 
     name: ClassVar[str] = "seen"
     version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS seen (seq UBIGINT NOT NULL)",)
-    tables: ClassVar[tuple[str, ...]] = ("seen",)
-    digest: ClassVar[Mapping[str, str]] = {}
+    tables: ClassVar[Tables] = (SEEN,)
 
     def __init__(self, faults: Mapping[int, Exception] | None = None) -> None:
         self.faults = dict(faults or {})
@@ -39,18 +46,17 @@ class Seen:
         for event in batch.events:
             if event.seq in self.faults:
                 raise self.faults[event.seq]
-        tx.insert("seen", {"seq": [event.seq for event in batch.events]})
+        tx.insert(SEEN, {"seq": [event.seq for event in batch.events]})
 
 
 class Other(Seen):
     """A second one beside it."""
 
     name: ClassVar[str] = "other"
-    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS other (seq UBIGINT NOT NULL)",)
-    tables: ClassVar[tuple[str, ...]] = ("other",)
+    tables: ClassVar[Tables] = (OTHER,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        tx.insert("other", {"seq": [event.seq for event in batch.events]})
+        tx.insert(OTHER, {"seq": [event.seq for event in batch.events]})
 
 
 def seqs(live: Node, table: str = "seen") -> list[int]:
@@ -220,15 +226,15 @@ async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path
         await live.host.fold(STREAM[4:6])
         unsubscribe()
         await live.host.fold(STREAM[6:])
-        assert [(b.first_seq, b.last_seq, len(b.entries), len(b.vectors)) for b in heard] == [
-            (1, 4, 3, 1),
-            (5, 6, 2, 0),
+        assert [(b.first_seq, b.last_seq, len(b.entries)) for b in heard] == [(1, 4, 3), (5, 6, 2)]
+        assert [set(b.changes) for b in heard] == [
+            {"journal_entries", "postings_tail", "journal_embeddings", "memory_importance"},
+            {"journal_entries", "postings_tail"},
         ]
-        postings = heard[0].postings
-        assert postings is not None
-        assert set(postings) == {"ws", "term", "doc", "tf", "dl"}
+        [postings] = heard[0].changes["postings_tail"].written
+        assert postings.column_names == ["ws", "term", "doc", "tf", "dl"]
         written = live.store.rows("SELECT doc, term, tf FROM postings_tail WHERE doc <= 4 ORDER BY ALL")
-        columns = (postings[name].tolist() for name in ("doc", "term", "tf"))
+        columns = (postings.column(name).to_pylist() for name in ("doc", "term", "tf"))
         assert sorted(zip(*columns, strict=True)) == written
         assert await live.store.wait_for(12, 0.0, "entries") == 12
 

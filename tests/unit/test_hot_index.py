@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.recall import ANALYZER, extend_by, index_of, recorded, vector_fact
 
-from crew_journal.services.query.hot.documents import Documents, NewDocuments, Texts
+from crew_journal.services.query.hot.arrow import Texts
+from crew_journal.services.query.hot.documents import Documents
 from crew_journal.services.query.hot.growable import GrowableArray
 from crew_journal.services.query.hot.postings import Postings, build_segment, merge_segments
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
@@ -245,12 +246,10 @@ def test_many_ids_are_found_at_once_where_each_of_them_is(known, asked_for, cut)
     """Ids that are a part of another, or of two that lie side by side, are none."""
     documents = Documents()
     for part in (known[:cut], known[cut:]):
-        zeros = np.zeros(len(part), np.int32)
-        new = NewDocuments(
-            zeros.astype(np.int64), zeros.astype(np.int64), zeros, zeros, zeros, zeros, zeros,
-            zeros.astype(np.uint8), Texts.of(part),
-        )  # fmt: skip
-        documents.append(new, zeros.astype(np.uint16))
+        zeros = np.zeros(len(part), np.int64)
+        documents.append(
+            zeros, zeros.astype(np.uint8), Texts.of([one.encode() for one in part]), zeros.astype(np.uint16)
+        )
     expected = [known.index(one) if one in known else -1 for one in asked_for]
     assert documents.find_ids(asked_for).tolist() == expected
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.events import EPOCH_MS, at, control, entry, vector
 from support.views import node
 
+from crew_journal.consumers.host.tables import ddl
 from crew_journal.consumers.views.importance import DECAY_SQL, ImportanceProjection
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
@@ -19,6 +20,7 @@ from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.rules.importance import DAY_MS, base_importance, decayed
 from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.views import IMPORTANCE
 
 ESCALATION = base_importance("peer.escalation", "warn", "normal")
 """What ``support.events.vector`` says of its entries."""
@@ -204,7 +206,7 @@ def test_agents_cannot_count_or_mark_their_own_output(tmp_path: Path) -> None:
 )
 def test_the_statement_of_the_fold_is_the_rule_bit_by_bit(rows: list[tuple[float, int, int]], due: int) -> None:
     con = duckdb.connect()
-    con.execute(ImportanceProjection.ddl[0])
+    con.execute(ddl(IMPORTANCE))
     for number, (base, indexed, count) in enumerate(rows):
         con.execute(
             "INSERT INTO memory_importance (key, workspace_id, entry_id, indexed_at, base, reference_count) "

@@ -125,7 +125,8 @@ def test_tokens_of_an_older_quantiser_are_let_go_whatever_order_they_come_in() -
     for order in ([(1, 1, old), (2, 2, new), (3, 1, old)], [(2, 2, new), (1, 1, old), (3, 1, old)]):
         store = TokenStore()
         for doc, quantiser, data in order:
-            store.put(doc, quantiser, DIM, data, 1)
+            counts = np.array([len(data) * 8 // DIM])
+            store.extend(np.array([doc]), quantiser, DIM, data, counts, np.array([1]))
         assert store.quantiser == 2
         gathered = store.runs.gather(np.array([1, 2, 3]))
         assert gathered.counts.tolist() == [0, 2, 0]

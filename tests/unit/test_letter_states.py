@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from crew_journal.consumers.host.tables import ddl
 from crew_journal.consumers.host.transaction import CHECKPOINT_DDL
-from crew_journal.consumers.views.dead_letters import DeadLettersProjection
+from crew_journal.schemas.views.workspaces import DEAD_LETTERS
 from crew_journal.services.operating.status import LETTERS
 
 
@@ -16,12 +17,12 @@ from crew_journal.services.operating.status import LETTERS
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         connection.execute(CHECKPOINT_DDL)
-        connection.execute(DeadLettersProjection.ddl[0])
+        connection.execute(ddl(DEAD_LETTERS))
         yield connection
 
 
 def letter(con: duckdb.DuckDBPyConnection, projection: str, version: int, seq: int, state: str = "parked") -> None:
-    row = [projection, version, seq, "journal.w1._.a.note", "why", 1, state, "w1"]
+    row = [projection, seq, version, "journal.w1._.a.note", "why", 1, state, "w1"]
     con.execute("INSERT INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 

@@ -41,7 +41,7 @@ class Journal:
     def commit(self, events: Sequence[EntryRecorded]) -> None:
         assert self.listener is not None
         names = frozenset({ENTRIES_PROJECTION})
-        self.listener(CommittedBatch(events[0].seq, events[-1].seq, events, (), None, names, (), (), None))
+        self.listener(CommittedBatch(events[0].seq, events[-1].seq, events, names))
 
     async def replay(self, *_: object, **__: object) -> Replay:
         return Replay(tuple(self.entries), 0, len(self.entries))

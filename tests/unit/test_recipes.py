@@ -122,7 +122,7 @@ def test_importance_does_not_matter_when_it_is_uniform():
     def order(factor):
         events = [recorded(seq, f"parser {seq}", entry_type="peer.escalation") for seq in range(1, 9)]
         index = index_of(events, [vector_fact(e, [1, e.seq, 0]) for e in events])
-        index.importances._score.rows[:] = factor
+        index.importances.rows[:] = factor
         return list(ask(index, "parser 3 7", [1, 1, 0]))
 
     assert order(0.2) == order(0.9)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
 
 import duckdb
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from crew_journal.consumers.host.statements import CheckpointsChanged, insert_columns, move_checkpoints
 from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
 from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.schemas.views.table import Seq, Table, Tables
 
 
 @pytest.fixture
@@ -73,14 +74,20 @@ def test_a_checkpoint_that_appeared_unseen_is_not_moved_with_the_others(con: duc
     assert dict(con.execute("SELECT projection, seq FROM checkpoint").fetchall()) == {"a": 7, "b": 7, "late": 0}
 
 
+class NumberRow(NamedTuple):
+    n: Seq
+    word: str | None
+
+
+NUMBERS = Table("numbers", NumberRow, "numbers")
+
+
 class Numbers:
     """Owns the table of this module's connection."""
 
     name: ClassVar[str] = "numbers"
     version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS numbers (n UBIGINT NOT NULL, word VARCHAR)",)
-    tables: ClassVar[tuple[str, ...]] = ("numbers",)
-    digest: ClassVar[Mapping[str, str]] = {}
+    tables: ClassVar[Tables] = (NUMBERS,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Folds nothing."""
@@ -90,17 +97,17 @@ def test_a_small_table_that_is_remembered_is_as_its_projection_left_it(con: duck
     def fails() -> None:
         with transaction(con):
             tx.execute("DELETE FROM numbers")
-            assert tx.whole("numbers") == []
+            assert tx.whole(NUMBERS) == []
             raise RuntimeError
 
     tx = ProjectionTransaction(con, Numbers())
-    assert tx.whole("numbers") == tx.whole("numbers") == []
-    tx.insert("numbers", {"n": [1], "word": ["a"]})
-    assert tx.whole("numbers") == tx.whole("numbers") == [(1, "a")]
+    assert tx.whole(NUMBERS) == tx.whole(NUMBERS) == []
+    tx.insert(NUMBERS, {"n": [1], "word": ["a"]})
+    assert tx.whole(NUMBERS) == tx.whole(NUMBERS) == [(1, "a")]
     tx.execute("UPDATE numbers SET word = 'b'")
-    assert tx.whole("numbers") == [(1, "b")]
+    assert tx.whole(NUMBERS) == [(1, "b")]
     assert tx.rows("UPDATE numbers SET word = 'c'") == [(1,)]
-    assert tx.whole("numbers") == [(1, "c")]
+    assert tx.whole(NUMBERS) == [(1, "c")]
     with pytest.raises(RuntimeError):
         fails()
-    assert tx.whole("numbers") == [(1, "c")]
+    assert tx.whole(NUMBERS) == [(1, "c")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pytest
 from support.events import at, control, entry
@@ -20,8 +20,17 @@ from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.events.letters import EventParked
 from crew_journal.schemas.settings import PARKINGS_LIMIT
+from crew_journal.schemas.views.table import Seq, Table, Tables
 
 HEALTHY = 8
+
+
+class SeqRow(NamedTuple):
+    seq: Seq
+
+
+WHOLE = Table("whole", SeqRow, "whole")
+RAISING = Table("raising", SeqRow, "raising")
 
 
 class Whole:
@@ -29,12 +38,10 @@ class Whole:
 
     name: ClassVar[str] = "whole"
     version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS whole (seq UBIGINT NOT NULL)",)
-    tables: ClassVar[tuple[str, ...]] = ("whole",)
-    digest: ClassVar[Mapping[str, str]] = {}
+    tables: ClassVar[Tables] = (WHOLE,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        tx.insert("whole", {"seq": [event.seq for event in batch.events]})
+        tx.insert(WHOLE, {"seq": [event.seq for event in batch.events]})
 
 
 class Raising:
@@ -42,12 +49,10 @@ class Raising:
 
     name: ClassVar[str] = "raising"
     version: ClassVar[int] = 1
-    ddl: ClassVar[tuple[str, ...]] = ("CREATE TABLE IF NOT EXISTS raising (seq UBIGINT NOT NULL)",)
-    tables: ClassVar[tuple[str, ...]] = ("raising",)
-    digest: ClassVar[Mapping[str, str]] = {}
+    tables: ClassVar[Tables] = (RAISING,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        tx.insert("raising", {"seq": [event.seq for event in batch.events if self.takes(event)]})
+        tx.insert(RAISING, {"seq": [event.seq for event in batch.events if self.takes(event)]})
 
     def takes(self, event: object) -> bool:
         """Whether there is to be a row of the event."""

@@ -51,7 +51,7 @@ class Views:
         message = at(seq, control(payload, f"c{seq}"))
         event = decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
         assert isinstance(event, EntryRecorded)
-        self.listener(CommittedBatch(seq, seq, [event], (), None, frozenset({TOKENS_PROJECTION}), (), (), None))
+        self.listener(CommittedBatch(seq, seq, [event], frozenset({TOKENS_PROJECTION})))
 
 
 class RevokedMeanwhile:

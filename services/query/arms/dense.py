@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..hot.importances import Importances
+from ..hot.columns import HotColumn
 from ..hot.index import HotIndex
 from ..hot.lists import Docs
 from ..hot.scoped import ScopedDocuments
@@ -56,7 +56,7 @@ class DenseResult:
 
     lane: Lane
     matrix: VectorMatrix | None
-    importances: Importances
+    importances: HotColumn
     query: Vectors
     cosines: Scores | None = None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard, TypeVar
@@ -19,13 +19,13 @@ from typing import Any, Final, TypeGuard, TypeVar
 import structlog
 
 from ....schemas.ports import CommittedBatch, ViewReader
-from ....schemas.views import IMPORTANCE_PROJECTION
 from .active_models import ActiveModels
-from .extend import SplitCommit, extend
-from .importances import read_importances
+from .columns import HotTable
+from .extend import can_follow, extend
 from .index import HotIndex
 from .load import load
 from .postings import merge_segments
+from .rows import Commit, StoredRows
 from .sessions import sort_both
 from .switch import MatrixReading
 from .vector_matrix import VectorMatrix
@@ -54,7 +54,7 @@ class _Slot:
 
     index: HotIndex | None = None
     loading: asyncio.Task[HotIndex] | None = None
-    pending: list[SplitCommit] = field(default_factory=list)
+    pending: list[Commit] = field(default_factory=list)
     generation: int = -1
     behind: bool = False
     loaded_at: float = 0.0
@@ -62,6 +62,7 @@ class _Slot:
     switching: asyncio.Task[None] | None = None
     refreshing: asyncio.Task[None] | None = None
     readings: list[MatrixReading] = field(default_factory=list)
+    missed: list[Commit] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class HotCache:
         slot = self._slots.setdefault(workspace_id, _Slot())
         self._slots.move_to_end(workspace_id)
         if slot.index is not None and self._usable(slot, slot.index, min_seq):
-            if slot.index.importances.stale:
+            if slot.index.stale:
                 await self._refreshed(workspace_id, slot, slot.index, min_seq)
             if self._usable(slot, slot.index, min_seq):
                 return slot.index
@@ -131,7 +132,7 @@ class HotCache:
     def at_hand(self, workspace_id: str) -> bool:
         """Whether ``get`` without a sequence would return at once."""
         slot = self._slots.get(workspace_id)
-        if slot is None or slot.index is None or slot.index.importances.stale:
+        if slot is None or slot.index is None or slot.index.stale:
             return False
         return self._usable(slot, slot.index, 0)
 
@@ -199,13 +200,15 @@ class HotCache:
         """Apply a commit to every index; called on the event loop, in order."""
         if not self._slots:
             return
-        commit = SplitCommit(batch)
+        commit = Commit(batch)
         for workspace_id, slot in self._slots.items():
             if slot.loading is not None:
                 slot.pending.append(commit)
             elif slot.index is not None and not slot.behind and slot.generation == self._views.generation:
                 for reading in slot.readings:
-                    reading.follow(commit.vectors_of(workspace_id), commit.dropped)
+                    reading.follow(commit)
+                if slot.refreshing is not None:
+                    slot.missed.append(commit)
                 slot.behind = not _catch_up(slot.index, [commit])
                 self._switch_if_due(workspace_id, slot, slot.index)
                 self._refresh(workspace_id, slot, slot.index)
@@ -254,27 +257,33 @@ class HotCache:
 
     async def _refreshed(self, workspace_id: str, slot: _Slot, index: HotIndex, min_seq: int) -> None:
         self._refresh(workspace_id, slot, index)
-        if slot.refreshing is not None and min_seq >= index.importances.needed_seq:
+        if slot.refreshing is not None and min_seq >= index.needed_seq:
             await asyncio.shield(slot.refreshing)
 
     def _refresh(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
-        """Reload importances after a decay, once their view has reached it; queries continue meanwhile."""
-        importances = index.importances
-        if slot.refreshing is not None or not importances.stale:
+        """Read columns again that a commit rewrote, once their view has come so far; queries go on meanwhile."""
+        if slot.refreshing is not None:
             return
-        if self._views.view_seq(IMPORTANCE_PROJECTION) >= importances.needed_seq:
-            slot.refreshing = asyncio.create_task(self._read_importances(workspace_id, slot, index))
+        ready = [held for held in index.stale if self._views.view_seq(held.table.view) >= held.needed_seq]
+        if ready:
+            slot.missed = []
+            slot.refreshing = asyncio.create_task(self._read_columns(workspace_id, slot, index, ready))
             slot.refreshing.add_done_callback(lambda _: setattr(slot, "refreshing", None))
 
-    async def _read_importances(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+    async def _read_columns(self, workspace_id: str, slot: _Slot, index: HotIndex, tables: Sequence[HotTable]) -> None:
         generation = slot.generation
-        try:
-            read = await self._in_thread(read_importances, self._views, workspace_id)
-        except Exception:  # the old ones are used until the next commit or query tries again
-            _log.exception("importances_not_read", workspace_id=workspace_id)
-            return
-        if slot.index is index and generation == self._views.generation:
-            index.importances.take(read, index.documents)
+        for held in tables:
+            seq = self._views.view_seq(held.table.view)
+            try:
+                found = await self._in_thread(held.read, StoredRows(self._views, workspace_id))
+            except Exception:  # the old ones serve until the next commit or query tries again
+                _log.exception("hot_columns_not_read", workspace_id=workspace_id, table=held.table.name)
+                return
+            if slot.index is index and generation == self._views.generation:
+                held.put(found, index.documents.seq)
+                held.read_seq = seq
+                for commit in slot.missed:
+                    held.take(commit.rows(workspace_id), index.documents.seq)
 
     def _keep_up(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
         if slot.upkeep is None and (index.merge_due() or index.sort_due()):
@@ -325,12 +334,12 @@ def _under_way(task: asyncio.Task[Any] | None) -> TypeGuard[asyncio.Task[Any]]:
     return task is not None and not task.done()
 
 
-def _catch_up(index: HotIndex, commits: list[SplitCommit]) -> bool:
-    """Apply commits after the index's sequence; False at the first that it cannot follow."""
+def _catch_up(index: HotIndex, commits: list[Commit]) -> bool:
+    """Apply commits after the index's sequence; False at the first it cannot follow."""
     for commit in commits:
         if commit.last_seq <= index.seq:
             continue
-        if not commit.complete:
+        if not can_follow(index, commit):
             return False
-        extend(index, commit.of(index.workspace_id))
+        extend(index, commit)
     return True

@@ -1,24 +1,22 @@
 """The ``similar`` edges of one workspace, by document: what recall walks along without asking the database.
 
-Invariant: after the same events the edges are those of ``memory_relations`` whose two entries have a document, whether they
-were loaded at once or applied one by one: who outweighs whom is ``rules/relations``, and an event that an edge knows already
-changes nothing.
+Invariant: the edges are those rows of ``memory_relations`` whose two entries have a document, whether they were taken in at
+once or commit by commit; a row that is older than what is known of its edge changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ....schemas.rules.relations import Authority, RelationState, outweighs
+from ....schemas.rules.relations import SIMILAR, RelationState
+from ....schemas.views import RELATIONS
+from .arrow import array, dictionary, sequences
 from .growable import GrowableArray
-
-_STATES: Final = tuple(RelationState)
-_CODES: Final = {state: code for code, state in enumerate(_STATES)}
-_RETRACTED: Final = _CODES[RelationState.RETRACTED]
+from .rows import Rows
+from .vocabulary import ABSENT, places_of
 
 Docs = npt.NDArray[np.int32]
 
@@ -29,8 +27,7 @@ class SimilarEdges:
     def __init__(self) -> None:
         self._ends = GrowableArray(np.int32, 2)
         self._weight = GrowableArray(np.float64)
-        self._state = GrowableArray(np.uint8)
-        self._authority = GrowableArray(np.uint8)
+        self._counts = GrowableArray(np.bool_)
         self._seq = GrowableArray(np.int64)
         self._sorted_docs: Docs = np.zeros(0, np.int32)
         self._sorted_rows: Docs = np.zeros(0, np.int32)
@@ -42,62 +39,69 @@ class SimilarEdges:
     @property
     def nbytes(self) -> int:
         """Bytes of the columns; the few edges that came since the load have a dictionary beside them."""
-        columns = self._ends.nbytes + self._weight.nbytes + self._state.nbytes + self._seq.nbytes
-        columns += self._authority.nbytes
+        columns = self._ends.nbytes + self._weight.nbytes + self._counts.nbytes + self._seq.nbytes
         return columns + self._sorted_docs.nbytes + self._sorted_rows.nbytes
 
-    def load(
+    def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
+        """Take in edges between documents, whose ascending sequences are ``seqs``; others come with their entries."""
+        found = rows.of(RELATIONS, "src_seq", "dst_seq", "weight", "state", "seq", relation=SIMILAR)
+        if found is None:
+            return
+        found = found.drop_null()  # an end that the event did not say
+        ends = np.stack([places_of(seqs, sequences(found, name)) for name in ("src_seq", "dst_seq")], axis=1)
+        known = (ends != ABSENT).all(axis=1)
+        states, state = dictionary(found.column("state"))
+        counts = np.array([name != RelationState.RETRACTED for name in states], bool)[state]
+        self.put(ends[known], array(found, "weight")[known], counts[known], sequences(found, "seq")[known])
+
+    def put(
         self,
         ends: Docs,
         weight: npt.NDArray[np.float64],
-        states: npt.NDArray[np.uint8],
-        authority: npt.NDArray[np.uint8],
+        counts: npt.NDArray[np.bool_],
         seq: npt.NDArray[np.int64],
     ) -> None:
-        """Fill empty edges.
+        """Set edges.
 
         Args:
             ends: (m, 2) int32 documents.
             weight: (m,) float64.
-            states: (m,) uint8, ``state_code`` of each.
-            authority: (m,) uint8, ``Authority`` of each.
+            counts: (m,) bool: whether the edge is not retracted.
             seq: (m,) int64 sequence of the event that made the edge what it is.
         """
+        if not len(self):
+            self._append(ends, weight, counts, seq)
+            both = ends.T.reshape(-1)
+            order = np.argsort(both, kind="stable")
+            self._sorted_docs = both[order]
+            self._sorted_rows = (order % max(1, len(ends))).astype(np.int32)
+            return
+        for at, (one, other) in enumerate(ends.tolist()):
+            row = next((row for row in self._rows_of(one) if other in self._ends.rows[row]), None)
+            if row is None:
+                for doc in (one, other):
+                    self._later.setdefault(doc, []).append(len(self))
+                part = slice(at, at + 1)
+                self._append(ends[part], weight[part], counts[part], seq[part])
+            elif seq[at] > self._seq.rows[row]:
+                self._weight.rows[row], self._counts.rows[row], self._seq.rows[row] = weight[at], counts[at], seq[at]
+
+    def _append(
+        self,
+        ends: Docs,
+        weight: npt.NDArray[np.float64],
+        counts: npt.NDArray[np.bool_],
+        seq: npt.NDArray[np.int64],
+    ) -> None:
         self._ends.append(ends)
         self._weight.append(weight)
-        self._state.append(states)
-        self._authority.append(authority)
+        self._counts.append(counts)
         self._seq.append(seq)
-        both = ends.T.reshape(-1)
-        order = np.argsort(both, kind="stable")
-        self._sorted_docs = both[order]
-        self._sorted_rows = (order % max(1, len(ends))).astype(np.int32)
-
-    def apply(self, one: int, other: int, weight: float, state: RelationState, authority: Authority, seq: int) -> None:
-        """What the event at ``seq`` says of the edge between two documents."""
-        row = next((row for row in self._rows_of(one) if other in self._ends.rows[row]), None)
-        if row is None:
-            row = len(self)
-            self._ends.append([[one, other]])
-            self._weight.append([weight])
-            self._state.append([_CODES[state]])
-            self._authority.append([authority])
-            self._seq.append([seq])
-            for doc in (one, other):
-                self._later.setdefault(doc, []).append(row)
-            return
-        if seq <= self._seq.rows[row] or not outweighs(authority, Authority(int(self._authority.rows[row]))):
-            return
-        if state is not RelationState.RETRACTED:
-            self._weight.rows[row] = weight
-        self._state.rows[row] = _CODES[state]
-        self._authority.rows[row] = authority
-        self._seq.rows[row] = seq
 
     def neighbours(self, doc: int) -> Iterator[tuple[int, float]]:
         """Each document that an edge joins with ``doc``, and the edge's weight; retracted edges do not count."""
         for row in self._rows_of(doc):
-            if self._state.rows[row] != _RETRACTED:
+            if self._counts.rows[row]:
                 first, second = self._ends.rows[row].tolist()
                 yield (second if first == doc else first), float(self._weight.rows[row])
 
@@ -105,8 +109,3 @@ class SimilarEdges:
         begin, end = np.searchsorted(self._sorted_docs, [doc, doc + 1]).tolist()
         loaded: list[int] = self._sorted_rows[begin:end].tolist()
         return loaded + self._later.get(doc, [])
-
-
-def state_code(state: str) -> int:
-    """The number that stands for a state in the columns."""
-    return _CODES[RelationState(state)]

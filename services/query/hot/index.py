@@ -16,11 +16,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....schemas import views
 from ....schemas.entry import Priority
-from ....schemas.rules.embed_policy import FIRST
-from .documents import ABSENT, CONVERSATION, HIGH_PRIORITY, Documents, NewDocuments
+from ....schemas.views import IMPORTANCE, TURNS
+from .arrow import Texts
+from .columns import HotTable
+from .documents import CONVERSATION, HIGH_PRIORITY, Documents
 from .edges import SimilarEdges
-from .importances import Importances
 from .postings import (
     INLINE_MERGE_POSTINGS,
     Postings,
@@ -35,8 +37,9 @@ from .scoped import ScopedDocuments, ScopeRows
 from .sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
 from .speakers import SpeakerNames
 from .sums import Sums
-from .turns import HotTurns, TurnRows
+from .turns import HotTurns
 from .vector_matrix import VectorMatrix
+from .vocabulary import ABSENT
 
 HIGH: Final = frozenset(priority.value for priority in Priority if priority is not Priority.NORMAL)
 """Live priorities that make an entry readable in the scope ``crew_shared`` (DESIGN §7)."""
@@ -64,6 +67,15 @@ class PostingColumns:
     tf: npt.NDArray[np.uint16]
     length: npt.NDArray[np.uint16]
 
+    def joined(self, other: PostingColumns) -> PostingColumns:
+        """Both."""
+        return PostingColumns(
+            np.concatenate((self.term, other.term)),
+            np.concatenate((self.seq, other.seq)),
+            np.concatenate((self.tf, other.tf)),
+            np.concatenate((self.length, other.length)),
+        )
+
 
 class HotIndex:
     """The hot index of a workspace.
@@ -75,21 +87,25 @@ class HotIndex:
     def __init__(self, workspace_id: str, vectors: VectorMatrix | None = None, record_bytes: int = 0) -> None:
         self.workspace_id = workspace_id
         self.documents = Documents()
+        entries = self.documents.entries
+        self.tables = {table.name: HotTable(table) for table in views.TABLES if table.hot} | {
+            entries.table.name: entries
+        }
+        """The columns that are declared hot, by table."""
         self.postings = Postings()
         self.vectors = vectors
-        self.importances = Importances()
+        self.importances = self.tables[IMPORTANCE.name].columns["importance_score"]
         self.priorities: dict[str, str] = {}
         """Live priorities set by operators, by entry id; may hold ids that are not documents."""
         self.edges = SimilarEdges()
-        self.turns = HotTurns()
+        turns = self.tables[TURNS.name].columns
+        self.turns = HotTurns(turns["flags"], turns["first_passage"])
         self.walk_depths: dict[str, tuple[int, int]] = {}
         """By agent: the default of ``walk_depth`` and the sequence of its registration."""
         self._standby: OrderedDict[str, VectorMatrix] = OrderedDict()
         self.records = Records(record_bytes)
         self.order: SessionOrder = EMPTY_ORDER
         self.turn_order: SessionOrder = EMPTY_ORDER
-        self.policy = FIRST
-        """Version of the embed policy that applies to new entries."""
         self.names = SpeakerNames(self.documents.actors)
         self.seq = 0
         self._scopes: OrderedDict[Scope, ScopeRows] = OrderedDict()
@@ -105,7 +121,8 @@ class HotIndex:
         scopes = sum(rows.nbytes for rows in self._scopes.values())
         columns = self.documents.nbytes + self.postings.nbytes + self.order.nbytes + self.records.nbytes
         columns += self.turn_order.nbytes if self.turn_order is not self.order else 0
-        columns += self.edges.nbytes + self.importances.nbytes + self.turns.nbytes
+        columns += self.edges.nbytes + self.turns.nbytes
+        columns += sum(held.nbytes for held in self.tables.values() if held is not self.documents.entries)
         return columns + vectors + scopes + self.sums.nbytes
 
     # the vectors
@@ -157,22 +174,37 @@ class HotIndex:
         other.vectors = matrix
         return other
 
+    # the columns
+
+    @property
+    def needed_seq(self) -> int:
+        """Where the views must be for all columns to be right."""
+        return max(held.needed_seq for held in self.tables.values())
+
+    @property
+    def stale(self) -> list[HotTable]:
+        """The tables whose columns are to be read again."""
+        return [held for held in self.tables.values() if held.stale]
+
     # the documents
 
-    def append(self, new: NewDocuments, *postings: PostingColumns, turns: TurnRows | None = None) -> None:
-        """Append documents, their postings and their turns.
+    def append(
+        self, seqs: npt.NDArray[np.int64], flags: npt.NDArray[np.uint8], ids: Texts, *postings: PostingColumns
+    ) -> None:
+        """Append documents, newer than all before, and their postings.
 
         Args:
-            new: The documents, newer than all before.
+            seqs: (m,) int64 ascending stream sequences.
+            flags: (m,) uint8, sums of the flags of ``documents``.
+            ids: Their entry ids.
             postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of other entries
-                are ignored.
-            turns: The turns among the documents, or None.
+                (noise) are left out.
         """
         base = len(self.documents)
-        lengths = np.zeros(len(new.seq), np.uint16)
+        lengths = np.zeros(len(seqs), np.uint16)
         segments = []
         for part in postings:
-            place, own = _places(new.seq, part.seq)
+            place, own = _places(seqs, part.seq)
             term, tf, length = part.term, part.tf, part.length
             if not own.all():
                 place, term, tf, length = place[own], term[own], tf[own], length[own]
@@ -180,8 +212,7 @@ class HotIndex:
             doc = place.astype(np.int32)
             doc += np.int32(base)
             segments.append(build_segment(term, doc, tf))
-        self.documents.append(new, lengths)
-        self.turns.append(new.seq, turns)
+        self.documents.append(seqs, flags, ids, lengths)
         for segment in segments:
             self.postings.append(segment)
         due = self.postings.due()

@@ -6,18 +6,17 @@ stale. Invariant: a record is the same whether it comes from a commit, a load or
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import orjson
+import pyarrow as pa
 from pydantic_core import from_json
 
-from ....schemas.events.envelope import EntryRecorded
-from ....schemas.timestamps import format_ms, to_ms
+from ....schemas.timestamps import format_ms
 from ....schemas.views import ENTRIES
+from .arrow import joined, kept, sequences
+from .documents import Documents
 from .growable import GrowableArray
 
 _FIELDS: Final = (
@@ -37,6 +36,7 @@ _FIELDS: Final = (
     "supersedes",
     "valid_ms",
 )
+RECORD_COLUMNS: Final = ("seq", *_FIELDS)
 _SEPARATOR: Final = "\x1e"
 """Record separator; never part of an id, a name, JSON text or a normalised summary."""
 RECORD_SQL: Final = "concat_ws(chr(30), " + ", ".join(f"coalesce({name}::VARCHAR, '')" for name in _FIELDS) + ")"
@@ -93,34 +93,19 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def record_of(event: EntryRecorded) -> bytes:
-    """The joined fields of a committed entry."""
-    entry = event.entry
-    fields = (
-        entry.id,
-        entry.entry_type,
-        entry.summary,
-        entry.agent_id or "",
-        entry.crew_id or "",
-        entry.actor_type.value,
-        entry.actor_id or "",
-        entry.severity.value,
-        entry.priority.value,
-        entry.trace_id or "",
-        entry.mission_id or "",
-    )
-    text = _SEPARATOR.join(fields) + _SEPARATOR
-    superseded = json.dumps(entry.supersedes) if entry.supersedes else "[]"
-    valid_ms = "" if entry.valid_at is None else str(to_ms(entry.valid_at))
-    rest = f"{_SEPARATOR}{superseded}{_SEPARATOR}{valid_ms}"
-    return text.encode() + _json(entry.payload) + _SEPARATOR.encode() + _json(entry.refs) + rest.encode()
+def append_records(records: Records, documents: Documents, found: pa.Table | None) -> None:
+    """Append the records of documents that have none yet, from rows of ``journal_entries`` in order of ``seq``.
 
-
-def _json(value: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(value) if value else b"{}"
-    except TypeError:  # orjson cannot write integers above 64 bits
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    Args:
+        records: The records.
+        documents: The index's documents.
+        found: ``RECORD_COLUMNS`` of the rows; noise may be among them.
+    """
+    if found is None:
+        return
+    found = kept(found, documents.local(sequences(found, "seq")) >= records.end)
+    texts = joined(found, _FIELDS, _SEPARATOR)
+    records.append(texts.data, texts.ends)
 
 
 class Records:
@@ -146,6 +131,11 @@ class Records:
         """Most bytes of text."""
         return self._cap
 
+    @property
+    def end(self) -> int:
+        """The document whose record is appended next."""
+        return self._first + len(self._ends)
+
     def start_at(self, first: int) -> None:
         """Drop all records; the next one is that of document ``first``."""
         self._first = first
@@ -158,11 +148,6 @@ class Records:
         self._ends.append(ends + base)
         if len(self._data) > self._cap:
             self._drop_older_half()
-
-    def append_all(self, records: Sequence[bytes]) -> None:
-        """Append records."""
-        ends = np.cumsum([len(record) for record in records], dtype=np.int64)
-        self.append(np.frombuffer(b"".join(records), np.uint8), ends)
 
     def get(self, doc: int) -> EntryRecord | None:
         """The record of a document, or None."""

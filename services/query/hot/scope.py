@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import ABSENT, EMBEDDABLE, HIGH_PRIORITY, Documents
+from .documents import EMBEDDABLE, HIGH_PRIORITY, Documents
+from .vocabulary import ABSENT
 
 
 class ScopeKind(StrEnum):

@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import ABSENT, CONVERSATION, SPOKEN_BY_USER, Documents
+from .documents import CONVERSATION, SPOKEN_BY_USER, Documents
 from .growable import GrowableArray
 from .scope import Scope, scope_mask
+from .vocabulary import ABSENT
 
 MANY: Final = 1_000
 """Rows from which sorting in numpy is faster than a set."""

@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import ABSENT, Documents
+from .documents import Documents
 from .lists import Docs as Places
+from .vocabulary import ABSENT
 
 Docs = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]

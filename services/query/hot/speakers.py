@@ -10,7 +10,7 @@ from typing import Final
 
 from ....schemas.entry import ActorType
 from ....schemas.rules.text import STOP_WORDS, tokens_of
-from .documents import Vocabulary
+from .vocabulary import Vocabulary
 
 NO_NAMES: Final = STOP_WORDS | frozenset(kind.value for kind in ActorType) | {"assistant", "human", "bot"}
 """Words that do not count as a speaker's name, although an actor may have it: "will", "user"."""

@@ -6,12 +6,13 @@ back needs no load. Invariant: a loaded matrix holds every fact committed before
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable
 
 from ....schemas.ports import ViewReader
 from .index import HotIndex
+from .rows import Commit
 from .vector_matrix import VectorMatrix
-from .vectors import ModelFact, put_facts, read_matrix
+from .vectors import dropped_by, fill, read_matrix
 
 InThread = Callable[..., Awaitable[VectorMatrix]]
 
@@ -22,20 +23,19 @@ class MatrixReading:
     def __init__(self, index: HotIndex, model: str) -> None:
         self.index = index
         self.model = model
-        self._facts: list[ModelFact] = []
-        self._dropped = False
+        self._commits: list[Commit] = []
 
-    def follow(self, facts: Sequence[ModelFact], dropped: Collection[str]) -> None:
-        """Queue a commit while the matrix is loaded."""
-        self._facts += [fact for fact in facts if fact.model == self.model]
-        self._dropped = self._dropped or self.model in dropped
+    def follow(self, commit: Commit) -> None:
+        """Keep what is committed while the matrix is read."""
+        self._commits.append(commit)
 
     async def read(self, views: ViewReader, in_thread: InThread) -> VectorMatrix:
         """Load the matrix and apply queued commits; loads again if the model was dropped meanwhile."""
         while True:
-            self._facts, self._dropped = [], False
-            seqs = self.index.documents.seq  # facts of documents that arrive meanwhile are in the queued commits
+            self._commits = []
+            seqs = self.index.documents.seq  # documents that come meanwhile bring their facts with them, or after them
             matrix = await in_thread(read_matrix, views, self.index.workspace_id, self.model, seqs)
-            if not self._dropped:
-                put_facts(matrix, self.index.documents, self._facts)
+            if not any(self.model in dropped_by(commit) for commit in self._commits):
+                for commit in self._commits:
+                    fill(matrix, commit.rows(self.index.workspace_id), self.index.documents.seq)
                 return matrix

@@ -44,13 +44,6 @@ class TokenStore:
         """(n,) uint16: number of tokens in the first passage of each document."""
         return self._first_passage.rows
 
-    def put(self, doc: int, quantiser: int, dim: int, bits: bytes, first_passage: int) -> None:
-        """Set one document's tokens."""
-        if not self._takes(quantiser, dim):
-            return
-        words = words_of(bits, dim)
-        self._set(np.array([doc]), words, np.array([len(words)]), np.array([first_passage]))
-
     def extend(
         self,
         docs: npt.NDArray[np.integer],

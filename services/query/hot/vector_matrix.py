@@ -6,7 +6,6 @@ Invariant: each document has at most one row. A row is L2-normalised, or zeros i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -117,17 +116,33 @@ class VectorMatrix:
             self._vectors.rows[row] = normalised(vector)[0]
             self._fact_seq.rows[row] = fact_seq
 
-    def put_all(self, facts: Sequence[tuple[int, bytes, int]]) -> None:
-        """``put`` of several vectors, in order; a single append if all documents are new."""
-        width = FLOAT32_LE.itemsize * (self._dim or 0) or len(facts[0][1]) if facts else 0
-        docs = np.array([doc for doc, _, _ in facts], np.int32)
-        plain = width > 0 and all(len(data) == width for _, data, _ in facts)
-        if plain and len(set(docs.tolist())) == len(facts) and bool((self.rows_of(docs) == NO_ROW).all()):
-            vectors = np.frombuffer(b"".join([data for _, data, _ in facts]), FLOAT32_LE).reshape(len(facts), -1)
-            self.append(docs, vectors, np.array([seq for _, _, seq in facts], np.int64))
+    def put_all(
+        self,
+        docs: npt.NDArray[np.int32],
+        values: Vectors,
+        counts: npt.NDArray[np.int64],
+        fact_seq: npt.NDArray[np.int64],
+    ) -> None:
+        """``put`` of several in order; one append where, as nearly always, they are of documents that have none yet.
+
+        Args:
+            docs: (m,) documents.
+            values: The vectors one after the other.
+            counts: (m,) the length of each.
+            fact_seq: (m,) the facts that brought them.
+        """
+        dim = self._dim or int(counts.max(initial=0))
+        fresh = self.rows_of(docs) == NO_ROW
+        distinct = len(np.unique(docs)) == len(docs)
+        if distinct:  # without those that take back what is not there
+            kept = (counts > 0) | ~fresh
+            docs, counts, fact_seq, fresh = docs[kept], counts[kept], fact_seq[kept], fresh[kept]
+        if distinct and dim and bool(fresh.all()) and bool((counts == dim).all()):
+            self.append(docs, values.reshape(-1, dim), fact_seq)
             return
-        for doc, data, fact_seq in facts:
-            self.put(doc, data, fact_seq)
+        ends = np.cumsum(counts)
+        for at, doc in enumerate(docs.tolist()):
+            self.put(doc, values[ends[at] - counts[at] : ends[at]].tobytes(), int(fact_seq[at]))
 
     def rows_of(self, docs: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
         """(m,) int32 rows of documents, -1 without a vector."""

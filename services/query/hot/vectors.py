@@ -8,29 +8,16 @@ Invariant: every matrix held is what a fresh read would give: vector facts reach
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ....schemas.events.envelope import TokenBitsDerived, VectorDerived
 from ....schemas.ports import ViewReader
 from ....schemas.views import EMBEDDINGS, TOKEN_BITS
-from .documents import ABSENT, Documents, places_of
-from .vector_matrix import FLOAT32_LE, VectorMatrix, Vectors
-
-_VECTORS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, dim, vector, seq::BIGINT AS seq
-    FROM {EMBEDDINGS}
-    WHERE workspace_id = ? AND model = ? AND dim > 0 ORDER BY seq"""
-
-
-_TOKENS: Final = f"""SELECT entry_seq::BIGINT AS entry_seq, quantiser, dim, bits, first_passage FROM {TOKEN_BITS}
-    WHERE workspace_id = ? AND model = ? ORDER BY seq"""
-
-ModelFact = VectorDerived | TokenBitsDerived
-"""What is derived from an entry by a model."""
+from .arrow import array, runs, sequences
+from .rows import Commit, Rows, StoredRows
+from .vector_matrix import FLOAT32_LE, VectorMatrix
+from .vocabulary import ABSENT, places_of
 
 
 def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDArray[np.int64]) -> VectorMatrix:
@@ -44,75 +31,43 @@ def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDAr
         seqs: (n,) int64 stream sequences of the documents, ascending.
     """
     matrix = VectorMatrix(model)
-    if len(seqs):
-        _fill(matrix, seqs, views.columns(_VECTORS, [workspace_id, model]))
-        _fill_tokens(matrix, seqs, views.columns(_TOKENS, [workspace_id, model]))
+    fill(matrix, StoredRows(views, workspace_id), seqs)
     return matrix
 
 
-def _fill(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Table) -> None:
-    docs = places_of(seqs, _array(table, "entry_seq"))
-    dims = _array(table, "dim")
-    have = docs != ABSENT
-    if not have.any():
-        return
-    dim = int(dims[have][0])
-    fact_seq = _array(table, "seq")
-    blob = _one(table, "vector").cast(pa.large_binary())
-    ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
-    data = blob.buffers()[2]
-    if bool((dims == dim).all()):
-        every: Vectors = np.frombuffer(data, FLOAT32_LE)[ends[0] // 4 : ends[-1] // 4].reshape(-1, dim)
-        matrix.append(docs[have], every if have.all() else every[have], fact_seq[have])
-        return
-    for row in np.flatnonzero(have).tolist():  # a model that changed its width: such rows count as zeros
-        body = bytes(data[int(ends[row]) : int(ends[row + 1])])
-        matrix.put(int(docs[row]), body, int(fact_seq[row]))
+def dropped_by(commit: Commit) -> list[str]:
+    """The models whose vectors a commit took away."""
+    return [str(removed["model"]) for removed in commit.removed(EMBEDDINGS)]
 
 
-def _fill_tokens(matrix: VectorMatrix, seqs: npt.NDArray[np.int64], table: pa.Table) -> None:
-    docs = places_of(seqs, _array(table, "entry_seq"))
-    quantisers, dims, first = (_array(table, name) for name in ("quantiser", "dim", "first_passage"))
-    blob = _one(table, "bits").cast(pa.large_binary())
-    if not len(blob):
+def fill(matrix: VectorMatrix, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
+    """Put the vectors and tokens of the matrix's model into it; those of entries that are no documents are passed over."""
+    if not len(seqs):
         return
-    ends = np.frombuffer(blob.buffers()[1], np.int64)[blob.offset : blob.offset + len(blob) + 1]
-    data = np.frombuffer(blob.buffers()[2], np.uint8)
+    vectors = rows.of(EMBEDDINGS, "entry_seq", "vector", "seq", order="seq", model=matrix.model)
+    if vectors is not None:
+        _fill(matrix, vectors, seqs)
+    columns = ("entry_seq", "quantiser", "dim", "bits", "first_passage")
+    tokens = rows.of(TOKEN_BITS, *columns, order="seq", model=matrix.model)
+    if tokens is not None:
+        _fill_tokens(matrix, tokens, seqs)
+
+
+def _fill(matrix: VectorMatrix, table: pa.Table, seqs: npt.NDArray[np.int64]) -> None:
+    docs = places_of(seqs, sequences(table, "entry_seq"))
+    values, counts = runs(table, "vector", FLOAT32_LE)
+    here = docs != ABSENT
+    if not here.all():
+        values = values[np.repeat(here, counts)]
+    matrix.put_all(docs[here], values, counts[here], sequences(table, "seq")[here])
+
+
+def _fill_tokens(matrix: VectorMatrix, table: pa.Table, seqs: npt.NDArray[np.int64]) -> None:
+    docs = places_of(seqs, sequences(table, "entry_seq"))
+    quantisers, dims, first = (array(table, name) for name in ("quantiser", "dim", "first_passage"))
+    bits, lengths = runs(table, "bits", "u1")
     newest = quantisers == quantisers.max()
-    kept = newest & (docs != ABSENT) & (dims == dims[newest][0])
-    lengths = np.diff(ends)
-    chosen = np.repeat(kept, lengths)
     dim = int(dims[newest][0])
-    matrix.tokens.extend(
-        docs[kept],
-        int(quantisers.max()),
-        dim,
-        data[ends[0] : ends[-1]][chosen].tobytes(),
-        lengths[kept] // (dim // 8),
-        first[kept],
-    )
-
-
-def put_facts(matrix: VectorMatrix, documents: Documents, facts: Iterable[ModelFact]) -> None:
-    """Put the facts of the matrix's model into it, in order; those of entries that are no documents are passed over."""
-    own = [fact for fact in facts if fact.model == matrix.model]
-    docs = documents.local(np.array([fact.entry_seq for fact in own], np.int64))
-    vectors = []
-    for doc, fact in zip(docs.tolist(), own, strict=True):
-        if doc == ABSENT:
-            continue
-        if isinstance(fact, TokenBitsDerived):
-            matrix.tokens.put(doc, fact.quantiser, fact.dim, fact.bits, fact.first_passage)
-        else:
-            vectors.append((doc, fact.vector, fact.seq))
-    matrix.put_all(vectors)
-
-
-def _one(table: pa.Table, name: str) -> Any:
-    column = table.column(name).combine_chunks()
-    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-
-
-def _array(table: pa.Table, name: str) -> npt.NDArray[Any]:
-    values: npt.NDArray[Any] = _one(table, name).to_numpy(zero_copy_only=False)
-    return values
+    kept = newest & (docs != ABSENT) & (dims == dim)
+    own = bits[np.repeat(kept, lengths)].tobytes()
+    matrix.tokens.extend(docs[kept], int(quantisers.max()), dim, own, lengths[kept] // (dim // 8), first[kept])

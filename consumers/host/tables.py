@@ -1,0 +1,44 @@
+"""What follows from the declaration of a table: its DDL, the columns an older file lacks, and what its digest covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import duckdb
+
+from ...schemas.views.table import Column, Table
+
+
+def ddl(table: Table[Any]) -> str:
+    """The ``CREATE TABLE`` of a table that is not there."""
+    return f'CREATE TABLE "{table}" ({", ".join(map(_definition, table.columns))})'
+
+
+def _definition(column: Column) -> str:
+    default = f" DEFAULT {column.default}" if column.default is not None else ""
+    return f"{column.name} {column.type}{'' if column.nullable else ' NOT NULL'}{default}"
+
+
+def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]]) -> None:
+    """Create tables; one of a former version gets the columns that it lacks."""
+    there: dict[str, set[str]] = {}
+    for name, column in con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall():
+        there.setdefault(name, set()).add(column)
+    for table in tables:
+        if table.name not in there:
+            con.execute(ddl(table))
+            continue
+        for one in table.columns:
+            if one.name not in there[table.name]:
+                con.execute(f'ALTER TABLE "{table}" ADD COLUMN {one.name} {one.type} DEFAULT {one.default or "NULL"}')
+
+
+def digest_queries(tables: Iterable[Table[Any]]) -> dict[Table[Any], str]:
+    """Table → the query whose rows its digest covers; tables that only describe a layout are left out."""
+    found = {}
+    for table in tables:
+        if table.digested:
+            parts = [table] if table.rest is None else [table, table.rest]
+            found[table] = " UNION ALL ".join(f'SELECT {table.names} FROM "{part}"' for part in parts)
+    return found

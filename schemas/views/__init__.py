@@ -1,0 +1,31 @@
+"""The read contract between projections and queries: the tables of every view, a module a family.
+
+Invariant: queries name tables through here and columns as the row types declare them; a change is a new version of the
+projection that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host's own, which no view
+holds: ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)`` (``consumers/host/leniency``)
+and ``folded_stream(stream, made)`` (``consumers/host/provenance``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from . import journal, memory, models, workspaces
+from .journal import *  # noqa: F403  # the tables of every family are the names of this package
+from .journal import ADMISSION_PROJECTION, EntryRow
+from .memory import *  # noqa: F403
+from .models import *  # noqa: F403
+from .table import Table as Table
+from .table import Tables
+from .workspaces import *  # noqa: F403
+
+TABLES: Final[Tables] = tuple(
+    one for family in (journal, models, memory, workspaces) for one in vars(family).values() if isinstance(one, Table)
+)
+
+DECODE_STAGE: Final = "decode"
+BEFORE_VIEWS: Final = (DECODE_STAGE, ADMISSION_PROJECTION)
+"""Who refuses a message for all views: what these park is in none of them."""
+
+ENTRY_COLUMNS: Final = EntryRow._fields[: EntryRow._fields.index("schema_version") + 1]
+"""What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

@@ -1,0 +1,99 @@
+"""Tables of entries as they came: what is listed, their words, and what turns of conversation show."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+from .table import CODED, Default, Hot, Int32, Ms, Seq, Table
+
+ADMISSION_PROJECTION: Final = "admission"
+ENTRIES_PROJECTION: Final = "entries"
+FULLTEXT_PROJECTION: Final = "fulltext"
+TURNS_PROJECTION: Final = "turns"
+
+
+class AdmittedRow(NamedTuple):
+    """The first sequence of a (workspace, id)."""
+
+    seq: Seq
+    k0: Seq  # two halves of the hash of both
+    k1: Seq
+    content: bytes  # hash of what was submitted
+
+
+class EntryRow(NamedTuple):
+    """An admitted entry; the rows are in order of ``seq``."""
+
+    seq: Seq
+    id: str
+    workspace_id: str
+    crew_id: Annotated[str, CODED] | None
+    agent_id: Annotated[str, CODED] | None
+    mission_id: str | None
+    trace_id: Annotated[str, CODED] | None
+    span_id: str | None
+    ts_ms: Annotated[Ms, Hot("int64")]
+    entry_type: str
+    severity: str
+    priority: str  # when emitted
+    actor_type: str
+    actor_id: Annotated[str, CODED] | None
+    summary: str
+    payload: str  # JSON text
+    refs: str  # JSON text
+    data_subject_id: str | None
+    supersedes: Annotated[str, Default("'[]'")]  # JSON list of ids
+    valid_ms: Ms | None
+    schema_version: Int32
+    run_id: str | None  # ``payload.run_id`` if a string
+    control: bool
+    embeddable: bool  # ``rules/embed_policy`` in force
+    words: Annotated[Int32, Hot("uint16")]  # of summary and payload strings, stop words included
+    published_ms: Ms
+    size: Int32
+
+
+class EmbedPolicyRow(NamedTuple):
+    """The version of the embed policy in force where a reindex set one; elsewhere the first."""
+
+    workspace_id: str
+    policy: Int32
+    seq: Seq
+
+
+class PostingRow(NamedTuple):
+    """How often an entry holds a term."""
+
+    ws: Seq  # ``ids.hash64(workspace_id)``
+    term: Seq  # the analyser's key
+    doc: Seq  # sequence of the entry
+    tf: Annotated[int, "USMALLINT"]
+    dl: Annotated[int, "USMALLINT"]  # indexed tokens of the entry
+
+
+class RunRow(NamedTuple):
+    """A sealed run of postings, sorted by (ws, term, doc)."""
+
+    first_doc: Seq
+    last_doc: Seq
+    size: Seq
+
+
+class TurnRow(NamedTuple):
+    """What an entry of a conversation type shows (``consumers/folds/turn_columns``)."""
+
+    ws: Seq
+    doc: Seq
+    flags: Annotated[int, "UTINYINT", Hot("uint8")]  # ``rules/turns``
+    pieces: bytes  # uint16 ids of its word pieces
+    first_passage: Annotated[int, "USMALLINT", Hot("uint16")]  # how many of them belong to the first passage
+    days: bytes  # pairs of int32: first and last day of each interval named
+
+
+ADMITTED: Final = Table("admitted", AdmittedRow, ADMISSION_PROJECTION)
+ENTRIES: Final = Table("journal_entries", EntryRow, ENTRIES_PROJECTION, document="seq")
+EMBED_POLICIES: Final = Table("embed_policies", EmbedPolicyRow, ENTRIES_PROJECTION, key=("workspace_id",))
+POSTINGS_TAIL: Final = Table("postings_tail", PostingRow, FULLTEXT_PROJECTION, document="doc", digested=False)
+POSTINGS: Final = Table("postings", PostingRow, FULLTEXT_PROJECTION, document="doc", rest=POSTINGS_TAIL)
+RUNS: Final = Table("postings_runs", RunRow, FULLTEXT_PROJECTION, digested=False)
+TURNS: Final = Table("conversation_turns", TurnRow, TURNS_PROJECTION, document="doc")

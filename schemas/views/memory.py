@@ -1,0 +1,123 @@
+"""Tables of what memory makes of entries: importance, relations, sweeps, health."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+from .table import Hot, Int32, Ms, Seq, Table
+
+IMPORTANCE_PROJECTION: Final = "importance"
+RELATIONS_PROJECTION: Final = "relations"
+SWEEPS_PROJECTION: Final = "sweeps"
+HEALTH_PROJECTION: Final = "health"
+
+MISSING_IMPORTANCE: Final = 0.5
+"""Of an entry that has a vector and no importance, contract §4: it happens only while that view is behind."""
+
+
+class ImportanceRow(NamedTuple):
+    """An entry that has had a vector, was referenced or got another priority."""
+
+    key: Seq  # hash of workspace and entry
+    workspace_id: str
+    entry_id: str
+    entry_seq: Seq | None = None  # with what follows from it NULL while there is no vector
+    entry_type: str | None = None
+    severity: str | None = None
+    priority: str | None = None  # live
+    indexed_at: Ms | None = None  # its first vector of any model
+    base: float | None = None  # of the live priority: where the next decay starts
+    importance_score: Annotated[float, Hot("float32", MISSING_IMPORTANCE)] | None = None  # as of the last decay
+    reference_count: int = 0
+    last_referenced_at: Ms | None = None
+
+
+class DecayRow(NamedTuple):
+    """The last decay of a workspace."""
+
+    workspace_id: str
+    due_ms: Ms
+    decayed: int  # rows that it went over
+    seq: Seq  # its tick
+
+
+class RelationRow(NamedTuple):
+    """How two entries relate: one row a (workspace, pair, relation)."""
+
+    workspace_id: str
+    src_entry_id: str  # of a symmetric relation the newer entry
+    dst_entry_id: str
+    relation: str  # similar, contradicts (both symmetric) or supports (rule to evidence)
+    weight: float  # cosine of similar, confidence of a proposed contradicts, else 1.0 or as asserted
+    state: str  # derived, proposed, asserted or retracted (the edge does not count)
+    src_seq: Seq
+    dst_seq: Seq | None  # NULL where the event did not say (evidence of a rule)
+    crew_id: str | None  # that of both entries if a reactor found them, else the assertion's
+    reason: str
+    created_at: Ms  # the broker's time of the edge's first event
+    seq: Seq  # of the event that made the row what it is
+    authority: Annotated[int, "UTINYINT"]  # whose word that is (``rules/relations``): a reactor, an agent, an operator
+    key: Seq = 0  # hash of its name, once it is known
+
+
+class SweepRow(NamedTuple):
+    """The last tick and the last finish of a sweep, NULL where there was none."""
+
+    workspace_id: str
+    sweep: str
+    due_ms: Ms | None = None  # what the tick says
+    tick_seq: Seq | None = None
+    ticked_ms: Ms | None = None  # the broker's time of it
+    finished_due_ms: Ms | None = None
+    finished_seq: Seq | None = None
+    finished_ms: Ms | None = None
+    counts: str | None = None  # JSON text
+    error: str | None = None
+
+
+class HealthRow(NamedTuple):
+    """How healthy the memory of a workspace (crew NULL) or crew was on a day."""
+
+    workspace_id: str
+    crew_id: str | None
+    snapshot_date: str
+    measured_at: Ms
+    freshness: float | None
+    coverage: float | None
+    coherence: float | None
+    efficiency: float | None
+    reachability: float | None
+    score: float | None
+    band: str | None
+    legacy_freshness: float | None
+    legacy_coverage: float | None
+    legacy_coherence: float | None
+    legacy_efficiency: float | None
+    legacy_reachability: float | None
+    legacy_score: float | None
+    reasons: str  # JSON list
+    next_step: str
+    counts: str  # JSON object
+    model: str | None
+    rules: Int32
+    seq: Seq
+
+
+IMPORTANCE: Final = Table(
+    "memory_importance",
+    ImportanceRow,
+    IMPORTANCE_PROJECTION,
+    key=("key", "workspace_id", "entry_id"),
+    document="entry_seq",
+)
+DECAYS: Final = Table("memory_decays", DecayRow, IMPORTANCE_PROJECTION, key=("workspace_id",))
+RELATIONS: Final = Table(
+    "memory_relations",
+    RelationRow,
+    RELATIONS_PROJECTION,
+    key=("key",),
+)
+SWEEPS: Final = Table("memory_sweeps", SweepRow, SWEEPS_PROJECTION, key=("workspace_id", "sweep"))
+HEALTH_SNAPSHOTS: Final = Table(
+    "memory_health_snapshots", HealthRow, HEALTH_PROJECTION, key=("workspace_id", "crew_id", "snapshot_date")
+)

@@ -1,0 +1,99 @@
+"""Tables of who and what is registered: agents, crews, settings, nudges, tokens, dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+from .table import Default, Int32, Ms, Seq, Table
+
+AGENTS_PROJECTION: Final = "agents"
+NUDGES_PROJECTION: Final = "nudges"
+TOKENS_PROJECTION: Final = "tokens"
+DEAD_LETTERS_PROJECTION: Final = "dead_letters"
+
+
+class AgentRow(NamedTuple):
+    """The last registration of an agent."""
+
+    workspace_id: str
+    agent_id: str
+    crew_id: str | None
+    memory_walk_depth: Int32
+    settings: str  # JSON text
+    registered_ms: Ms  # the first registration
+    updated_ms: Ms
+    seq: Seq
+
+
+class CrewRow(NamedTuple):
+    """The last registration of a crew."""
+
+    workspace_id: str
+    crew_id: str
+    settings: str  # JSON text
+    registered_ms: Ms
+    updated_ms: Ms
+    seq: Seq
+
+
+class NudgeOfferedRow(NamedTuple):
+    """The first offer of a kind of nudge to a session of an agent."""
+
+    workspace_id: str
+    agent_id: str
+    session_id: str
+    kind: str
+    offered_ms: Ms
+    seq: Seq
+
+
+class WorkspaceSettingsRow(NamedTuple):
+    """The last configuration of a workspace that has one."""
+
+    workspace_id: str
+    cost_nudge_usd: float
+    settings: str  # JSON text
+    seq: Seq
+
+
+class TokenRow(NamedTuple):
+    """A token; lists are joined by blanks."""
+
+    token_id: str
+    sha256: str
+    role: str
+    workspace_id: str | None
+    crew_id: str | None
+    agent_id: str | None
+    label: str
+    created_ms: Ms
+    revoked_ms: Ms | None
+    nats_bcrypt: str | None
+    may_publish: Annotated[str, Default("''")]
+    speaks_for: Annotated[str, Default("''")]
+    expires_ms: Ms | None
+
+
+class DeadLetterRow(NamedTuple):
+    """An event that a projection could not fold."""
+
+    projection: str
+    seq: Seq
+    version: Int32
+    subject: str
+    reason: str
+    parked_ms: Ms
+    state: str  # parked, retried or discarded; ``operating.status.LETTERS`` adds folded
+    workspace_id: str
+
+
+AGENTS: Final = Table("agents", AgentRow, AGENTS_PROJECTION, key=("workspace_id", "agent_id"))
+CREWS: Final = Table("crews", CrewRow, AGENTS_PROJECTION, key=("workspace_id", "crew_id"))
+NUDGES_OFFERED: Final = Table(
+    "nudges_offered", NudgeOfferedRow, NUDGES_PROJECTION, key=("workspace_id", "agent_id", "session_id", "kind")
+)
+WORKSPACE_SETTINGS: Final = Table("workspace_settings", WorkspaceSettingsRow, NUDGES_PROJECTION, key=("workspace_id",))
+TOKENS: Final = Table("tokens", TokenRow, TOKENS_PROJECTION, key=("token_id",))
+DEAD_LETTERS: Final = Table(
+    "dead_letters", DeadLetterRow, DEAD_LETTERS_PROJECTION, key=("projection", "version", "seq")
+)

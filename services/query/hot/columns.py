@@ -1,0 +1,121 @@
+"""The columns of a table that a hot index holds, one value a document, as the table's declaration says (``schemas/views``).
+
+Invariant: a column that is declared hot is loaded and followed without a line of its own: ``take`` is given the table's
+rows, whether they come from the views or from a commit, and a row of a document replaces what was known of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ....schemas.views import Table
+from ....schemas.views.table import Hot
+from .arrow import FEW, array, dictionary, kept, sequences
+from .growable import GrowableArray
+from .rows import Rows
+from .vocabulary import ABSENT, Codes, Vocabulary, places_of
+
+
+class HotColumn:
+    """One column by document.
+
+    Attributes:
+        names: The texts that the values of a coded column stand for.
+    """
+
+    def __init__(self, hot: Hot) -> None:
+        self.names = Vocabulary()
+        self._hot = hot
+        dtype = np.dtype(hot.dtype)
+        self._most = np.iinfo(dtype).max if dtype.kind == "u" else None
+        self._values = GrowableArray(dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated; the vocabulary is not counted."""
+        return self._values.nbytes
+
+    @property
+    def rows(self) -> npt.NDArray[Any]:
+        """(n,) the values by document."""
+        return self._values.rows
+
+    def of(self, docs: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
+        """(m,) the values of some documents."""
+        return self._values.rows.take(docs)
+
+    def set(self, docs: Codes, table: pa.Table, name: str) -> None:
+        """Set the values of some documents to a table's column."""
+        if not self._hot.coded:
+            values = array(table, name)
+            if self._most is not None:
+                values = np.minimum(values, self._most)
+        elif len(docs) <= FEW:
+            values = self.names.learn_all(table.column(name).to_pylist())
+        else:
+            names, codes = dictionary(table.column(name))
+            values = self.names.learn_all([*names, None])[codes]  # -1 reads the last
+        self._values.rows[docs] = values
+
+    def cover(self, documents: int) -> None:
+        """Make room for so many documents."""
+        if (more := documents - len(self._values)) > 0:
+            self._values.append(np.full(more, self._hot.missing, self._values.rows.dtype))
+
+
+class HotTable:
+    """The hot columns of one table.
+
+    Attributes:
+        columns: By name.
+        needed_seq: The table's view must have passed this for the columns to be right: where they were loaded, or the last
+            commit that rewrote them or did without the view.
+        read_seq: Where the view was when they were read.
+    """
+
+    def __init__(self, table: Table[Any]) -> None:
+        self.table = table
+        self.columns = {column.name: HotColumn(column.hot) for column in table.hot if column.hot is not None}
+        self.needed_seq = 0
+        self.read_seq = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    @property
+    def stale(self) -> bool:
+        """Whether the columns are to be read again, once the view has come so far."""
+        return self.read_seq < self.needed_seq
+
+    def read(self, rows: Rows) -> pa.Table | None:
+        """The table's rows with the columns that ``put`` takes."""
+        assert self.table.document is not None  # a table without it has no hot columns
+        return rows.of(self.table, *dict.fromkeys((self.table.document, *self.columns)))
+
+    def put(self, found: pa.Table | None, seqs: npt.NDArray[np.int64]) -> None:
+        """Take over rows that were read; those of entries that are no documents are passed over.
+
+        Args:
+            found: The rows; None if there are none.
+            seqs: (n,) int64 stream sequences of the documents, ascending.
+        """
+        for column in self.columns.values():
+            column.cover(len(seqs))
+        if found is None:
+            return
+        assert self.table.document is not None
+        docs = places_of(seqs, sequences(found, self.table.document))
+        here = docs != ABSENT
+        docs, found = docs[here], kept(found, here)
+        for name, column in self.columns.items():
+            column.set(docs, found, name)
+
+    def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
+        """``read`` and ``put``."""
+        self.put(self.read(rows), seqs)

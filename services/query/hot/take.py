@@ -1,0 +1,133 @@
+"""What a hot index takes in of its workspace's rows: the same function loads it and follows every commit.
+
+Invariant: after ``take`` of the rows that the views hold, and after ``take`` of what each commit wrote, the index is the
+same: the folds alone decide what a row says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from ....schemas.catalogue import info_of
+from ....schemas.entry import ActorType
+from ....schemas.events.memory import PriorityChanged
+from ....schemas.rules.turns import is_users
+from ....schemas.views import AGENTS, ENTRIES, POSTINGS, POSTINGS_TAIL
+from .arrow import FEW, array, dictionary, kept, sequences, texts
+from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
+from .index import HIGH, HotIndex, PostingColumns
+from .rows import Rows
+from .vectors import fill
+
+_FLAGGED: Final = ("entry_type", "priority", "actor_type", "actor_id", "embeddable")
+NOISE: Final = 128
+"""Flag of an entry that is no document."""
+
+
+def take(index: HotIndex, rows: Rows) -> None:
+    """Take in rows of the index's workspace; entries that the index has already are passed over."""
+    _take_documents(index, rows)
+    seqs = index.documents.seq
+    for table in index.tables.values():
+        table.take(rows, seqs)
+    index.turns.take(rows, seqs)
+    _take_priorities(index, rows)
+    for matrix in index.matrices():
+        fill(matrix, rows, seqs)
+    index.edges.take(rows, seqs)
+    _take_agents(index, rows)
+
+
+def _take_documents(index: HotIndex, rows: Rows) -> None:
+    """The documents that are no noise, with their postings."""
+    found = rows.of(ENTRIES, "seq", "id", *_FLAGGED, order="seq")
+    if found is None:
+        return
+    flags = _flags(found)
+    new = (flags & NOISE) == 0
+    if len(index):
+        new &= sequences(found, "seq") > index.documents.seq[-1]
+    found = kept(found, new)
+    if not found.num_rows:
+        return
+    ids = found.column("id")
+    index.append(sequences(found, "seq"), flags[new], texts(ids), *_postings(rows))
+    if index.priorities:
+        index.set_priorities({name: index.priorities[name] for name in ids.to_pylist() if name in index.priorities})
+
+
+def _flags(found: pa.Table) -> npt.NDArray[np.uint8]:
+    """(m,) uint8 flags of entries, each distinct combination looked at once."""
+    columns = [found.column(name) for name in _FLAGGED]
+    if len(found) <= FEW:
+        each = zip(*(column.to_pylist() for column in columns), strict=True)
+        return np.array([flags_of(*row) for row in each], np.uint8)
+    names, codes = zip(*map(dictionary, columns), strict=True)
+    mixed = np.zeros(len(found), np.int64)
+    for some, code in zip(names, codes, strict=True):
+        mixed = mixed * (len(some) + 1) + code
+    _, first, of_row = np.unique(mixed, return_index=True, return_inverse=True)
+    rows = zip(
+        *([[*some, None][at] for at in code[first]] for some, code in zip(names, codes, strict=True)), strict=True
+    )
+    return np.array([flags_of(*row) for row in rows], np.uint8)[of_row]
+
+
+@lru_cache(maxsize=4_096)
+def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: str | None, embeddable: bool) -> int:
+    """The flags of an entry, ``NOISE`` among them."""
+    info = info_of(entry_type)
+    return (
+        (EMBEDDABLE if embeddable else 0)
+        | (HIGH_PRIORITY if priority in HIGH else 0)
+        | (SPOKEN_BY_USER if actor_type == ActorType.USER else 0)
+        | (CONVERSATION if info.conversation else 0)
+        | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
+        | (NOISE if info.noise else 0)
+    )
+
+
+def _postings(rows: Rows) -> list[PostingColumns]:
+    """Sealed runs and tail apart, so that the sorted ones need no sort; together if their entries overlap."""
+    tables = (rows.of(table, "term", "doc", "tf", "dl") for table in (POSTINGS, POSTINGS_TAIL))
+    parts = [
+        PostingColumns(array(found, "term"), sequences(found, "doc"), array(found, "tf"), array(found, "dl"))
+        for found in tables
+        if found is not None
+    ]
+    if len(parts) > 1 and int(parts[0].seq.max()) >= int(parts[1].seq.min()):
+        return [parts[0].joined(parts[1])]
+    return parts
+
+
+def _take_priorities(index: HotIndex, rows: Rows) -> None:
+    """Live priorities that operators gave, in stream order."""
+    found = rows.of(ENTRIES, "payload", order="seq", control=True, entry_type=PriorityChanged.ENTRY_TYPE)
+    if found is None:
+        return
+    changes = [priority_of(from_json(payload)) for payload in found.column("payload").to_pylist()]
+    index.set_priorities(dict(change for change in changes if change is not None))
+
+
+def priority_of(payload: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Entry and live priority of a change; None if it is none, which its fold has parked."""
+    try:
+        change = PriorityChanged.model_validate(payload)
+    except ValidationError:
+        return None
+    return change.target_entry_id, change.new_priority.value
+
+
+def _take_agents(index: HotIndex, rows: Rows) -> None:
+    found = rows.of(AGENTS, "agent_id", "memory_walk_depth", "seq")
+    if found is not None:
+        names, depths, seqs = (column.to_pylist() for column in found.columns)
+        index.walk_depths.update(zip(names, zip(depths, seqs, strict=True), strict=True))

@@ -165,8 +165,10 @@ class RecallAnswer(Answer):
     """The answer.
 
     ``model`` is the model of the query's vector, null if no vector was used. ``degraded`` is ``lexical-only`` if a
-    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none. ``view_seq`` is the sequence
-    that the views had reached.
+    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none. ``without_vectors`` counts the
+    entries in scope that could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of
+    the active model, so that only their words find them; ``awaiting_vectors`` those of them that are to get one.
+    ``view_seq`` is the sequence that the views had reached.
     """
 
     receipt: str
@@ -175,6 +177,8 @@ class RecallAnswer(Answer):
     scope: str
     model: str | None
     degraded: Degraded | None
+    without_vectors: int = 0
+    awaiting_vectors: int = 0
     view_seq: int
 
 
@@ -224,6 +228,8 @@ class RenderAnswer(Answer):
     scope: str
     model: str | None
     degraded: Degraded | None
+    without_vectors: int = 0
+    awaiting_vectors: int = 0
     view_seq: int
 
 

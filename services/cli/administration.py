@@ -57,7 +57,7 @@ def update_agent(asked: Registration, *, where: Where, json_output: Json = False
 
 @workspaces.callback()
 def _workspace() -> None:
-    """Settings of a workspace, for OWNER and ADMIN."""
+    """Workspaces and their settings, for OWNER and ADMIN."""
 
 
 @workspaces.command("settings")
@@ -66,17 +66,22 @@ def workspace_settings(
     cost_nudge_usd: Annotated[
         float | None, Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged.")
     ] = None,
+    embed_chat: Annotated[
+        bool | None,
+        Option("--embed-chat/--no-embed-chat", help="Whether chat.* entries get vectors, older ones included."),
+    ] = None,
     workspace: Workspace = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
+    changes: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "embed_chat": embed_chat}
     with client(where) as journal:
-        if cost_nudge_usd is None:
+        if all(value is None for value in changes.values()):
             found = journal.workspace_settings(workspace_id=workspace)
         else:
-            found = journal.configure_workspace(cost_nudge_usd=cost_nudge_usd, workspace_id=workspace)
+            found = journal.configure_workspace(**changes, workspace_id=workspace)
     show(found, json_output, print_fields)
 
 

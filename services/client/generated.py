@@ -54,7 +54,9 @@ from ...schemas.operations.workspaces import (
     CONFIGURE_WORKSPACE,
     NUDGES,
     WORKSPACE_SETTINGS,
+    WORKSPACES,
     NudgesAnswer,
+    WorkspacesAnswer,
     WorkspaceSettingsAnswer,
 )
 
@@ -630,21 +632,41 @@ class Operations:
 
     def configure_workspace(
         self,
-        cost_nudge_usd: float,
         *,
+        cost_nudge_usd: float | None = None,
+        embed_chat: bool | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace.
+        """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change.
+        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
+        vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "cost_nudge_usd": cost_nudge_usd,
+            "embed_chat": embed_chat,
+            "workspace_id": workspace_id,
+        }
         return self._operate(CONFIGURE_WORKSPACE, given)
+
+    def workspaces(
+        self,
+        *,
+        min_seq: int | None = None,
+    ) -> WorkspacesAnswer:
+        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq}
+        return self._operate(WORKSPACES, given)
 
     def create_token(
         self,
@@ -1353,21 +1375,41 @@ class AsyncOperations:
 
     async def configure_workspace(
         self,
-        cost_nudge_usd: float,
         *,
+        cost_nudge_usd: float | None = None,
+        embed_chat: bool | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace.
+        """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change.
+        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
+        vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "workspace_id": workspace_id}
+        given: dict[str, Any] = {
+            "cost_nudge_usd": cost_nudge_usd,
+            "embed_chat": embed_chat,
+            "workspace_id": workspace_id,
+        }
         return await self._operate(CONFIGURE_WORKSPACE, given)
+
+    async def workspaces(
+        self,
+        *,
+        min_seq: int | None = None,
+    ) -> WorkspacesAnswer:
+        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq}
+        return await self._operate(WORKSPACES, given)
 
     async def create_token(
         self,

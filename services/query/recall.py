@@ -200,7 +200,7 @@ class RecallService:
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
         found = search(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
         walked = _neighbours(index, scope, request, found)
-        view_seq = index.seq
+        view_seq, lacking = index.seq, index.without_vectors(scope)
         every: list[Found | Walked] = [*found, *walked]
         live = _live_priorities(index, every)
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
@@ -218,6 +218,8 @@ class RecallService:
             scope=scope.kind.value,
             model=embedded.model if embedded is not None and vector is not None else None,
             degraded=_degraded(recipe, vector),
+            without_vectors=lacking.entries,
+            awaiting_vectors=lacking.awaiting,
             view_seq=view_seq,
         )
         self._tell(Answered(principal, workspace_id, request, scope, response, _mean_cosine(found)))

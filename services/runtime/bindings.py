@@ -106,6 +106,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.NUDGES, use.nudges.offer)
     desk.bind(workspaces.WORKSPACE_SETTINGS, use.workspace_settings.get)
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
+    desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_tokens(desk, use.tokens, use.broker)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)

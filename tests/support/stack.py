@@ -359,7 +359,7 @@ async def running_stack(
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
                 nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
-                workspace_settings=WorkspaceSettingsService(store, journal),
+                workspace_settings=WorkspaceSettingsService(store, journal, clock=lambda: datetime.now(UTC)),
                 tokens=tokens,
                 broker=lambda: BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret"),
                 models=models,

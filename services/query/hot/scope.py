@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import EMBEDDABLE, HIGH_PRIORITY, Documents
+from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, Documents
 from .vocabulary import ABSENT
 
 
@@ -99,7 +99,8 @@ def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.
     if scope.kind is ScopeKind.OWN:
         return own
     crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
-    valued = (documents.flags[first:end] & (EMBEDDABLE | HIGH_PRIORITY)) != 0
+    flags = documents.flags[first:end]
+    valued = ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | CHAT)) == EMBEDDABLE)
     shared: npt.NDArray[np.bool_] = own | (crew & valued)
     return shared
 

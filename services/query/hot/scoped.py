@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import CONVERSATION, SPOKEN_BY_USER, Documents
+from .documents import CHAT, CONVERSATION, EMBEDDABLE, SPOKEN_BY_USER, Documents
 from .growable import GrowableArray
 from .scope import Scope, scope_mask
+from .vector_matrix import VectorMatrix
 from .vocabulary import ABSENT
 
 MANY: Final = 1_000
@@ -40,6 +41,14 @@ class ScopedDocuments:
     turn_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class WithoutVectors:
+    """Entries in scope that could have a vector and have none, and those of them that are to get one."""
+
+    entries: int
+    awaiting: int
+
+
 class ScopeRows:
     """One scope's mask and counts, extended on demand."""
 
@@ -51,6 +60,7 @@ class ScopeRows:
         self._size = 0
         self._total_length = 0
         self._speakers: frozenset[int] = frozenset()
+        self._without: tuple[tuple[int, str | None], WithoutVectors] = (-1, None), WithoutVectors(0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -84,3 +94,17 @@ class ScopeRows:
             self._turns.rows[:count],
             self._turn_count,
         )
+
+    def without_vectors(
+        self, scoped: ScopedDocuments, documents: Documents, matrix: VectorMatrix | None, seq: int
+    ) -> WithoutVectors:
+        """The counts over the rows in scope at ``seq``; remembered, as vectors change only with a commit or the model."""
+        key = seq, None if matrix is None else matrix.model
+        if self._without[0] != key:
+            lacking = np.ones(scoped.count, bool) if matrix is None else matrix.lacking(scoped.count)
+            if scoped.mask is not None:
+                lacking &= scoped.mask
+            flags = documents.flags[: scoped.count] * lacking
+            counts = (np.count_nonzero(flags & which) for which in (EMBEDDABLE | CHAT, EMBEDDABLE))
+            self._without = key, WithoutVectors(*map(int, counts))
+        return self._without[1]

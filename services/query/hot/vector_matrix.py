@@ -152,6 +152,13 @@ class VectorMatrix:
         rows[docs >= len(self._row_of)] = NO_ROW
         return rows
 
+    def lacking(self, count: int) -> npt.NDArray[np.bool_]:
+        """(count,) bool: which of the first documents have no vector."""
+        lacking = np.ones(count, bool)
+        known = self._row_of.rows[:count]
+        np.equal(known, NO_ROW, out=lacking[: len(known)])
+        return lacking
+
     def _cover(self, documents: int) -> None:
         if documents > len(self._row_of):
             self._row_of.append(np.full(documents - len(self._row_of), NO_ROW, np.int32))

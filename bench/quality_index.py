@@ -18,7 +18,7 @@ import Stemmer
 
 from bench.folded import Folded
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
-from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
+from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, ensure_static_table, install_minilm
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.ports import TokenBits
@@ -121,7 +121,7 @@ def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotInde
     """The hot index, with the vectors and tokens of the entries ``kept``."""
     events = list(journal.events)
     workspace = events[0].entry.workspace_id
-    index = HotIndex(workspace, VectorMatrix("minilm"))
+    index = HotIndex(workspace, VectorMatrix(MODEL_ID))
     facts: list[VectorDerived | TokenBitsDerived] = []
     for at, (event, made) in enumerate(zip(events, journal.made, strict=True)):
         if made is not None and (kept is None or kept[at]):
@@ -152,7 +152,7 @@ def _facts(event: EntryRecorded, vector: bytes, tokens: TokenBits) -> list[Vecto
     entry, seq = event.entry, event.seq + 1
     facts: list[VectorDerived | TokenBitsDerived] = [
         VectorDerived(
-            seq, entry.workspace_id, entry.id, event.seq, "minilm", len(vector) // 4, vector, "", entry.entry_type,
+            seq, entry.workspace_id, entry.id, event.seq, MODEL_ID, len(vector) // 4, vector, "", entry.entry_type,
             entry.severity.value, entry.priority.value, entry.crew_id, entry.agent_id, event.ts_ms, 0, "bench",
         )
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def _facts(event: EntryRecorded, vector: bytes, tokens: TokenBits) -> list[Vecto
                 entry.workspace_id,
                 entry.id,
                 event.seq,
-                "minilm",
+                MODEL_ID,
                 tokens.quantiser,
                 tokens.dim,
                 bits,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 from hypothesis import settings
+from support.in_process import log_of_its_own
 from support.nats import nats_binary, running_broker
 from support.ownership import own_tables_only
 from support.patience import patient
@@ -49,16 +49,10 @@ def ownership() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def log_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """How a command configures the log is over with its test; a logger that kept it would hide from ``capture_logs``."""
-    before, configure = structlog.get_config(), structlog.configure
-
-    def uncached(**given: Any) -> None:
-        configure(**{**given, "cache_logger_on_first_use": False})
-
-    monkeypatch.setattr(structlog, "configure", uncached)
-    yield
-    configure(**before)
+def quiet_log() -> Iterator[None]:
+    """How a command configures the log is over with its test."""
+    with log_of_its_own():
+        yield
 
 
 @pytest.fixture(scope="session")

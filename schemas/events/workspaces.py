@@ -11,6 +11,8 @@ from .payload import ControlPayload
 
 EMBED_CHAT: Final = "embed_chat"
 """In ``settings``: whether ``chat.*`` entries get vectors; absent means no."""
+EVIDENCE_FLOOR: Final = "evidence_floor"
+"""In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
 
 
 class WorkspaceConfigured(ControlPayload):

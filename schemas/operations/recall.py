@@ -22,6 +22,8 @@ NO_VECTORS: Final = "no-vectors"
 ASKED_UNKNOWN: Final = "unknown"
 """Value of ``asked_at`` if the time of the query is not known; relative dates then have no effect."""
 Degraded = Literal["lexical-only", "no-vectors"]
+INJECT: Final = "inject"
+Mode = Literal["search", "inject"]
 
 
 class RecallRequest(Request):
@@ -58,6 +60,11 @@ class RecallRequest(Request):
         default=None,
         description="1 appends up to k entries that are similar to the hits, 0 none; the agent's default if absent.",
         json_schema_extra={"x-fix": "send 0 or 1"},
+    )
+    mode: Mode = Field(
+        default="search",
+        description="search leaves out entries without any evidence. inject, for prompts, also leaves out entries with too "
+        "little evidence, and all of them if the hits together do not show that the memory holds an answer.",
     )
     explain: StrictBool = Field(default=False, description="Return each arm's rank and score and each rule's share.")
     asked_at: str | None = Field(
@@ -130,10 +137,14 @@ class Hit(Answer):
     ``score`` is comparable within one answer only. It is the cosine for ``dense``, BM25 mapped into (0, 1) for
     ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for a
     neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry.
+    ``confidence`` is the calibrated probability that the hit is relevant (null for a neighbour), comparable across
+    answers; ``reason`` names the evidence.
     """
 
     entry_id: str
     score: float
+    confidence: float | None
+    reason: str
     ts: str
     age_seconds: float
     entry_type: str
@@ -169,10 +180,14 @@ class RecallAnswer(Answer):
     entries in scope that could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of
     the active model, so that only their words find them; ``awaiting_vectors`` those of them that are to get one.
     ``view_seq`` is the sequence that the views had reached.
+    ``confidence`` is the probability that the memory holds an answer, null if nothing was found; ``no_evidence`` is true
+    if nothing had enough evidence.
     """
 
     receipt: str
     hits: tuple[RecallHit, ...]
+    confidence: float | None
+    no_evidence: bool
     recipe: str
     scope: str
     model: str | None
@@ -188,6 +203,10 @@ class RenderRequest(RecallRequest):
     The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars`` characters
     in whole lines. The default recipe is ``dense``, or the hybrid default where there are no vectors.
     """
+
+    mode: Mode = Field(
+        default=INJECT, description="inject leaves out what has too little to speak for it; search is lenient."
+    )
 
     max_chars: StrictInt | None = Field(
         default=None,
@@ -216,11 +235,13 @@ class RenderAnswer(Answer):
 
     ``text`` is empty if nothing was found or nothing fits. ``hits`` are the lines of the text in their order.
     ``omitted`` counts hits that did not fit, ``redacted`` lines in which text was replaced. ``recipe`` and ``degraded``
-    show whether vectors were used.
+    show whether vectors were used; ``confidence`` and ``no_evidence`` are those of ``recall``.
     """
 
     text: str
     hits: tuple[RenderedHit, ...]
+    confidence: float | None
+    no_evidence: bool
     receipt: str
     omitted: int
     redacted: int

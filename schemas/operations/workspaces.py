@@ -47,6 +47,13 @@ class ConfigureWorkspaceRequest(Request):
     embed_chat: StrictBool | None = Field(
         default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
     )
+    evidence_floor: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        description="Confidence below which recall in mode inject leaves out a hit.",
+        examples=[0.1],
+    )
     workspace_id: Workspace = None
 
 
@@ -71,11 +78,12 @@ class NudgesAnswer(Answer):
 
 
 class WorkspaceSettingsAnswer(Answer):
-    """Settings of a workspace."""
+    """Settings of a workspace; ``evidence_floor`` is null where that of the constants counts."""
 
     workspace_id: str
     cost_nudge_usd: float
     embed_chat: bool
+    evidence_floor: float | None
     view_seq: int
 
 

@@ -54,6 +54,9 @@ class Language:
         ambiguous_months: Names of months that are also other words ("may", "march"); they count only within a date.
         weekdays: Name → 0 (Monday)..6.
         asks_assistant: Matches a question about what the assistant said or did, but not a request to do something.
+        opens_question: Words with which a question or a request begins.
+        subjects: Words that make a sentence of a list of words: pronouns, and verbs that have few forms.
+        asks_indirectly: Matches a sentence that asks without a question mark ("I wonder where").
     """
 
     code: str
@@ -70,6 +73,9 @@ class Language:
     asks_when: re.Pattern[str]
     asks_number: re.Pattern[str]
     asks_assistant: re.Pattern[str]
+    opens_question: frozenset[str]
+    subjects: frozenset[str]
+    asks_indirectly: re.Pattern[str]
 
 
 @cache
@@ -134,6 +140,9 @@ def _read(data: dict[str, Any]) -> Language:
         asks_when=re.compile(data["asks_when"]),
         asks_number=re.compile(data["asks_number"]),
         asks_assistant=re.compile(data["asks_assistant"]),
+        opens_question=_folded(data["opens_question"]),
+        subjects=_folded(data["subjects"]),
+        asks_indirectly=re.compile(data["asks_indirectly"]),
     )
 
 

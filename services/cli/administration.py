@@ -17,10 +17,11 @@ from typer import Option
 from ...schemas.errors import EntryConflict, NotFound
 from ...schemas.operations.relations import REGISTER_AGENT
 from ...schemas.operations.tokens import CREATE_TOKEN
+from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
 from .connection import client
 from .groups import Fields, grouped
-from .options import Json, Where, Workspace
+from .options import Json, Where
 from .output import print_pairs, safe, say, show
 from .printers import minute, print_agent, print_fields
 
@@ -63,25 +64,21 @@ def _workspace() -> None:
 @workspaces.command("settings")
 @grouped
 def workspace_settings(
-    cost_nudge_usd: Annotated[
-        float | None, Option("--cost-nudge-usd", min=0.0, help="US dollars in 24 h above which an agent is nudged.")
-    ] = None,
     embed_chat: Annotated[
         bool | None,
         Option("--embed-chat/--no-embed-chat", help="Whether chat.* entries get vectors, older ones included."),
     ] = None,
-    workspace: Workspace = None,
     *,
+    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=("embed_chat",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
-    changes: dict[str, Any] = {"cost_nudge_usd": cost_nudge_usd, "embed_chat": embed_chat}
+    if embed_chat is not None:
+        asked["embed_chat"] = embed_chat
+    scope = {"workspace_id": asked.pop("workspace_id", None)}
     with client(where) as journal:
-        if all(value is None for value in changes.values()):
-            found = journal.workspace_settings(workspace_id=workspace)
-        else:
-            found = journal.configure_workspace(**changes, workspace_id=workspace)
+        found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)
     show(found, json_output, print_fields)
 
 

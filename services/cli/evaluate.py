@@ -25,6 +25,14 @@ from .output import print_table, say, show
 from .vectors import wait_for_vectors
 
 RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
+INJECTED: Final = {
+    "precision": "precision",
+    "inject_recall": "recall in it",
+    "inject_hits": "hits in it",
+    "silence": "silence",
+    "wrongly_silent": "wrongly",
+}
+"""Figures of mode ``inject`` and their headings."""
 
 
 @grouped
@@ -51,6 +59,9 @@ def evaluate(
     json_output: Json = False,
 ) -> None:
     """Measure recall on a journal with questions: recall@k, nDCG, MRR and session recall@5, by recipe and category.
+
+    Of mode inject: precision, recall, hits a question, the share of questions of other agents that get nothing (silence),
+    and of questions that recall answers which get nothing (wrongly).
 
     The interval is a cluster bootstrap over agents (conversations); the gain over the first recipe is paired. With
     --vectors 0.1 --seeds 3 only a random share of the entries is embedded, three times, and figures are means.
@@ -122,11 +133,11 @@ def _print_report(report: Mapping[str, Any]) -> None:
     )
     measures = (f"recall@{report['k']}", "recall@5", "nDCG", "MRR", f"session@{exam.SESSION_K}")
     first = next(iter(report["recipes"]), "")
-    columns = ("recipe", "category", "questions", *measures, "95 %", f"over {first}")
+    columns = ("recipe", "category", "questions", *measures, *INJECTED.values(), "95 %", f"over {first}")
     rows = []
     for recipe, found in report["recipes"].items():
         for category, means in (("all", found["overall"]), *found["categories"].items()):
-            figures = [exam.figure(means[name]) for name in exam.FIGURES]
+            figures = [exam.figure(means[name]) for name in (*exam.FIGURES, *INJECTED)]
             intervals = [_interval(found.get("interval")), _interval(found.get("gain"), signed=True)]
             rows.append(
                 (recipe, category, means["questions"], *figures, *(intervals if category == "all" else ("", "")))

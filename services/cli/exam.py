@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import typer
 
+from ...schemas.operations.recall import INJECT, Mode
 from ...schemas.settings import RECALL_K_MAX
 from .connection import ANY_PORT, Target, async_client, local_runtime
 from .exam_set import ENTRIES_FILE, ExamSet, Question, listed
@@ -44,11 +45,15 @@ class Answered:
         question: The question.
         ranked: Entry ids for ``k``, best first.
         deep: The same as deep as recall goes.
+        injected: What mode ``inject`` answers for ``k``; None if it was not asked.
+        foreign: What it answers to a question of another agent; None if there is no other agent.
     """
 
     question: Question
     ranked: Sequence[str]
     deep: Sequence[str]
+    injected: Sequence[str] | None = None
+    foreign: Sequence[str] | None = None
 
     def recall(self, k: int) -> float:
         """Share of the relevant entries among the first ``k``."""
@@ -104,7 +109,8 @@ def report_unanswerable(asked: ExamSet) -> None:
 async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[dict[str, Any], list[Answered]]:
     """Ask every question with one recipe: ``k`` deep for the entries, and as deep as it goes for the sessions.
 
-    Two requests, as a recipe's lanes may depend on ``k``, and ten entries often lie in fewer than five sessions.
+    Two requests, as a recipe's lanes may depend on ``k``, and ten entries often lie in fewer than five sessions. Two more in
+    mode ``inject``: the question itself, and that of another agent in its place, which nothing here should answer.
 
     Returns:
         The figures, with the ``interval`` of recall@k (cluster bootstrap over agents), and the answers themselves.
@@ -114,34 +120,48 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
     async with async_client(there) as journal:
         with progress_bar(recipe, len(asked.questions), unit="questions") as bar:
 
-            async def ask(question: Question, depth: int) -> list[str]:
+            async def ask(question: Question, depth: int, mode: Mode = "search", text: str | None = None) -> list[str]:
                 found = await journal.recall(
-                    question.query,
+                    text or question.query,
                     k=depth,
                     scope="own",
                     agent_id=question.agent_id,
                     recipe=recipe,
                     workspace_id=question.workspace_id,
                     asked_at=question.asked_at,
+                    mode=mode,
                 )
                 return [hit.entry_id for hit in found.hits]
 
-            async def answer(question: Question) -> Answered:
+            async def answer(question: Question, other: Question | None) -> Answered:
                 async with gate:
                     began = time.perf_counter()
                     ranked = await ask(question, k)
                     seconds.append(time.perf_counter() - began)
                     deep = ranked if k == RECALL_K_MAX else await ask(question, RECALL_K_MAX)
+                    injected = await ask(question, k, INJECT)
+                    foreign = None if other is None else await ask(question, k, INJECT, other.query)
                 bar(len(seconds))
-                return Answered(question, ranked, deep)
+                return Answered(question, ranked, deep, injected, foreign)
 
-            answered = await asyncio.gather(*(answer(question) for question in asked.questions))
+            answered = await asyncio.gather(*map(answer, asked.questions, others_of(asked.questions)))
     figures = {
         **scores(answered, k, asked.sessions),
         "interval": interval([one.recall(k) for one in answered], answered),
         "p50_ms": round(1_000 * statistics.median(seconds), 2) if seconds else None,
     }
     return figures, answered
+
+
+def others_of(questions: Sequence[Question]) -> list[Question | None]:
+    """For each question one of another agent, taken in turn; None where there is no other agent."""
+    size = len(questions)
+    return [
+        next(
+            (other for n in range(1, size) if (other := questions[(at * 2 + n) % size]).agent_id != one.agent_id), None
+        )
+        for at, one in enumerate(questions)
+    ]
 
 
 def interval(values: Sequence[float], answered: Sequence[Answered]) -> dict[str, float] | None:
@@ -191,8 +211,33 @@ def _means(group: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, A
         session_of = sessions.get(one.question.workspace_id, {})
         if not relevant.isdisjoint(session_of):
             found["session_recall"].append(session_recall_at(one.deep, relevant, session_of, SESSION_K))
+    found |= precision_of(group)
     means = {name: round(statistics.fmean(values), 4) if values else None for name, values in found.items()}
     return {"questions": len(group), **means}
+
+
+def precision_of(group: Sequence[Answered]) -> dict[str, list[float]]:
+    """By question, in mode ``inject``: precision (where something is returned), recall, hits, and silence on a foreign one.
+
+    ``wrongly_silent``: whether a question that recall answers gets nothing.
+    """
+    found: dict[str, list[float]] = {
+        name: [] for name in ("precision", "inject_recall", "inject_hits", "silence", "wrongly_silent")
+    }
+    for one in group:
+        if one.injected is None:
+            continue
+        relevant = frozenset(one.question.relevant_ids)
+        right = len(relevant.intersection(one.injected))
+        found["inject_recall"].append(right / len(relevant))
+        found["inject_hits"].append(len(one.injected))
+        if one.injected:
+            found["precision"].append(right / len(one.injected))
+        if one.foreign is not None:
+            found["silence"].append(float(not one.foreign))
+        if not relevant.isdisjoint(one.ranked):
+            found["wrongly_silent"].append(float(not one.injected))
+    return found
 
 
 def figure(value: float | None) -> str:

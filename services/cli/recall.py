@@ -46,7 +46,7 @@ def print_render(answer: Mapping[str, Any]) -> None:
     if answer["text"]:
         print(answer["text"])  # made of printable characters and its own line breaks alone
     else:
-        say("nothing was found, or nothing fits into the block")
+        say("nothing has enough evidence" if answer["no_evidence"] else "nothing fits into the block")
     _print_origin(answer, f"{len(answer['hits'])} hits, {answer['omitted']} left out, {answer['redacted']} redacted; ")
 
 
@@ -59,6 +59,8 @@ def print_recall(answer: Mapping[str, Any]) -> None:
         when = age(hit["age_seconds"])
         print(safe(f"#{number}  {score}  {when}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
         print(f"    {safe(hit['summary'])}")
+        if hit.get("confidence") is not None:
+            print(f"    {hit['confidence']:.2f} sure: {safe(hit['reason'])}")
         if hit.get("explain"):
             print(f"    {_explained(hit['explain'])}")
     _print_origin(answer, "")

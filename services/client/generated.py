@@ -79,6 +79,7 @@ class Operations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -100,6 +101,9 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: search leaves out entries without any evidence. inject, for prompts, also leaves out entries
+                with too little evidence, and all of them if the hits together do not show that the memory holds an
+                answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -114,6 +118,7 @@ class Operations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -131,6 +136,7 @@ class Operations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -153,6 +159,7 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: inject leaves out what has too little to speak for it; search is lenient.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -168,6 +175,7 @@ class Operations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -635,6 +643,7 @@ class Operations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -646,11 +655,13 @@ class Operations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "evidence_floor": evidence_floor,
             "workspace_id": workspace_id,
         }
         return self._operate(CONFIGURE_WORKSPACE, given)
@@ -822,6 +833,7 @@ class AsyncOperations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -843,6 +855,9 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: search leaves out entries without any evidence. inject, for prompts, also leaves out entries
+                with too little evidence, and all of them if the hits together do not show that the memory holds an
+                answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -857,6 +872,7 @@ class AsyncOperations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -874,6 +890,7 @@ class AsyncOperations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -896,6 +913,7 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: inject leaves out what has too little to speak for it; search is lenient.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -911,6 +929,7 @@ class AsyncOperations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -1378,6 +1397,7 @@ class AsyncOperations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -1389,11 +1409,13 @@ class AsyncOperations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "evidence_floor": evidence_floor,
             "workspace_id": workspace_id,
         }
         return await self._operate(CONFIGURE_WORKSPACE, given)

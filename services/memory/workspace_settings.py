@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import EMBED_CHAT, WorkspaceConfigured
+from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
@@ -73,6 +73,8 @@ class WorkspaceSettingsService:
             settings = dict(before.settings)
             if asked.embed_chat is not None:
                 settings[EMBED_CHAT] = asked.embed_chat
+            if asked.evidence_floor is not None:
+                settings[EVIDENCE_FLOOR] = asked.evidence_floor
             usd = before.cost_nudge_usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
@@ -116,5 +118,6 @@ def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -
         workspace_id=workspace_id,
         cost_nudge_usd=configured.cost_nudge_usd,
         embed_chat=configured.embeds_chat,
+        evidence_floor=configured.settings.get(EVIDENCE_FLOOR),
         view_seq=view_seq,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...schemas.ports import TokenBits
 from ...schemas.rules.languages import function_words_of
+from ...schemas.rules.statements import Told, parts_of, told_by
 from ...schemas.rules.text import Analyzer, tokens_of
 from ...schemas.rules.word_pieces import pieces_of
 from .arms.late import LateQuery
@@ -23,6 +24,8 @@ MAX_QUERY_TERMS: Final = 128
 """Distinct terms of a query that count; bounds the cost of very long queries."""
 MAX_QUERY_PIECES: Final = 64
 """Word pieces of a query that late interaction compares."""
+AROUND_QUOTED: Final = 0.3
+"""Weight in late interaction of the words around a quotation (docs/conversational.md)."""
 
 
 def no_table() -> Words | None:
@@ -49,18 +52,31 @@ def query_of(
         table: The static table, or None.
         day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
     """
-    words = tokens_of(text)
+    told = told_by(text)
+    parts = parts_of(text) if told is Told.QUOTES else [(text, True)]
+    words, quoted = list[str](), list[bool]()
+    for part, is_quoted in parts:
+        words += tokens_of(part)
+        quoted += [is_quoted] * (len(words) - len(quoted))
     keys = analyzer.keys_of(words)
     keyed = list(zip(words, keys, strict=True))
     empty = function_words_of(words)
     content = [key for word, key in keyed if key and word not in empty] or [key for _, key in keyed if key]
     terms = list(dict.fromkeys(content))[:MAX_QUERY_TERMS]
-    pieces = [(piece, key) for word, key in keyed if key for piece in pieces_of(word)]
-    pieces = pieces[:MAX_QUERY_PIECES]
+    pieces = [
+        (piece, key, 1.0 if is_quoted else AROUND_QUOTED)
+        for (word, key), is_quoted in zip(keyed, quoted, strict=True)
+        if key
+        for piece in pieces_of(word)
+    ][:MAX_QUERY_PIECES]
     late = LateQuery(
-        np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)
+        np.array([piece for piece, _, _ in pieces], np.int64),
+        tuple(key for _, key, _ in pieces),
+        table,
+        _capped(tokens),
+        tuple(weight for _, _, weight in pieces) if told is Told.QUOTES else (),
     )
-    return Query(text, terms, vector, late, day)
+    return Query(text, terms, vector, late, day, {key: word for word, key in reversed(keyed)}, told)
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

@@ -17,6 +17,7 @@ import structlog
 
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations.recall import (
+    INJECT,
     LEXICAL_ONLY,
     NO_VECTORS,
     ArmShare,
@@ -35,6 +36,9 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
 from .asking import no_table, query_of
+from .evidence.floors import Floors
+from .evidence.judging import judgement, weighed
+from .evidence.names import names_in
 from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
@@ -52,7 +56,7 @@ from .query_embedding import (
     ignore_outcome,
 )
 from .recipes import Recipe, default_recipe, recipe_named
-from .search import Explanation, Found, search
+from .search import Explanation, Found, searched
 
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
@@ -121,6 +125,7 @@ class RecallService:
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._unsubscribe = views.subscribe(self._queries.follow)
+        self._floors = Floors(views)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock
@@ -147,6 +152,7 @@ class RecallService:
     def close(self) -> None:
         """Give memory and threads back; recalls under way fail."""
         self._unsubscribe()
+        self._floors.close()
         self._queries.close()
         self._cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -168,6 +174,7 @@ class RecallService:
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
         min_seq = request.min_seq or 0
+        floor = await self._floors.of(workspace_id) if request.mode == INJECT else None
         embedding = None
         await self._take_turns()
         if model is not None and embedded is None:
@@ -198,22 +205,36 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        found = search(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
+        result = searched(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
+        evidence = weighed(index, query, result, recipe.name, floor)
+        found = result.hits
         walked = _neighbours(index, scope, request, found)
         view_seq, lacking = index.seq, index.without_vectors(scope)
         every: list[Found | Walked] = [*found, *walked]
         live = _live_priorities(index, every)
+        ways = [_via(index, neighbour) for neighbour in walked]
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
         now_ms = to_ms(now)
-        ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
+        payloads = [None if record is None else record.payload for _, _, record in shown[: len(found)]]
+        judged = judgement(evidence, request.mode, names_in(request.query, payloads, self._analyzer))
+        speaks: dict[int, tuple[float | None, str, Via | None]] = {
+            at: (confidence, reason, None)
+            for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
+        }
+        kept = {found[at].doc for at in judged.kept}
+        for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
+            if neighbour.via in kept:
+                speaks[at] = (None, "similar to a hit", via)
         hits = [
-            _hit(seq, ts_ms, record, hit, now_ms, via, priority)
-            for hit, (seq, ts_ms, record), via, priority in zip(every, shown, ways, live, strict=True)
-            if record is not None  # erased between the search and now: it must not be shown
+            _hit(shown[at][0], shown[at][1], record, every[at], now_ms, live[at], speaks[at])
+            for at in speaks
+            if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
         ]
         response = RecallAnswer(
             receipt=f"r_{uuid7_hex()}",
             hits=hits,
+            confidence=judged.answer,
+            no_evidence=not judged.kept,
             recipe=recipe.name,
             scope=scope.kind.value,
             model=embedded.model if embedded is not None and vector is not None else None,
@@ -222,7 +243,9 @@ class RecallService:
             awaiting_vectors=lacking.awaiting,
             view_seq=view_seq,
         )
-        self._tell(Answered(principal, workspace_id, request, scope, response, _mean_cosine(found)))
+        self._tell(
+            Answered(principal, workspace_id, request, scope, response, _mean_cosine([found[at] for at in judged.kept]))
+        )
         return response
 
     def _tell(self, answered: Answered) -> None:
@@ -306,19 +329,21 @@ def _hit(
     record: EntryRecord,
     found: Found | Walked,
     now_ms: int,
-    via: Via | None,
     live_priority: str | None,
+    evidence: tuple[float | None, str, Via | None],
 ) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
         **record._asdict(),
         score=found.score if isinstance(found, Found) else found.weight,
+        confidence=evidence[0],
+        reason=evidence[1],
         ts=format_ms(ts_ms),
         age_seconds=max(0, now_ms - ts_ms) / 1000,
         live_priority=live_priority or record.priority,
         seq=seq,
         explain=_explain(explanation) if explanation is not None else None,
-        via=via,
+        via=evidence[2],
     )
 
 

@@ -73,6 +73,8 @@ class RenderService:
         return RenderAnswer(
             text=block.text,
             hits=hits,
+            confidence=found.confidence,
+            no_evidence=found.no_evidence,
             receipt=found.receipt,
             omitted=block.omitted,
             redacted=sum(hit.redaction is not None for hit in hits),

@@ -5,21 +5,25 @@ Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isnan
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.rules.statements import Told
 from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
-from .arms.lexical import NOTHING, LexicalResult, search_lexical
+from .arms.lexical import LexicalResult, search_lexical, words_in_scope
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
 from .hot.scope import Scope
+from .hot.scoped import ScopedDocuments
 from .hot.vector_matrix import Vectors
+from .ranking.conflicts import latest_first
 from .ranking.conversational import (
     AskedOf,
     LateQuery,
@@ -30,9 +34,12 @@ from .ranking.conversational import (
 from .ranking.features import features_of
 from .ranking.fusion import reciprocal_ranks, weighted_z, z_scores
 from .ranking.session_rules import rule_shares
-from .recipes import Fusion, Recipe
+from .recipes import Fusion, Recipe, told_recipe
 
 Floats = npt.NDArray[np.float64]
+
+JUDGED: Final = 10
+"""Hits by which an answer as a whole is judged, however few are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class Query:
         vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
         late: What late interaction compares; None if it takes no part.
         day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
+        words: Term key → the folded word of the query that it stands for.
+        told: Whether it asks, states or quotes.
     """
 
     text: str
@@ -51,6 +60,8 @@ class Query:
     vector: Vectors | None
     late: LateQuery | None = None
     day: int | None = None
+    words: Mapping[int, str] = field(default_factory=dict)
+    told: Told = Told.ASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,37 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Searched:
+    """One search, for those who judge what it found.
+
+    Attributes:
+        hits: The best ``k``, best first.
+        docs: (m,) intp candidates, ascending.
+        order: (n,) int64 place among the candidates of the hits, and of those that follow as far as ``JUDGED``.
+        total: (m,) float64 what the candidates are ranked by.
+        shares: Name → (m,) float64: what each arm and rule adds to it.
+        static: (m,) float64 late interaction by word pieces; NaN where there is none.
+        context: (m,) float64 late interaction in context, likewise.
+        cosine: (m,) float32 cosine; NaN without a vector.
+        lexical: What the lexical arm found.
+        dense: What the dense arm found; None if it took no part.
+        scoped: The rows in scope.
+    """
+
+    hits: list[Found]
+    docs: Docs
+    order: npt.NDArray[np.int64]
+    total: Floats
+    shares: Mapping[str, Floats]
+    static: Floats
+    context: Floats
+    cosine: npt.NDArray[np.float32]
+    lexical: LexicalResult
+    dense: DenseResult | None
+    scoped: ScopedDocuments
+
+
+@dataclass(frozen=True, slots=True)
 class _Candidates:
     docs: Docs  # ascending
     lexical: LexicalResult
@@ -97,24 +139,33 @@ def search(
 
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
+    return searched(index, scope, query, recipe, k, explain=explain).hits
+
+
+def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False) -> Searched:
+    """The same search with what its hits are judged by."""
+    recipe = told_recipe(recipe, query.told)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
-    lexical = NOTHING if recipe.fusion is Fusion.DENSE else search_lexical(index, scoped, query.terms, depth)
+    if recipe.fusion is Fusion.DENSE:
+        lexical = words_in_scope(index, scoped, query.terms)
+    else:
+        lexical = search_lexical(index, scoped, query.terms, depth)
     dense = None
     if recipe.uses_vectors and query.vector is not None:
         dense = search_dense(index, scoped, query.vector, depth)
     dense_docs = dense.lane.docs if dense is not None else EMPTY_LANE.docs
     docs = lane_docs = union(lexical.lane.docs, dense_docs)
-    if not len(docs) and recipe.turns is None:
-        return []
     beside = None
     if recipe.turns is not None:
         docs, beside = with_next_turns(index, scoped, docs)
     found = _candidates(docs, lexical, dense)
+    static = context = np.full(len(docs), np.nan)
     if beside is not None:
         seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, found.vectors.weighted)
         question = AskedOf(query.text, query.late, lexical.idf, scoped.size, query.day)
-        shares = conversation_shares(index, scoped, question, seen, beside, recipe)
+        ranking = conversation_shares(index, scoped, question, seen, beside, recipe)
+        shares, static, context = ranking.shares, ranking.static, ranking.context
     elif recipe.fusion is Fusion.Z_SCORE:
         shares = _z_shares(found, recipe)
         if recipe.rules is not None:
@@ -130,17 +181,30 @@ def search(
         added, values = late_lane(index, scoped, query.late, lexical.idf, docs, recipe.turns)
         if len(added):
             shares = shares_behind(shares, docs, added, values)
+            static = _widened(static, docs, added, values)
+            context = _widened(context, docs, added, np.full(len(added), np.nan))
             docs = union(docs, added)
             found = _candidates(docs, lexical, dense)
     total = sum(shares.values(), np.zeros(len(docs)))
-    best = ranked(index.documents, docs, total, k)
+    order = ranked(index.documents, docs, total, max(k, JUDGED))
+    if query.told is not Told.ASKS and recipe.rules is not None:
+        first = min(k, JUDGED)
+        order = np.concatenate((latest_first(index, docs, order[:first]), order[first:]))
+    best = order[:k]
     reported = _reported(recipe, total[best], found.vectors.cosine[best])
     why = _explanations(found, shares, best) if explain else [None] * len(best)
     cosines = found.vectors.cosine[best].tolist()
-    return [
+    hits = [
         Found(int(docs[i]), float(score), one, None if isnan(cosine) else cosine)
         for i, score, one, cosine in zip(best, reported, why, cosines, strict=True)
     ]
+    return Searched(hits, docs, order, total, shares, static, context, found.vectors.cosine, lexical, dense, scoped)
+
+
+def _widened(values: Floats, docs: Docs, added: Docs, own: Floats) -> Floats:
+    """Values of the candidates and of those added, in ascending order of document."""
+    every: Floats = np.concatenate((values, own))[np.argsort(np.concatenate((docs, added)), kind="stable")]
+    return every
 
 
 def _candidates(docs: Docs, lexical: LexicalResult, dense: DenseResult | None) -> _Candidates:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,26 @@ def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path / "data")
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """One `up` for the tests that only send it lines."""
+    with Cli(tmp_path_factory.mktemp("running") / "data").up() as up:
+        yield up
+
+
+@pytest.fixture
+def owner(running: Up, tmp_path: Path) -> Cli:
+    """Commands with the owner's token and progress files of the test's own."""
+    return running.beside(tmp_path / "data")
+
+
+@pytest.fixture
+def member(running: Up, owner: Cli, tmp_path: Path) -> Cli:
+    """The same with a token of a workspace of the test's own."""
+    made = owner("token", "create", "--role", "ADMIN", "--workspace", tmp_path.name, "--json").json
+    return running.beside(tmp_path / "data", made["token"])
+
+
 def write(path: Path, count: int, start: int = 0) -> Path:
     with path.open("a") as file:
         for n in range(start, start + count):
@@ -28,25 +49,24 @@ def total(cli: Cli, last_seq: int = 0) -> int:
     return int(cli("list", "--type", "import.line", "--count", "--min-seq", str(last_seq)).out)
 
 
-def test_an_import_repeated_resumed_or_from_a_grown_file_counts_each_line_once(cli: Cli, tmp_path: Path) -> None:
+def test_an_import_repeated_resumed_or_from_a_grown_file_counts_each_line_once(member: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", 1_200)
-    with cli.up():
-        first = cli("import", str(source), "--json").json
-        assert (first["imported"], first["repeated"], first["last_line"]) == (1_200, 0, 1_200)
-        assert first["views_behind"] is not None
-        if not first["views_behind"]:  # half a minute may be too short for a machine, which it then says
-            assert int(cli("list", "--type", "import.line", "--count").out) == 1_200, "without --min-seq"
-        again = cli("import", str(source), "--json").json
-        assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 1_201)
-        assert again["views_behind"] == 0, "nothing was sent, nothing is waited for"
-        anew = cli("import", str(source), "--restart", "--json").json
-        assert (anew["imported"], anew["repeated"]) == (0, 1_200)
-        write(source, 10, 1_200)
-        more = cli("import", str(source), "--json").json
-        assert (more["imported"], more["repeated"], more["last_line"]) == (10, 0, 1_210)
-        piped = cli("import", "-", "--json", stdin=source.read_text()).json
-        assert (piped["imported"], piped["repeated"]) == (0, 1_210)
-        assert total(cli, more["last_seq"]) == 1_210
+    first = member("import", str(source), "--json").json
+    assert (first["imported"], first["repeated"], first["last_line"]) == (1_200, 0, 1_200)
+    assert first["views_behind"] is not None
+    if not first["views_behind"]:  # half a minute may be too short for a machine, which it then says
+        assert int(member("list", "--type", "import.line", "--count").out) == 1_200, "without --min-seq"
+    again = member("import", str(source), "--json").json
+    assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 1_201)
+    assert again["views_behind"] == 0, "nothing was sent, nothing is waited for"
+    anew = member("import", str(source), "--restart", "--json").json
+    assert (anew["imported"], anew["repeated"]) == (0, 1_200)
+    write(source, 10, 1_200)
+    more = member("import", str(source), "--json").json
+    assert (more["imported"], more["repeated"], more["last_line"]) == (10, 0, 1_210)
+    piped = member("import", "-", "--json", stdin=source.read_text()).json
+    assert (piped["imported"], piped["repeated"]) == (0, 1_210)
+    assert total(member, more["last_seq"]) == 1_210
 
 
 def test_an_import_into_a_journal_restored_from_an_older_copy_sends_again_what_that_lost(
@@ -54,111 +74,103 @@ def test_an_import_into_a_journal_restored_from_an_older_copy_sends_again_what_t
 ) -> None:
     old, new = write(tmp_path / "old.jsonl", 5), write(tmp_path / "new.jsonl", 7, 5)
     copy = tmp_path / "copy"
-    with cli.up() as up:
-        cli("import", str(old))
-        assert up.stop() == 0
+    cli("import", str(old))
     shutil.copytree(cli.data_dir / "nats", copy)
-    with cli.up() as up:
-        assert cli("import", str(new), "--json").json["imported"] == 7
-        assert up.stop() == 0
+    assert cli("import", str(new), "--json").json["imported"] == 7
     shutil.rmtree(cli.data_dir / "nats")
     copy.rename(cli.data_dir / "nats")
-    with cli.up():
-        refilled = cli("import", str(new), "--json")
-        assert "starting again" in refilled.err
-        assert (refilled.json["imported"], refilled.json["repeated"]) == (7, 0)
-        unharmed = cli("import", str(old), "--json")
-        assert (unharmed.json["imported"], unharmed.json["repeated"]) == (0, 0), "it is there, and nothing is sent"
-        again = cli("import", str(new), "--json")
-        assert (again.json["resumed_from_line"], again.err) == (8, "")
-        assert total(cli, refilled.json["last_seq"]) == 12
+    refilled = cli("import", str(new), "--json")
+    assert "starting again" in refilled.err
+    assert (refilled.json["imported"], refilled.json["repeated"]) == (7, 0)
+    unharmed = cli("import", str(old), "--json")
+    assert (unharmed.json["imported"], unharmed.json["repeated"]) == (0, 0), "it is there, and nothing is sent"
+    again = cli("import", str(new), "--json")
+    assert (again.json["resumed_from_line"], again.json["imported"]) == (8, 0)
+    assert "starting again" not in again.err
+    assert total(cli, refilled.json["last_seq"]) == 12
 
 
-def test_a_file_imported_with_the_token_of_another_workspace_goes_there_too(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_imported_with_the_token_of_another_workspace_goes_there_too(owner: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", 3)
-    with cli.up():
-        for workspace in ("ours", "theirs", "ours"):
-            made = cli("token", "create", "--role", "ADMIN", "--workspace", workspace, "--json").json["token"]
-            last = cli("import", str(source), "--token", made, "--json").json["last_seq"]
-            assert cli("list", "-w", workspace, "--type", "import.line", "--count", "--min-seq", str(last)).out == "3\n"
+    for workspace in ("here", "there", "here"):
+        made = owner("token", "create", "--role", "ADMIN", "--workspace", workspace, "--json").json["token"]
+        last = owner("import", str(source), "--token", made, "--json").json["last_seq"]
+        assert owner("list", "-w", workspace, "--type", "import.line", "--count", "--min-seq", str(last)).out == "3\n"
 
 
-def test_lines_that_from_line_passed_over_are_sent_by_the_next_import(cli: Cli, tmp_path: Path) -> None:
+def test_lines_that_from_line_passed_over_are_sent_by_the_next_import(member: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", 10)
-    with cli.up():
-        last = cli("import", str(source), "--from-line", "6", "--json").json
-        assert (last["imported"], last["last_line"]) == (5, 10)
-        rest = cli("import", str(source), "--json").json
-        assert (rest["imported"], rest["repeated"], rest["resumed_from_line"]) == (5, 5, None)
-        again = cli("import", str(source), "--from-line", "4", "--json").json
-        assert (again["imported"], again["repeated"]) == (0, 7)
-        assert cli("import", str(source), "--json").json["resumed_from_line"] == 11, "all of them were sent by now"
-        assert total(cli, last["last_seq"]) == 10
+    last = member("import", str(source), "--from-line", "6", "--json").json
+    assert (last["imported"], last["last_line"]) == (5, 10)
+    rest = member("import", str(source), "--json").json
+    assert (rest["imported"], rest["repeated"], rest["resumed_from_line"]) == (5, 5, None)
+    again = member("import", str(source), "--from-line", "4", "--json").json
+    assert (again["imported"], again["repeated"]) == (0, 7)
+    assert member("import", str(source), "--json").json["resumed_from_line"] == 11, "all of them were sent by now"
+    assert total(member, last["last_seq"]) == 10
 
 
-def test_lines_left_out_are_named_by_the_screen_and_counted(cli: Cli, tmp_path: Path) -> None:
+def test_lines_left_out_are_named_by_the_screen_and_counted(member: Cli, tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     text = '{"id": "n%d", "entry_type": "import.line", "summary": "%s"}\n'
     source.write_text("".join(text % (n, "first") for n in range(50)))
-    with cli.up():
-        cli("import", str(source))
-        source.write_text("".join(text % (n, "other") for n in range(50)))
-        aside = tmp_path / "aside.jsonl"
-        left_out = cli("import", str(source), "--skip-invalid", str(aside)).err
-        assert left_out.count("\nline ") + left_out.startswith("line ") == 20
-        assert "and 30 more lines" in left_out
-        assert len(aside.read_text().splitlines()) == 50
-        again = cli("import", str(source), code=1).err
-        assert "took nothing of what was sent before" in again, "perhaps the journal has lost those entries since"
-        assert "and 30 more lines" in again
+    member("import", str(source))
+    source.write_text("".join(text % (n, "other") for n in range(50)))
+    aside = tmp_path / "aside.jsonl"
+    left_out = member("import", str(source), "--skip-invalid", str(aside)).err
+    assert left_out.count("\nline ") + left_out.startswith("line ") == 20
+    assert "and 30 more lines" in left_out
+    assert len(aside.read_text().splitlines()) == 50
+    again = member("import", str(source), code=1).err
+    assert "took nothing of what was sent before" in again, "perhaps the journal has lost those entries since"
+    assert "and 30 more lines" in again
 
 
 def test_a_line_with_the_id_of_another_entry_is_named_and_left_out_and_the_rest_arrives(
-    cli: Cli, tmp_path: Path
+    member: Cli, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "a.jsonl", 30)
     with source.open("a") as file:
         file.write('{"id": "mine", "entry_type": "import.line", "summary": "another text"}\n')
     write(source, 600, 31)
-    with cli.up():
-        cli("publish", "--type", "import.line", "--id", "mine", "the first text")
-        left_out = cli("import", str(source), "--json", code=1)
-        assert "line 31: in the journal already with other content: mine" in left_out.err
-        report = json.loads(left_out.out)
-        assert (report["imported"], report["taken"], report["skipped"], report["last_line"]) == (630, 1, 1, 631)
-        assert total(cli, report["last_seq"]) == 631
-        again = cli("import", str(source), "--json").json
-        assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 632)
+    member("publish", "--type", "import.line", "--id", "mine", "the first text")
+    left_out = member("import", str(source), "--json", code=1)
+    assert "line 31: in the journal already with other content: mine" in left_out.err
+    report = json.loads(left_out.out)
+    assert (report["imported"], report["taken"], report["skipped"], report["last_line"]) == (630, 1, 1, 631)
+    assert total(member, report["last_seq"]) == 631
+    again = member("import", str(source), "--json").json
+    assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 632)
 
 
-def test_a_bad_line_keeps_its_batch_out_and_every_problem_is_named(cli: Cli, tmp_path: Path) -> None:
+def test_a_bad_line_keeps_its_batch_out_and_every_problem_is_named(member: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", 500)
     with source.open("a") as file:
         file.write(
             '{"entry_type": "import.line", "summary": "fine"}\n{broken\n{"entry_type": "Bad", "severity": "x"}\n'
         )
-    with cli.up():
-        refused = cli("import", str(source), "--json", code=2)
-        fields = {problem["field"] for problem in json.loads(refused.err)["error"]["problems"]}
-        assert fields == {"line 502: entry", "line 503: entry_type", "line 503: severity", "line 503: summary"}
-        assert total(cli, 500) == 500
-        aside = tmp_path / "bad.jsonl"
-        report = cli("import", str(source), "--skip-invalid", str(aside), "--json").json
-        assert (report["imported"], report["skipped"], report["resumed_from_line"]) == (1, 2, 501)
-        assert aside.read_text().splitlines() == source.read_text().splitlines()[-2:]
+    refused = member("import", str(source), "--json", code=2)
+    fields = {problem["field"] for problem in json.loads(refused.err)["error"]["problems"]}
+    assert fields == {"line 502: entry", "line 503: entry_type", "line 503: severity", "line 503: summary"}
+    behind = member("publish", "--type", "import.end", "all was sent", "--json").json["entries"][0]["seq"]
+    assert total(member, behind) == 500
+    aside = tmp_path / "bad.jsonl"
+    report = member("import", str(source), "--skip-invalid", str(aside), "--json").json
+    assert (report["imported"], report["skipped"], report["resumed_from_line"]) == (1, 2, 501)
+    assert aside.read_text().splitlines() == source.read_text().splitlines()[-2:]
 
 
-def test_a_line_goes_where_it_says_or_where_the_option_says(cli: Cli, tmp_path: Path) -> None:
+def test_a_line_goes_where_it_says_or_where_the_option_says(owner: Cli, tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"id": "x", "workspace_id": "theirs", "entry_type": "import.line", "summary": "s"}\n')
-    with cli.up():
-        last = cli("import", str(source), "--json").json["last_seq"]
-        assert cli("list", "-w", "theirs", "--count", "--min-seq", str(last)).out.strip() == "1"
-        last = cli("import", str(source), "--workspace", "ours", "--json").json["last_seq"]
-        assert cli("list", "-w", "ours", "--count", "--min-seq", str(last)).out.strip() == "1"
-        assert cli("list", "--count").out.strip() == "0"
+    last = owner("import", str(source), "--json").json["last_seq"]
+    assert owner("list", "-w", "theirs", "--count", "--min-seq", str(last)).out.strip() == "1"
+    last = owner("import", str(source), "--workspace", "ours", "--json").json["last_seq"]
+    assert owner("list", "-w", "ours", "--count", "--min-seq", str(last)).out.strip() == "1"
+    assert owner("list", "--type", "import.line", "--count").out.strip() == "0"
 
 
+@pytest.mark.nightly
 def test_a_service_killed_in_the_middle_of_an_import_loses_nothing(cli: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", LINES)
     with cli.up() as up:

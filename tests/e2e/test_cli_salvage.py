@@ -18,10 +18,9 @@ def damaged(tmp_path: Path) -> Cli:
     source.write_text(
         "".join(json.dumps({"entry_type": "note", "summary": f"line {n}", "id": f"n{n}"}) + "\n" for n in range(LINES))
     )
-    with cli.up():
-        cli("token", "create", "--agent", "ada")
-        done = cli("import", str(source), "--json").json
-        cli("list", "--count", "--min-seq", str(done["last_seq"]))
+    cli("token", "create", "--agent", "ada")
+    done = cli("import", str(source), "--json").json
+    cli("list", "--count", "--min-seq", str(done["last_seq"]))
     shutil.rmtree(cli.data_dir / "nats" / "store" / "jetstream")
     return cli
 

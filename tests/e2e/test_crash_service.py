@@ -47,11 +47,9 @@ def kill_service_during_imports(tmp_path: Path, kills: int, file_entries: int, s
                 stack.up()
             out, err = importing.communicate(timeout=RUN_DEADLINE_S)
             accounts = (batches.finish(), singles.finish())
-        if importing.returncode != 0:
-            again = stack.run("import", str(file), "--json")  # it may give up; then it resumes
-            assert again.code == 0, f"import: {importing.returncode} {err}\nagain: {again.err}"
-            out = again.out
-        assert out, "import says nothing"
+        assert importing.returncode == 0, f"import gave up: {err}"
+        report = json.loads(out)
+        assert report["imported"] + report["repeated"] == file_entries
 
         def file_is_there(found: dict[str, list[int]]) -> None:
             missing = [name for name in ids if name not in found]
@@ -62,7 +60,7 @@ def kill_service_during_imports(tmp_path: Path, kills: int, file_entries: int, s
 
 
 def test_kill_9_of_the_service_in_the_middle_of_an_import_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    kill_service_during_imports(tmp_path, kills=3, file_entries=FILE_ENTRIES, seed=11)
+    kill_service_during_imports(tmp_path, kills=2, file_entries=FILE_ENTRIES, seed=11)
 
 
 @pytest.mark.nightly

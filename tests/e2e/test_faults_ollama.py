@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from support.ollama_server import Failure, OllamaServer
 from support.processes import Stack, wait_for
 
@@ -144,18 +143,22 @@ def test_an_up_without_ollama_serves_and_embeds_when_ollama_comes(tmp_path: Path
         server.stop()
 
 
-@pytest.mark.parametrize(
-    ("failure", "mentions"),
-    [("model-missing", "pull"), ("server-error", "runner"), ("wrong-dimension", "dimension")],
+FAILURES: tuple[tuple[Failure, str, str], ...] = (
+    ("model-missing", "pull", "amber"),
+    ("server-error", "runner", "ochre"),
+    ("wrong-dimension", "dimension", "indigo"),
 )
-def test_a_failing_ollama_stops_neither_publishing_nor_recall(tmp_path: Path, failure: Failure, mentions: str) -> None:
+
+
+def test_a_failing_ollama_stops_neither_publishing_nor_recall(tmp_path: Path) -> None:
     with OllamaServer() as server, watched(tmp_path, server) as under_test:
         under_test.publish("before")
         under_test.wait_for_vectors(3)
-        server.fail(failure)
-        check_outage(under_test, "amber", mentions=mentions)
-        server.fail("ok")
-        check_recovery(under_test, 6, "amber")
+        for number, (failure, mentions, word) in enumerate(FAILURES, 2):
+            server.fail(failure)
+            check_outage(under_test, word, mentions=mentions)
+            server.fail("ok")
+            check_recovery(under_test, 3 * number, word)
 
 
 def test_a_slow_ollama_delays_no_publish_and_no_lexical_recall(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -24,16 +25,23 @@ def client_of(stack: Stack) -> httpx.Client:
     return httpx.Client(base_url=stack.url, headers=headers, timeout=60, trust_env=False)
 
 
-def test_a_second_up_on_one_data_directory_exits_5_and_leaves_the_first_alone(tmp_path: Path) -> None:
-    with Stack(tmp_path / "data") as stack:
-        first = stack.up()
-        second = stack.run("up", "--http", "127.0.0.1:0", "--embedder", "none")
-        assert second.code == DATA_DIR_BUSY, second.err
-        assert "data" in second.err
-        assert "Traceback" not in second.err
-        assert stack.runtime() == first
-        with client_of(stack) as client:
-            assert client.get("/readyz").status_code == 200
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A running ``up`` for the tests that leave it running."""
+    with Stack(tmp_path_factory.mktemp("ready") / "data") as stack:
+        stack.up()
+        yield stack
+
+
+def test_a_second_up_on_one_data_directory_exits_5_and_leaves_the_first_alone(ready: Stack) -> None:
+    first = ready.runtime()
+    second = ready.run("up", "--http", "127.0.0.1:0", "--embedder", "none")
+    assert second.code == DATA_DIR_BUSY, second.err
+    assert "--data-dir" in second.err
+    assert "Traceback" not in second.err
+    assert ready.runtime() == first
+    with client_of(ready) as client:
+        assert client.get("/readyz").status_code == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -153,16 +161,12 @@ def test_a_start_after_kill_9_ends_the_orphaned_broker_and_keeps_its_port(tmp_pa
         assert stack.nats_pid() not in (None, orphan)
 
 
-def test_runtime_json_names_the_address_that_answers_and_the_process(tmp_path: Path) -> None:
-    with Stack(tmp_path / "data") as stack:
-        ready = stack.up()
-        said = json.loads((stack.data_dir / "runtime.json").read_text())
-        assert set(said) >= {"http", "nats", "pid"}
-        with client_of(stack) as client:
-            assert client.post("/v1/journal", json=small_entry(1, "private")).status_code == 201
-        wait_for(lambda: (stack.data_dir / "views.duckdb.wal").exists(), "a log of the views")
-        for secret in ("admin.token", "views.duckdb", "views.duckdb.wal"):
-            assert (stack.data_dir / secret).stat().st_mode & 0o777 == 0o600
-        wait_for(
-            lambda: httpx.get(f"{ready.http}/healthz", timeout=60, trust_env=False).status_code == 200, "an answer"
-        )
+def test_runtime_json_names_the_address_that_answers_and_the_process(ready: Stack) -> None:
+    said = json.loads((ready.data_dir / "runtime.json").read_text())
+    assert set(said) >= {"http", "nats", "pid"}
+    with client_of(ready) as client:
+        assert client.post("/v1/journal", json=small_entry(1, "private")).status_code == 201
+    wait_for(lambda: (ready.data_dir / "views.duckdb.wal").exists(), "a log of the views")
+    for secret in ("admin.token", "views.duckdb", "views.duckdb.wal"):
+        assert (ready.data_dir / secret).stat().st_mode & 0o777 == 0o600
+    assert httpx.get(f"{said['http']}/healthz", timeout=60, trust_env=False).status_code == 200

@@ -26,8 +26,8 @@ from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.services.http.app import App
 
-EXAMPLES = 10
-"""Per route; the nightly run may raise it."""
+EXAMPLES = settings.default.max_examples // 20
+"""Per route and mode."""
 ENDLESS = {"/v1/journal/stream"}
 """Ends only when its client leaves; tests of its own cover it."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,20 @@ ROWS = [
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with running_stack(tmp_path) as stack:
+    async with small_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def unchanged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """One for the tests in which everything is refused."""
+    async with small_world(tmp_path_factory.mktemp("unchanged")) as made:
+        yield made
+
+
+@asynccontextmanager
+async def small_world(folder: Path) -> AsyncIterator[World]:
+    async with running_stack(folder) as stack:
         tokens = {
             "admin": (await stack.token(Role.ADMIN, "acme")).plaintext,
             "lead": (await stack.token(Role.LEAD, "acme", agent="lena", crew="core")).plaintext,
@@ -191,14 +205,14 @@ async def test_what_a_reactor_found_only_administrators_retract_for_good(world: 
     assert found.edges == ()
 
 
-async def test_a_relation_that_is_not_there_is_not_found(world: World) -> None:
+async def test_a_relation_that_is_not_there_is_not_found(unchanged: World) -> None:
     for src, dst, relation in (
         ("own1", "own2", "supports"),
         ("own1", "crew1", "contradicts"),
         ("own1", "no", "similar"),
     ):
         with pytest.raises(NotFound):
-            await world.agent.unrelate(src, dst, relation)  # type: ignore[arg-type]  # as parametrised
+            await unchanged.agent.unrelate(src, dst, relation)  # type: ignore[arg-type]  # as parametrised
 
 
 @pytest.mark.parametrize(
@@ -214,8 +228,8 @@ async def test_a_relation_that_is_not_there_is_not_found(world: World) -> None:
         {"dst_entry_id": "own2", "relation": "contradicts", "reason": "x" * 1_001},
     ],
 )
-async def test_a_malformed_relation_is_refused_by_field(world: World, body: dict[str, Any]) -> None:
-    status, problem = await world.http("admin", "POST", "/v1/journal/own1/relations", json=body)
+async def test_a_malformed_relation_is_refused_by_field(unchanged: World, body: dict[str, Any]) -> None:
+    status, problem = await unchanged.http("admin", "POST", "/v1/journal/own1/relations", json=body)
     assert status == 422
     assert problem["problems"]
 
@@ -265,8 +279,8 @@ async def test_hidden_entries_do_not_make_a_neighbourhood_look_cut(world: World)
 
 
 @pytest.mark.parametrize("query", ["depth=0", "depth=4", "limit=0", "limit=201", "relation=likes", "depth=x", "hops=1"])
-async def test_a_neighbourhood_out_of_its_ranges_is_refused(world: World, query: str) -> None:
-    status, _ = await world.http("admin", "GET", f"/v1/journal/own1/graph?{query}")
+async def test_a_neighbourhood_out_of_its_ranges_is_refused(unchanged: World, query: str) -> None:
+    status, _ = await unchanged.http("admin", "GET", f"/v1/journal/own1/graph?{query}")
     assert status == 400
 
 

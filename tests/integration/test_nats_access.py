@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from nats.errors import Error as NatsError
 from support.external import external_broker
 from support.ingest import AgentClient, agent_client
-from support.journal import eventually
+from support.journal import DEADLINE_S, eventually
 from support.nats import nats_agent
 from support.running import running_node
 
@@ -186,7 +185,12 @@ async def test_on_nats_counts_one_agent_only(tmp_path: Path, role: str) -> None:
 async def test_a_token_that_the_broker_could_not_be_told_of_is_revoked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = partial(NatsUsers, retry_s=0.01, settle_s=0.2)
+    made: list[NatsUsers] = []
+
+    def impatient(broker: ManagedBroker) -> NatsUsers:
+        made.append(NatsUsers(broker, retry_s=0.01, settle_s=0.2))
+        return made[-1]
+
     monkeypatch.setattr("crew_journal.services.runtime.node.NatsUsers", impatient)
     failing = True
     told = ManagedBroker.set_agent_users
@@ -202,6 +206,7 @@ async def test_a_token_that_the_broker_could_not_be_told_of_is_revoked_again(
             await owner.create_token(**ADA)
         assert [token.revoked_ms is None for token in (await owner.tokens()).tokens] == [False]
         failing = False
+        made[0]._settle_s = DEADLINE_S
         assert await say(reach(await owner.create_token(**ADA)), "now it is") > 0
 
 

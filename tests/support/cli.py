@@ -1,4 +1,4 @@
-"""The installed command, run as a person runs it: in processes of its own."""
+"""The command line on a real journal: in this process where only the answer counts, else in processes of its own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.in_process import NEED_A_PROCESS, run_in_process
 from support.nats import PROJECT, nats_binary
 
 COMMAND = str(Path(sys.executable).parent / "crew-journal")
@@ -53,31 +54,44 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """Commands on one data directory."""
+    """Commands on one data directory.
+
+    Attributes:
+        data_dir: The directory.
+        env: More of the environment: the address and the token of a service elsewhere.
+    """
 
     data_dir: Path
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, *argv: str, stdin: str | None = None, code: int | None = 0, **env: str) -> Done:
-        """Run a command to its end; fails unless it exits with ``code`` (None: any).
+        """Run a command to its end, in this process if it may; fails unless it exits with ``code`` (None: any).
 
         A service waits 5 s for its views; on a busy machine they may take longer, so that is asked again.
         """
+        run = self._spawned if argv[0] in NEED_A_PROCESS else self._in_process
         until = time.monotonic() + DEADLINE_S
         while True:
-            done = subprocess.run(
-                [COMMAND, *argv, "--data-dir", str(self.data_dir)],
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=RUN_S,
-                check=False,
-                env=environment(**env),
-            )
-            if code != 0 or done.returncode != UNAVAILABLE or VIEWS_BEHIND not in done.stderr:
+            done = run(argv, stdin, environment(**self.env, **env))
+            if code != 0 or done.code != UNAVAILABLE or VIEWS_BEHIND not in done.err:
                 break
-            assert time.monotonic() < until, f"{argv}: the views do not come:\n{done.stderr}"
-        assert code is None or done.returncode == code, f"{argv} exited {done.returncode}:\n{done.stdout}{done.stderr}"
+            assert time.monotonic() < until, f"{argv}: the views do not come:\n{done.err}"
+        assert code is None or done.code == code, f"{argv} exited {done.code}:\n{done.out}{done.err}"
+        return done
+
+    def _in_process(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
+        return Done(*run_in_process([*argv, "--data-dir", str(self.data_dir)], env, stdin))
+
+    def _spawned(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
+        command = [COMMAND, *argv, "--data-dir", str(self.data_dir)]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=RUN_S, check=False, env=env)
         return Done(done.returncode, done.stdout, done.stderr)
+
+    def spawned(self, *argv: str, stdin: str | None = None, **env: str) -> Done:
+        """Run a command to its end as a person does: in a process of its own. Fails unless it exits with 0."""
+        done = self._spawned(argv, stdin, environment(**self.env, **env))
+        assert done.code == 0, f"{argv} exited {done.code}:\n{done.out}{done.err}"
+        return done
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
         """Start a command; the caller ends it."""
@@ -86,7 +100,7 @@ class Cli:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(**env),
+            env=environment(**self.env, **env),
         )
 
     @contextmanager
@@ -122,6 +136,11 @@ class Up:
     process: subprocess.Popen[str]
     facts: dict[str, Any]
     log: Path
+
+    def beside(self, data_dir: Path, token: str | None = None) -> Cli:
+        """Commands on it by its address, with another data directory; as the owner unless a token is given."""
+        bearer = token or Path(self.facts["owner_token_file"]).read_text()
+        return Cli(data_dir, {"CREW_JOURNAL_URL": self.facts["http"], "CREW_JOURNAL_TOKEN": bearer})
 
     def kill(self) -> None:
         """``kill -9``, and wait until it is gone."""

@@ -83,10 +83,9 @@ class SmallDisk(Stack):
         self.data_dir, self.log_path = self.disk / "data", self.disk / "up.log"
         return self
 
-    def spawn(self, *arguments: str) -> subprocess.Popen[str]:
-        """A client command, which finds the service by its address: the files are not where it runs."""
-        self.environment |= {"CREW_JOURNAL_URL": self.url, "CREW_JOURNAL_TOKEN": self.token}
-        return super().spawn(*arguments)
+    def _client_environment(self) -> dict[str, str]:
+        """The address of the service: its files are not where a command runs."""
+        return self.environment | {"CREW_JOURNAL_URL": self.url, "CREW_JOURNAL_TOKEN": self.token}
 
     @contextmanager
     def full(self) -> Iterator[None]:

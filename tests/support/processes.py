@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Self, TypeVar
 
 import psutil
+from support.in_process import NEED_A_PROCESS, run_in_process
 
 PROJECT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).parent / "crew-journal"
@@ -251,7 +252,7 @@ class Stack:
         """Start a client command on this data directory; ``close`` ends it if it still runs."""
         process = subprocess.Popen(
             [str(COMMAND), *arguments],
-            env=self.environment,
+            env=self._client_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -260,11 +261,17 @@ class Stack:
         self._commands.append(process)
         return process
 
-    def run(self, *arguments: str, deadline_s: float = RUN_DEADLINE_S) -> Ran:
-        """Run a client command to its end."""
+    def run(self, *arguments: str) -> Ran:
+        """Run a client command to its end, in this process if it may."""
+        if arguments[0] not in NEED_A_PROCESS:
+            return Ran(*run_in_process(arguments, self._client_environment(), None))
         process = self.spawn(*arguments)
-        out, err = process.communicate(timeout=deadline_s)
+        out, err = process.communicate(timeout=RUN_DEADLINE_S)
         return Ran(process.returncode, out, err)
+
+    def _client_environment(self) -> dict[str, str]:
+        """How a command beside it finds it."""
+        return self.environment
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self.process is not None, "the stack was never started"

@@ -92,7 +92,6 @@ FETCH = 1_000
 FETCH_WAIT_S = 0.02
 POLL_S = 0.01
 FLUSH_EVERY_S = 0.05
-SWEEP_WAIT_S = 60.0
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0
 """Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
@@ -344,7 +343,7 @@ async def running_stack(
             store,
             clock=lambda: datetime.now(UTC),
             catch_up=timekeeper.catch_up,
-            wait_s=SWEEP_WAIT_S,
+            wait_s=DEADLINE_S,
         )
         models = cast(EmbeddingModels, FakeModels(node.asked))
         desk = Desk(store)

@@ -30,6 +30,14 @@ def test_the_first_of_an_id_is_canonical_and_stays_so_when_it_comes_again() -> N
     assert index.admit([event(3, "a")]) == [(1, first.content)]
 
 
+def test_an_index_that_met_a_later_one_first_learns_the_earlier() -> None:
+    index = IdentityIndex()
+    later, earlier = event(5, "a"), event(2, "a", "other text")
+    assert index.admit([later]) == [None]
+    assert index.admit([earlier]) == [None]
+    assert index.admit([later]) == [(2, earlier.content)]
+
+
 def test_ids_are_unique_within_a_workspace_not_across() -> None:
     index = IdentityIndex()
     assert index.admit([event(1, "a"), event(2, "a", workspace="w2")]) == [None, None]

@@ -101,9 +101,20 @@ def test_figures_are_means_over_questions_by_category_and_overall() -> None:
     found = scores(answered, 2, sessions)
     assert found["overall"] == {
         "questions": 2, "recall": 0.5, "recall_at_5": 0.5, "ndcg": 0.5, "mrr": 0.5, "session_recall": 1.0,
+        "precision": None, "inject_recall": None, "inject_hits": None, "silence": None, "wrongly_silent": None,
     }  # fmt: skip
     assert list(found["categories"]) == ["one", "two"]
     assert found["categories"]["two"]["recall"] == 0.0
+
+
+def test_precision_recall_and_silence_of_inject_are_reported_together() -> None:
+    answered = [
+        Answered(question("one", "a"), ["a", "b"], ["a", "b"], ["a", "b"], []),
+        Answered(question("two", "b"), ["b"], ["b"], [], ["c"]),
+    ]
+    found = scores(answered, 2, {})["overall"]
+    names = ("precision", "inject_recall", "inject_hits", "silence", "wrongly_silent")
+    assert [found[name] for name in names] == [0.5, 0.5, 1.0, 0.5, 0.5]
 
 
 def test_no_question_gives_no_figure_instead_of_a_zero() -> None:

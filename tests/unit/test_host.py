@@ -13,8 +13,11 @@ from support.views import DeadLetters, Node, node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host import host as host_module
+from crew_journal.consumers.host.admission import IdentityIndex
 from crew_journal.consumers.host.catchup import catch_up
 from crew_journal.consumers.host.faults import FoldingStopped
+from crew_journal.consumers.host.folding import beyond
+from crew_journal.consumers.host.prepare import prepare
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError, ViewsDamaged
 from crew_journal.schemas.events.tokens import TokenRevoked
@@ -69,6 +72,14 @@ async def test_a_batch_is_folded_once_however_often_it_is_delivered(tmp_path: Pa
         await live.host.fold([STREAM[4], STREAM[2], STREAM[6], STREAM[5], STREAM[6]])
         assert seqs(live) == [1, 2, 3, 4, 5, 6, 7]
         assert live.host.checkpoint == 7
+
+
+def test_the_part_of_a_batch_beyond_a_sequence_begins_right_behind_it() -> None:
+    index = IdentityIndex()
+    batch = Batch(prepare(STREAM[:4], index, 1, 4).events, 1, 4)
+    rest = beyond(batch, 2)
+    assert ([event.seq for event in rest.events], rest.first_seq, rest.last_seq) == ([3, 4], 3, 4)
+    assert beyond(batch, 0) is batch
 
 
 async def test_a_gap_at_the_end_moves_the_checkpoint(tmp_path: Path) -> None:

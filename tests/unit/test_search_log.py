@@ -29,7 +29,7 @@ class Clock:
 def answered(workspace="w1", query="what broke", mean=0.5, hits=("e1", "e2"), asker=AGENT):
     response = RecallAnswer.model_construct(
         receipt="r", hits=[SimpleNamespace(entry_id=hit) for hit in hits], recipe="robust", scope="own", model="mini",  # type: ignore[arg-type]  # what the log reads of a hit
-        degraded=None, view_seq=7,
+        confidence=0.5, no_evidence=False, degraded=None, view_seq=7,
     )  # fmt: skip
     return Answered(asker, workspace, RecallRequest(query=query), Scope(ScopeKind.OWN, "a1"), response, mean)
 

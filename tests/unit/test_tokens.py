@@ -111,6 +111,18 @@ def test_a_token_that_a_rebuild_no_longer_knows_does_not_count():
         registry.authenticate(token)
 
 
+def test_a_second_token_with_the_id_of_another_is_not_believed():
+    views, first, second = Views(), mint_token(), mint_token()
+    registry = TokenRegistry(views, None, mint_token())  # type: ignore[arg-type]  # only reads here
+    registry.load()
+    for seq, plaintext in enumerate((first, second), 1):
+        bound = {"role": Role.AGENT, "workspace_id": "w1", "agent_id": "ada"}
+        views.commit(seq, TokenCreated(token_id="t_1", sha256=token_hash(plaintext), **bound))
+    assert registry.authenticate(first).agent_id == "ada"
+    with pytest.raises(NotAuthenticated):
+        registry.authenticate(second)
+
+
 def test_half_folded_tokens_are_not_believed_for_they_may_be_revoked_and_none_is_called_unknown():
     views, owner, token = Views(), mint_token(), mint_token()
     views.seqs = {ADMISSION_PROJECTION: 9, TOKENS_PROJECTION: 4}

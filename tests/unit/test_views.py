@@ -184,7 +184,7 @@ async def test_a_token_is_revoked_by_its_workspace_or_the_system_only(tmp_path: 
             control(minted("k1", "w2"), "n3", workspace="w2"),
             control(TokenRevoked(token_id="k1"), "n4", workspace="w2"),
             control(TokenRevoked(token_id="k2"), "n5"),
-            control(TokenRevoked(token_id="k2"), "n6", workspace="w1", ),
+            control(TokenRevoked(token_id="k2"), "n6", workspace="w1", ts_ms=EPOCH_MS + 1),
         ],
         "SELECT token_id, workspace_id, revoked_ms FROM tokens ORDER BY 1",
     )  # fmt: skip

@@ -51,7 +51,12 @@ class DenseResult:
     """The lane of the dense arm, and what is needed to score any other document.
 
     Attributes:
+        lane: The best documents.
+        matrix: The vectors; None if there are none.
+        importances: The importance of every document.
+        query: The query's vector.
         cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
+        in_scope: (s,) float32 cosine of the rows in scope; None if there are none.
     """
 
     lane: Lane
@@ -59,6 +64,7 @@ class DenseResult:
     importances: HotColumn
     query: Vectors
     cosines: Scores | None = None
+    in_scope: Scores | None = None
 
     def scores_of(self, docs: Docs) -> DenseScores:
         """Cosine and importance of any documents."""
@@ -105,4 +111,4 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
             cosines = (every := _cosines(matrix, None, query))[rows]
     scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
-    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every)
+    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every, cosines)

@@ -32,12 +32,14 @@ class LateQuery:
         terms: Term key of each piece's word.
         table: (pieces, w) uint64, the static table; None if it is not installed.
         tokens: The query's bits in context; None if the model computes none.
+        emphasis: Weight of each piece beside its idf; empty for 1 throughout.
     """
 
     pieces: npt.NDArray[np.int64]
     terms: tuple[int, ...]
     table: Words | None
     tokens: TokenBits | None
+    emphasis: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ def late_values(
     needed, turns = _needed(docs, around)
     unheard = idf_of(0, size)  # a word that does not occur in scope
     of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
+    if query.emphasis:
+        of_piece *= np.array(query.emphasis)
     static = context = None
     if query.table is not None and len(query.pieces):
         pieces = index.turns.pieces.gather(needed)

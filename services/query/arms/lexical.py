@@ -32,11 +32,13 @@ class TermPart:
     """Documents in scope that contain one term, and how to score them.
 
     Attributes:
+        term: Its key.
         docs: (p,) intp, ascending.
         tf: (p,) uint16 term frequencies; None if all are 1.
         gain: ``idf * (k1 + 1)``.
     """
 
+    term: int
     docs: Docs
     tf: npt.NDArray[np.uint16] | None
     gain: np.float32
@@ -49,12 +51,14 @@ class LexicalResult:
     Attributes:
         lane: The best documents.
         idf: idf of each term of the query that occurs in scope.
+        parts: The documents of each of these terms.
         sums: (count,) float32 BM25 of every document, in an array that the index reuses; None if no term occurs.
     """
 
     lane: Lane
     idf: Mapping[int, float]
     sums: Scores | None = None
+    parts: tuple[TermPart, ...] = ()
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
@@ -86,6 +90,12 @@ class _Norms:
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
+def words_in_scope(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> LexicalResult:
+    """Which documents hold the query's terms, unranked: for recipes in which words do not count."""
+    parts, idf = _parts(index, scoped, terms)
+    return LexicalResult(EMPTY_LANE, idf, None, parts)
+
+
 def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:
     """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
     parts, idf = _parts(index, scoped, terms)
@@ -104,7 +114,7 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), idf, sums)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts)
 
 
 def idf_of(frequency: int, size: int) -> float:
@@ -131,7 +141,7 @@ def _parts(
         idf = idfs[term] = idf_of(frequency, scoped.size)
         gain = np.float32(idf * (K1 + 1.0))
         if len(once):
-            parts.append(TermPart(once.astype(np.intp), None, gain))
+            parts.append(TermPart(term, once.astype(np.intp), None, gain))
         if len(often):
-            parts.append(TermPart(often.astype(np.intp), tf, gain))
+            parts.append(TermPart(term, often.astype(np.intp), tf, gain))
     return tuple(parts), idfs

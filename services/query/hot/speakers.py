@@ -22,6 +22,7 @@ class SpeakerNames:
     def __init__(self, actors: Vocabulary) -> None:
         self._actors = actors
         self._by_first_word: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+        self._by_word: dict[str, set[int]] = {}
         self._seen = 0
         self._last: tuple[str, Collection[int], int | None] | None = None
 
@@ -45,12 +46,24 @@ class SpeakerNames:
         self._last = query, speakers, named
         return named
 
+    def name_words(self, words: Collection[str], speakers: frozenset[int]) -> frozenset[str]:
+        """Those of ``words`` that are part of the name of a speaker in scope: they say who, and not what.
+
+        Args:
+            words: Folded words of a query.
+            speakers: Codes of the actors who speak in scope.
+        """
+        self._learn()
+        return frozenset(word for word in words if not speakers.isdisjoint(self._by_word.get(word, ())))
+
     def _learn(self) -> None:
         if self._seen == len(self._actors):
             return
         self._last = None
         for code, name in enumerate(self._actors.names()[self._seen :], self._seen):
             words = tuple(tokens_of(name))
+            for word in words:
+                self._by_word.setdefault(word, set()).add(code)
             if words and words[0] not in NO_NAMES:
                 self._by_first_word.setdefault(words[0], []).append((words, code))
         self._seen = len(self._actors)

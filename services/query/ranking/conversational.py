@@ -29,7 +29,7 @@ from .features import features_of, place_among_candidates
 from .fusion import weighted_z, z_scores
 from .session_rules import rule_shares
 
-__all__ = ["AskedOf", "LateQuery", "Seen", "conversation_shares", "with_next_turns"]
+__all__ = ["AskedOf", "LateQuery", "Ranked", "Seen", "conversation_shares", "with_next_turns"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -75,6 +75,21 @@ class Seen:
         if kept.all():
             return self
         return Seen(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """How m candidates are ranked.
+
+    Attributes:
+        shares: Name → (m,) float64: what each arm and rule adds to the score.
+        static: (m,) float64 late interaction by word pieces; NaN where there is none.
+        context: (m,) float64 late interaction in context, likewise.
+    """
+
+    shares: dict[str, Floats]
+    static: Floats
+    context: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +143,7 @@ def conversation_shares(
     seen: Seen,
     beside: Beside,
     recipe: Recipe,
-) -> dict[str, Floats]:
+) -> Ranked:
     """What each arm and rule adds to each candidate's score.
 
     Args:
@@ -138,18 +153,20 @@ def conversation_shares(
         seen: The candidates.
         beside: The turns before and behind those that are turns.
         recipe: ``turns`` ranks turns among themselves, ``dense_weight`` and ``rules`` everything.
-
-    Returns:
-        Name → (m,) float64.
     """
     assert recipe.turns is not None
     is_turn = scoped.turns[seen.docs]
-    shares: dict[str, Floats] = {}
+    none = np.full(len(seen.docs), np.nan)
+    ranked = Ranked({}, none, none)
     if is_turn.any():
-        shares = _turn_shares(index, scoped, asked, seen.only(is_turn), beside, recipe.turns)
+        ranked = _turn_shares(index, scoped, asked, seen.only(is_turn), beside, recipe.turns)
     if is_turn.all():
-        return shares
-    return _in_their_places(index, scoped, asked.text, seen, is_turn, shares, recipe)
+        return ranked
+    shares = _in_their_places(index, scoped, asked.text, seen, is_turn, ranked.shares, recipe)
+    static, context = none.copy(), none.copy()
+    if ranked.shares:
+        static[is_turn], context[is_turn] = ranked.static, ranked.context
+    return Ranked(shares, static, context)
 
 
 def _in_their_places(
@@ -194,13 +211,14 @@ def _in_their_places(
 
 def _turn_shares(
     index: HotIndex, scoped: ScopedDocuments, asked: AskedOf, seen: Seen, beside: Beside, weights: ConversationWeights
-) -> dict[str, Floats]:
+) -> Ranked:
     documents, docs = index.documents, seen.docs
     flags = index.turns.flags[docs]
     short = documents.words[docs] <= weights.max_words
     around = _around(index, beside, short, weights.max_words)
     lexical = _lexical_z(seen)
-    dense, late = _arms(index, asked, seen, lexical, around, weights)
+    static, context = late_values(index, asked.late, asked.idf, asked.size, docs, around, weights)
+    dense, late = _arms(static, context, seen, lexical, weights)
     base = weights.base_lexical * lexical + weights.base_dense * dense + weights.base_late * late
     previous = np.where(short, _lent(base, around.previous_at), 0.0)
     following = np.where(short, _lent(base, around.following_at), 0.0)
@@ -219,7 +237,9 @@ def _turn_shares(
         "first_person": np.where(flags & FIRST_PERSON, weights.first_person, 0.0),
         "question": np.where((flags & QUESTION).astype(bool) & short, weights.question, 0.0),
     }
-    return shares | _asked_shares(index, scoped, asked, docs, flags, weights)
+    shares |= _asked_shares(index, scoped, asked, docs, flags, weights)
+    none = np.full(len(docs), np.nan)
+    return Ranked(shares, none if static is None else static, none if context is None else context)
 
 
 def _asked_shares(
@@ -286,12 +306,11 @@ def _lexical_z(seen: Seen) -> Floats:
 
 
 def _arms(
-    index: HotIndex, asked: AskedOf, seen: Seen, lexical: Floats, around: Around, weights: ConversationWeights
+    static: Floats | None, context: Floats | None, seen: Seen, lexical: Floats, weights: ConversationWeights
 ) -> tuple[Floats, Floats]:
     """The dense arm and late interaction as z, with what stands for them where a turn lacks one."""
     dense = z_scores(seen.dense)
     missing = np.isnan(dense)
-    static, context = late_values(index, asked.late, asked.idf, asked.size, seen.docs, around, weights)
     late = None if static is None else _filled(z_scores(static))
     if late is not None:
         dense = np.where(missing, weights.missing_late * late + weights.missing_lexical * lexical, dense)

@@ -1,0 +1,182 @@
+"""How precise recall is: silence where nothing answers, confidence that holds, statements, and beliefs that must not come.
+
+Sets (``../shared/data``, evaluation only; said plainly when absent): ``locomo_dev`` with its own questions and those of the
+other conversations, speakers' names exchanged; ``vehicle_dev``, situations told as statements; ``precision_dev``
+(PrecisionMemBench). Each conversation is judged by constants fitted on the two others; beliefs and statements by those
+of the product, which were fitted on neither set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, situations
+from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
+from bench.figures import Report, at_least, at_most, say
+from bench.precision_beliefs import beliefs
+from bench.quality_index import ANALYZER, Asked, K, Set, index_of
+from crew_journal.schemas.operations.recall import INJECT, Mode
+from crew_journal.schemas.rules.statements import Told
+from crew_journal.schemas.timestamps import DAY_MS
+from crew_journal.services.query.evidence.judging import judgement, weighed
+from crew_journal.services.query.evidence.names import names_in
+from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.measures.evaluation import recall_at
+from crew_journal.services.query.measures.intervals import cluster_bootstrap
+from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST, Recipe
+from crew_journal.services.query.search import Query, search, searched
+
+PRECISION: Final = SHARED / "precision_dev"
+DEEP: Final = 50
+SHARES: Final = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1)
+PUBLISHED: Final = {
+    "the benchmark's vendor": (1.00, 1.00),
+    "files read by a model": (0.47, 0.91),
+    "supermemory": (0.22, 0.71),
+    "agentmemory": (0.17, 0.97),
+    "zep": (0.09, 0.95),
+    "plain vectors": (0.09, 1.00),
+    "mem0": (0.06, 0.99),
+}
+"""Mean precision and recall, as published with the benchmark."""
+
+
+async def run(quick: bool, folder: Path) -> Report:
+    """All of it; ``quick`` leaves out the two sets that take minutes to embed."""
+    del folder  # nothing is written
+    report = Report("precision", quick)
+    if quick:
+        say("quick: locomo_dev and vehicle_dev are left out")
+    if not quick and _present(LOCOMO):
+        _silence(report, left_out(KINDS[1], cases(await conversations(), CONVERSATIONAL)))
+    if not quick and _present(VEHICLE):
+        await _situations(report)
+    if _present(PRECISION):
+        await _beliefs(report)
+    return report
+
+
+def _present(path: Path) -> bool:
+    if not path.is_dir():
+        say(f"{path.name} is absent: left out")
+    return path.is_dir()
+
+
+def _silence(report: Report, held: Sequence[Held]) -> None:
+    foreign = np.array([one.odds for one in held if not one.case.own])
+    for share in SHARES:
+        note = f"{share:.0%} of the own questions that recall answers get nothing; gate by the conversation left out"
+        target = at_least(0.72) if share == 0.04 else None
+        report.figure(
+            f"foreign questions that get nothing, at {share:.0%}",
+            (foreign < gate_of(held, share)).mean(),
+            "share",
+            target,
+            note,
+        )
+    gate = gate_of(held)
+    for hits, least in ((3, 0.74), (4, 0.79)):
+        value = recall_kept(held, gate, floor_of(held, gate, hits))
+        report.figure(
+            f"recall in {hits} hits a question in the mean", value, "recall", at_least(least), "inject, left out"
+        )
+    said = np.concatenate([one.confidence for one in held if one.case.own])
+    right = np.concatenate([one.case.relevant for one in held if one.case.own])
+    for low in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+        chosen = (said >= low - 0.05) & (said < low + 0.05)
+        target = at_least(0.7) if low == 0.8 else None
+        report.figure(f"hits said to be {low:.1f} sure", right[chosen].mean(), "right", target, f"{chosen.sum()} hits")
+
+
+async def _situations(report: Report) -> None:
+    both = await situations()
+    own = sum(bool(one.relevant) for one in both.questions)
+    journal = replace(both, questions=both.questions[:own], queries=both.queries[:own])
+    questions = journal.questions
+    index = index_of(journal)
+    day = {event.entry.id: event.ts_ms // DAY_MS for event in journal.events}
+    asked = replace(journal, queries=[_as_question(journal, at) for at in range(len(questions))])
+    for recipe in (CONVERSATIONAL, ROBUST):
+        before, after = (_ranked(index, some, recipe) for some in (asked, journal))
+        gains = [
+            recall_at(new, q.relevant, K) - recall_at(old, q.relevant, K)
+            for q, old, new in zip(questions, before, after, strict=True)
+        ]
+        interval = cluster_bootstrap(gains, [q.cluster for q in questions])
+        assert interval is not None
+        for name, ranked in (("asked as questions", before), ("as statements", after)):
+            value = np.mean([recall_at(one, q.relevant, K) for q, one in zip(questions, ranked, strict=True)])
+            report.figure(f"situations, {recipe.name}, {name}", float(value), "recall@10")
+            newest = [_newest_first(q, one, day) for q, one in zip(questions, ranked, strict=True)]
+            judged = [one for one in newest if one is not None]
+            note = f"of {len(judged)} whose relevant lines are of several days"
+            report.figure(
+                f"situations, {recipe.name}, {name}", float(np.mean(judged)), "newest above older", None, note
+            )
+        note = f"95 % over six histories [{interval.low:+.3f}, {interval.high:+.3f}]"
+        target = at_least(0.0) if recipe is CONVERSATIONAL else None
+        report.figure(f"situations, {recipe.name}, gain", interval.mean, "recall@10", target, note)
+
+
+def _as_question(journal: Set, at: int) -> Query:
+    query = journal.queries[at]
+    late = None if query.late is None else replace(query.late, emphasis=())
+    return replace(query, told=Told.ASKS, late=late)
+
+
+def _ranked(index: HotIndex, journal: Set, recipe: Recipe) -> list[list[str]]:
+    return [
+        [index.documents.id_of(hit.doc) for hit in search(index, question.scope, query, recipe, DEEP)]
+        for question, query in zip(journal.questions, journal.queries, strict=True)
+    ]
+
+
+def _newest_first(question: Asked, ranked: Sequence[str], day: dict[str, int]) -> bool | None:
+    """Whether the newest relevant line stands above the older ones; None where all are of one day."""
+    last = max(day[name] for name in question.relevant)
+    place = {name: at for at, name in enumerate(ranked)}
+    new = min(place.get(name, DEEP) for name in question.relevant if day[name] == last)
+    old = min((place.get(name, DEEP) for name in question.relevant if day[name] != last), default=None)
+    return None if old is None else new < old
+
+
+async def _beliefs(report: Report) -> None:
+    for name, (precision, recall) in PUBLISHED.items():
+        report.baseline(f"beliefs, {name}", precision, "precision", f"recall {recall:.2f}, as published")
+    for entry_type, recipe in (("peer.conversation", CONVERSATIONAL), ("memory.remembered", ROBUST)):
+        journal, every = await beliefs(PRECISION, entry_type)
+        index = index_of(journal)
+        replaced = {name for event in journal.events for name in event.entry.supersedes}
+        for mode in (INJECT, "search"):
+            precisions, recalls, silent, wrong = [], [], [], 0
+            for case in every:
+                found = {name for at in case.asked for name in _returned(index, journal, at, recipe, mode)}
+                found -= case.neutral | (replaced if mode == INJECT else set())
+                wrong += len(found & case.wrong)
+                if case.wanted:
+                    precisions.append(len(found & case.wanted) / len(found) if found else 0.0)
+                    recalls.append(len(found & case.wanted) / len(case.wanted))
+                else:
+                    silent.append(not found)
+            what = f"beliefs as {entry_type}, {mode}"
+            strict = mode == INJECT
+            note = f"{len(recalls)} cases with a belief to find; pinned beliefs and open questions are not counted"
+            report.figure(what, float(np.mean(precisions)), "precision", at_least(0.70) if strict else None, note)
+            report.figure(what, float(np.mean(recalls)), "recall", at_least(0.90) if strict else None, note)
+            note = f"of {len(silent)} cases with no belief to find and a text to ask"
+            report.figure(what, float(np.mean(silent)), "silent", at_least(0.80) if strict else None, note)
+            note = "superseded, or of another user"
+            report.figure(what, float(wrong), "wrong beliefs", at_most(0) if strict else None, note)
+
+
+def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode) -> list[str]:
+    question, query = journal.questions[at], journal.queries[at]
+    found = searched(index, question.scope, query, recipe, K)
+    names = names_in(question.text, [journal.events[hit.doc].entry.payload for hit in found.hits], ANALYZER)
+    kept = judgement(weighed(index, query, found, recipe.name, None), mode, names).kept
+    return [index.documents.id_of(found.hits[place].doc) for place in kept]

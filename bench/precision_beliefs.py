@@ -1,0 +1,81 @@
+"""PrecisionMemBench (``precision_dev``): 35 beliefs as entries, 77 cases, and which beliefs may come.
+
+A belief is an entry of its scope's crew, one for each user, and of its user's agent: its text is the summary, its aliases
+are in the payload, and ``supersedes`` says what it replaced. Pinned beliefs and open questions come by other channels in
+that benchmark, so they are neither demanded nor counted; a superseded belief and another user's never may come.
+
+Invariant: an entry that another supersedes is left out by ``inject``; here by the same rule, read from the entries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.quality_index import Asked, Set, embedded_set, recorded
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefCase:
+    """A case: which beliefs it is about.
+
+    Attributes:
+        asked: One search for each scope of the case: indices into the set's questions.
+        wanted: Beliefs to find; none for a case that wants silence.
+        neutral: Beliefs that other channels bring, left out of the count.
+        wrong: Superseded beliefs, and those of other users.
+    """
+
+    asked: tuple[int, ...]
+    wanted: frozenset[str]
+    neutral: frozenset[str]
+    wrong: frozenset[str]
+
+
+async def beliefs(folder: Path, entry_type: str) -> tuple[Set, list[BeliefCase]]:
+    """The beliefs as entries of a type, and the cases with a text to ask."""
+    every: list[dict[str, Any]] = json.loads((folder / "beliefs.json").read_text("utf-8"))
+    cases: list[dict[str, Any]] = json.loads((folder / "cases.json").read_text("utf-8"))
+    by_id = {one["_id"]: one for one in every}
+    questions: list[Asked] = []
+    found: list[BeliefCase] = []
+    for case in cases:
+        user = case.get("userId", "test-user")
+        text, wanted = case["query"].strip(), case["expect"].get("relevantBeliefs", {}).get("shouldOnlyInclude")
+        if not text or wanted is None:
+            continue
+        first = len(questions)
+        for scope in case["scope"]:
+            crew = _crew(user, scope)
+            questions.append(Asked(text, Scope(ScopeKind.CREW_SHARED, None, crew), crew, "beliefs", frozenset(wanted)))
+        neutral = frozenset(one["_id"] for one in every if one["pinned"] or one["type"] == "open_question")
+        wrong = frozenset(
+            name for name, one in by_id.items() if one["user_id"] != user or one["epistemic_status"] == "superseded"
+        )
+        found.append(BeliefCase(tuple(range(first, len(questions))), frozenset(wanted), neutral, wrong))
+    return await embedded_set(recorded([_entry(one, by_id, entry_type) for one in every], "beliefs"), questions), found
+
+
+def _entry(belief: Mapping[str, Any], every: Mapping[str, Any], entry_type: str) -> dict[str, Any]:
+    replaced = [name for name, one in every.items() if one["superseded_by"] == belief["_id"]]
+    return {
+        "id": belief["_id"],
+        "agent_id": belief["user_id"],
+        "crew_id": _crew(belief["user_id"], belief["scope"][0]),
+        "ts": belief["created_at"],
+        "entry_type": entry_type,
+        "actor_type": "user",
+        "actor_id": belief["user_id"],
+        "summary": belief["content"],
+        "payload": {"aliases": belief["aliases"]},
+        "refs": {"episodic": True},
+        "supersedes": replaced,
+    }
+
+
+def _crew(user: str, scope: str) -> str:
+    return f"{user}-{scope}".replace(":", "-")

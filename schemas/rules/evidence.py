@@ -1,0 +1,169 @@
+"""How sure a hit is, and an answer: logistic formulas over the figures of a search, with constants as data.
+
+The constants (``evidence.json``) are fitted by ``python -m bench precision --fit`` on questions with and without an answer,
+per model and recipe. A row applies to hits that have every figure it weighs; the first such row counts, so an unknown
+model, or none, falls back to rows whose figures mean the same under every model.
+
+Invariant: pure; a changed constant is a new ``version`` of the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from math import isnan
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+ANSWER: Final = "answer"
+"""Among a hit's figures: the log odds that its answer answers at all."""
+STATEMENT: Final = "statement"
+"""What stands for the recipe where the query states instead of asking: other figures count then, under every recipe."""
+CROWD: Final = 0.8
+"""The floor rises with the expected number of relevant hits to this power: of many that each say a little, the better ones
+are kept. Recall in four hits a question .787 against .776 for 0 (docs/evidence.md)."""
+LEAST_EXPECTED: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic:
+    """Log odds as a weighted sum of figures.
+
+    Attributes:
+        weights: Name of the figure → its weight.
+        bias: Added.
+    """
+
+    weights: Mapping[str, float]
+    bias: float
+
+    def of_hits(self, figures: Mapping[str, Floats], answer: float) -> Floats:
+        """(n,) float64 log odds of hits whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
+        values = np.full(len(next(iter(figures.values()))), self.bias)
+        for name, weight in self.weights.items():
+            values += weight * (answer if name == ANSWER else figures[name])
+        return values
+
+    def of_answer(self, figures: Mapping[str, float]) -> float:
+        """The log odds of an answer; NaN if it lacks a figure."""
+        return self.bias + sum(weight * figures[name] for name, weight in self.weights.items())
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """The constants of one kind of search.
+
+    Attributes:
+        name: What it judges by.
+        models: Models it is fitted for; None for any and none.
+        recipes: Recipes it is fitted for; None for any.
+        answer: Whether an answer answers.
+        hit: Whether a hit is relevant.
+        gate: Probability below which ``inject`` answers nothing.
+        floor: Confidence below which ``inject`` leaves out a hit, where one relevant hit is expected.
+        similarity: Cosine below which a hit that shares no word has nothing to speak for it; None where a model's cosines
+            are not known.
+    """
+
+    name: str
+    models: frozenset[str] | None
+    recipes: frozenset[str] | None
+    answer: Logistic
+    hit: Logistic
+    gate: float
+    floor: float
+    similarity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the constants say of an answer.
+
+    Attributes:
+        answer: Probability that it answers.
+        hits: (n,) float64 probability that each hit is relevant.
+        gate: Probability below which the answer is silence, in ``inject``.
+        floors: (n,) float64 confidence below which each hit is left out, in ``inject``.
+        similarity: Cosine below which a hit that shares no word has nothing to speak for it, if known.
+    """
+
+    answer: float
+    hits: Floats
+    gate: float
+    floors: Floats
+    similarity: float | None
+
+
+def judge(
+    answer: Mapping[str, float],
+    hits: Mapping[str, Floats],
+    model: str | None,
+    recipe: str,
+    floor: float | None = None,
+) -> Judged:
+    """Judge an answer and its hits.
+
+    Args:
+        answer: The answer's figures, NaN where there is none.
+        hits: Figures of n hits, at least one, NaN where a hit has none.
+        model: The model of the vectors; None if none took part.
+        recipe: The recipe's name, or ``STATEMENT``.
+        floor: Replaces the floors of the table; of the workspace.
+    """
+    count = len(next(iter(hits.values())))
+    known = ((row, odds) for row in rows_for(model, recipe) if not isnan(odds := row.answer.of_answer(answer)))
+    row, odds = next(known)
+    judged, floors = row.hit.of_hits(hits, odds), np.full(count, row.floor)
+    while (missing := np.isnan(judged)).any():
+        other, own = next(known)
+        judged = np.where(missing, other.hit.of_hits(hits, own), judged)
+        floors = np.where(missing, other.floor, floors)
+    confidence = 1.0 / (1.0 + np.exp(-judged))
+    expected = max(LEAST_EXPECTED, float(confidence.sum()))
+    floors = (floors if floor is None else np.full(count, floor)) * expected**CROWD
+    return Judged(float(1.0 / (1.0 + np.exp(-odds))), confidence, row.gate, floors, row.similarity)
+
+
+@cache
+def rows_for(model: str | None, recipe: str) -> tuple[EvidenceRow, ...]:
+    """The rows for a model and a recipe, the most particular first; the last needs no figure but words."""
+    return tuple(
+        row
+        for row in evidence_rows()
+        if (row.models is None or model in row.models) and (row.recipes is None or recipe in row.recipes)
+    )
+
+
+@cache
+def evidence_rows() -> tuple[EvidenceRow, ...]:
+    """Every row of the table."""
+    data = json.loads(resources.files("crew_journal.schemas").joinpath("rules/evidence.json").read_text("utf-8"))
+    return tuple(map(_row, data["rows"]))
+
+
+def _row(data: Mapping[str, Any]) -> EvidenceRow:
+    return EvidenceRow(
+        data["name"],
+        _names(data["models"]),
+        _names(data["recipes"]),
+        _logistic(data["answer"]),
+        _logistic(data["hit"]),
+        data["gate"],
+        data["floor"],
+        data["similarity"],
+    )
+
+
+def _names(names: Sequence[str] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
+
+
+def _logistic(data: Mapping[str, float]) -> Logistic:
+    return Logistic({name: weight for name, weight in data.items() if name != "bias"}, data["bias"])

@@ -1,0 +1,85 @@
+"""Which evidence floor a workspace's own receipts speak for: the highest that keeps what was used.
+
+Invariant: pure; a floor is proposed only where enough hits are known to have been used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .evidence import CROWD, LEAST_EXPECTED
+
+FLOORS: Final = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+KEEP: Final = 0.95
+"""Share of the hits used that the proposed floor keeps."""
+LEAST_USED: Final = 20
+"""Hits used from which there is a proposal: with fewer, one hit moves the share by more than what may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedHit:
+    """A hit of a receipt: how sure recall was of it, and whether it reached a prompt."""
+
+    confidence: float
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FloorFigures:
+    """What a floor does to the receipts.
+
+    Attributes:
+        floor: The floor.
+        hits: Hits a recall in the mean.
+        used_kept: Share of the hits used that it keeps.
+        used_share: Share of the hits it keeps that were used; None if it keeps none.
+        silent: Share of the recalls that get nothing.
+    """
+
+    floor: float
+    hits: float
+    used_kept: float
+    used_share: float | None
+    silent: float
+
+
+@dataclass(frozen=True, slots=True)
+class FloorProposal:
+    """The floor to set, None if too few hits were used, and the table it was chosen from."""
+
+    floor: float | None
+    figures: tuple[FloorFigures, ...]
+
+
+def propose_floor(receipts: Sequence[Sequence[ReplayedHit]], keep: float = KEEP) -> FloorProposal:
+    """Replay receipts under every floor of ``FLOORS``.
+
+    Args:
+        receipts: The hits of each recall in mode ``search``, for ``inject`` has cut its own already.
+        keep: Share of the hits used that must stay.
+    """
+    used = sum(hit.used for hits in receipts for hit in hits)
+    figures = tuple(_figures(receipts, floor, used) for floor in FLOORS) if receipts else ()
+    enough = [one.floor for one in figures if one.used_kept >= keep]
+    return FloorProposal(max(enough) if enough and used >= LEAST_USED else None, figures)
+
+
+def _figures(receipts: Sequence[Sequence[ReplayedHit]], floor: float, used: int) -> FloorFigures:
+    kept = [[hit for hit in hits if hit.confidence >= floor * _crowd(hits)] for hits in receipts]
+    left = sum(map(len, kept))
+    useful = sum(hit.used for hits in kept for hit in hits)
+    return FloorFigures(
+        floor,
+        left / len(receipts),
+        useful / used if used else 1.0,
+        useful / left if left else None,
+        sum(not hits for hits in kept) / len(receipts),
+    )
+
+
+def _crowd(hits: Sequence[ReplayedHit]) -> float:
+    """How far the hits of a recall raise its floor, as ``evidence.judge`` has it."""
+    expected: float = max(LEAST_EXPECTED, sum(hit.confidence for hit in hits)) ** CROWD
+    return expected

@@ -1,0 +1,57 @@
+"""Whether a query asks or tells: "where are the child seats?" asks, "I am off to the airport with the kids" tells.
+
+A statement is matched by meaning, because what it should call to mind seldom has its words. A situation that quotes
+somebody ("Ben got in and said: 'The usual, please'") is matched by what is said in it.
+
+Invariant: pure; a list of words ("checkout deploy denied") is no statement, and in doubt a query asks.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+from .languages import language_of
+from .text import fold, tokens_of
+
+LEAST_WORDS: Final = 3
+"""Words of the shortest statement."""
+_QUOTED: Final = re.compile(r"(?<![^\s(:,])(['\"“‘„«])(.+?)['\"”’“»](?=[\s.,;!?)]|$)", re.DOTALL)
+_LEAST_QUOTED: Final = 2
+"""Words of the shortest quotation that is speech; one word in quotes is a name."""
+
+
+class Told(Enum):
+    """What a query does."""
+
+    ASKS = "asks"
+    STATES = "states"
+    QUOTES = "quotes"
+    """It states, and quotes what somebody said."""
+
+
+def parts_of(text: str) -> list[tuple[str, bool]]:
+    """The text in parts, in order, and of each whether it is quoted speech."""
+    parts: list[tuple[str, bool]] = []
+    end = 0
+    for found in _QUOTED.finditer(text):
+        if len(tokens_of(found[2])) >= _LEAST_QUOTED:
+            parts += [(text[end : found.start(2)], False), (found[2], True)]
+            end = found.end(2)
+    return [*parts, (text[end:], False)]
+
+
+def told_by(text: str) -> Told:
+    """Whether a query asks, states or quotes."""
+    parts = parts_of(text)
+    own = " ".join(part for part, quoted in parts if not quoted)
+    words = tokens_of(own)
+    if "?" in own or len(words) < (LEAST_WORDS if len(parts) == 1 else 2):
+        return Told.ASKS
+    language = language_of(words)
+    if words[0] in language.opens_question or language.asks_indirectly.search(fold(own)):
+        return Told.ASKS
+    if len(parts) > 1:
+        return Told.QUOTES
+    return Told.ASKS if language.subjects.isdisjoint(words) else Told.STATES

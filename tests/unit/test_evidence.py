@@ -1,0 +1,147 @@
+"""What speaks for a hit: what is left out in each mode, and what an answer says of itself."""
+
+import json
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recall import ANALYZER, index_of, recorded
+
+from crew_journal.schemas.ports import ViewReader
+from crew_journal.schemas.rules.evidence import ANSWER, evidence_rows, judge, rows_for
+from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.evidence.figures import figures_of
+from crew_journal.services.query.evidence.floors import Floors
+from crew_journal.services.query.evidence.judging import judgement, weighed
+from crew_journal.services.query.evidence.names import names_in
+from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.recipes import RECIPES
+from crew_journal.services.query.search import searched
+
+EVERYTHING = Scope(ScopeKind.WORKSPACE)
+NOTES = [
+    recorded(1, "The checkout deploy was denied by the reviewer", actor_id="Maria", entry_type="run.summary"),
+    recorded(2, "The harbour crane is painted red", actor_id="Ben", entry_type="run.summary"),
+    *(
+        recorded(n, f"Lunch number {n} was served on time", actor_id="Ben", entry_type="run.summary")
+        for n in range(3, 20)
+    ),
+]
+
+
+def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
+    index = index_of(notes)
+    query = query_of(text, ANALYZER, None, None, None)
+    found = searched(index, EVERYTHING, query, RECIPES[recipe], 5)
+    payloads = [notes[hit.doc].entry.payload for hit in found.hits]
+    return judgement(weighed(index, query, found, recipe, floor), mode, names_in(text, payloads, ANALYZER))
+
+
+@pytest.mark.parametrize("mode", ["search", "inject"])
+def test_a_nonsense_phrase_gets_nothing(mode):
+    assert asked("zorp flumph", mode).kept == []
+
+
+@pytest.mark.parametrize("mode", ["search", "inject"])
+def test_a_question_in_the_words_of_an_entry_is_answered_with_its_reason(mode):
+    found = asked("why was the checkout deploy denied?", mode)
+    assert len(found.kept) >= 1
+    assert found.reasons[0].startswith("same words: ")
+    assert {"checkout", "deploy", "denied"} <= set(found.reasons[0].removeprefix("same words: ").split(", "))
+
+
+def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
+    text = "which violin teacher moved to the mountain harbour last winter?"
+    assert asked(text, "search").kept
+    assert asked(text, "inject").kept == []
+
+
+def test_a_floor_of_the_workspace_leaves_out_more_or_less():
+    text = "was the checkout deploy denied on time?"
+    assert len(asked(text, "inject", floor=0.0).kept) > len(asked(text, "inject", floor=0.5).kept)
+
+
+def test_the_name_of_a_speaker_is_no_evidence_by_itself():
+    index = index_of(NOTES)
+    query = query_of("what does Ben say about zorp?", ANALYZER, None, None, None)
+    figures = figures_of(index, query, searched(index, EVERYTHING, query, RECIPES["robust"], 5))
+    assert ANALYZER.terms("ben")[0] not in figures.terms
+
+
+@given(st.integers(1, 12), st.floats(0, 1), st.sampled_from(["conversational", "robust", "rrf", "dense", "lexical"]))
+def test_confidence_is_a_probability_for_every_recipe_whatever_is_missing(n, words, recipe):
+    known = {name for row in evidence_rows() for name in row.hit.weights} - {ANSWER}
+    hits = {name: np.full(n, np.nan) for name in known}
+    hits |= {name: np.full(n, words) for name in ("words", "words_near", "length", "place")}
+    answer = {name: np.nan for row in evidence_rows() for name in row.answer.weights}
+    answer |= {"words": words, "words_near": words}
+    judged = judge(answer, hits, "a model nobody measured", recipe)
+    assert 0.0 <= judged.answer <= 1.0
+    assert judged.hits.shape == (n,)
+    assert ((judged.hits >= 0) & (judged.hits <= 1)).all()
+
+
+def test_every_search_ends_at_a_row_that_needs_words_alone():
+    last = rows_for(None, "rrf")[-1]
+    assert set(last.answer.weights) <= {"words", "words_near"}
+    assert set(last.hit.weights) <= {"words", "words_near", "place", "length", ANSWER}
+
+
+def test_a_query_that_calls_an_entry_by_a_whole_name_is_answered_by_it():
+    cluster = recorded(
+        30, "Services run on the cluster", entry_type="run.summary", payload={"aliases": ["k8s", "base class"]}
+    )
+    assert asked("k8s?", "inject", notes=[*NOTES, cluster]).reasons == ["named: k8s"]
+    assert asked("should we use base classes here?", "inject", notes=[*NOTES, cluster]).reasons == ["named: base class"]
+    assert asked("what about the base here?", notes=[*NOTES, cluster]).reasons == ["same words: base"]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("typscript config", "TypeScript"),
+        ("Reedis eviction", "Redis"),
+        ("typsecript", "TypeScript"),
+        ("mongod", "Mongo"),
+    ],
+)
+def test_a_mistyped_name_still_names(query, name):
+    assert names_in(query, [{"aliases": [name]}], ANALYZER) == [name]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"), [("mango pooling", "Mongo"), ("k9s pods", "k8s"), ("redis", "Redis cluster")]
+)
+def test_another_word_or_a_part_of_a_name_names_nothing(query, name):
+    assert names_in(query, [{"aliases": name}, None, {}], ANALYZER) == [None, None, None]
+
+
+class FakeViews:
+    """Settings of one workspace, and whoever follows its commits."""
+
+    def __init__(self, settings):
+        self.settings, self.read, self.follower = settings, 0, None
+
+    def rows(self, _sql, _parameters):
+        self.read += 1
+        return [(json.dumps(self.settings),)]
+
+    def subscribe(self, follower):
+        self.follower = follower
+        return lambda: None
+
+
+async def test_a_workspaces_floor_is_read_once_and_follows_its_commits():
+    views = FakeViews({"evidence_floor": 0.2})
+    floors = Floors(cast(ViewReader, views))
+    assert [await floors.of("w1"), await floors.of("w1")] == [0.2, 0.2]
+    assert views.read == 1
+    configured = recorded(
+        5, "Settings", entry_type="workspace.configured", payload={"settings": {"evidence_floor": 0.5}}, control=True
+    )
+    assert views.follower is not None
+    views.follower(SimpleNamespace(entries=[configured]))
+    assert await floors.of("w1") == 0.5

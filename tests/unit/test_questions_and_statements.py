@@ -1,0 +1,93 @@
+"""Telling questions from statements, and what a statement changes in a search."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recall import ANALYZER, index_of, recorded, vector_fact
+
+from crew_journal.schemas.rules.statements import Told, parts_of, told_by
+from crew_journal.services.query.asking import AROUND_QUOTED, query_of
+from crew_journal.services.query.ranking import conflicts
+from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST, told_recipe
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where are the child seats?",
+        "Where are the child seats",
+        "did we deploy on Friday",
+        "checkout deploy denied",
+        "GHA secrets config",
+        "tell me about Mara",
+        "I wonder where I put the keys",
+        "I don't want class hierarchies, what should I use instead?",
+        'What did Ben mean by "I am off to the airport"?',
+        "wo sind die Kindersitze",
+        "Ich frage mich, ob wir am Freitag ausgerollt haben",
+        "",
+        "k8s",
+    ],
+)
+def test_what_asks_is_a_question(text):
+    assert told_by(text) is Told.ASKS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am off to the airport with the kids.",
+        "We are planning a long hike this weekend",
+        "The radiators are cold again.",
+        "Ich fahre mit den Kindern zum Flughafen.",
+    ],
+)
+def test_what_tells_is_a_statement(text):
+    assert told_by(text) is Told.STATES
+
+
+def test_a_situation_with_speech_in_it_quotes_and_its_question_mark_does_not_ask():
+    assert told_by("At ten Ben got in and said: 'Should we change the light? It's too bright.'") is Told.QUOTES
+    assert told_by("Ben stieg ein und sagte: „Mach bitte wie immer.“") is Told.QUOTES
+
+
+@given(st.text(max_size=60))
+def test_the_parts_of_a_text_are_the_text(text):
+    assert "".join(part for part, _ in parts_of(text)) == text
+
+
+def test_what_is_quoted_outweighs_what_is_told_around_it():
+    late = query_of("Ben got in and said: 'warm seats please'", ANALYZER, None, None, None).late
+    assert late is not None
+    assert len(late.emphasis) == len(late.pieces)
+    assert late.emphasis[-1] == 1.0
+    assert late.emphasis[0] == AROUND_QUOTED
+
+
+def test_a_question_is_ranked_as_ever_and_a_statement_by_meaning():
+    assert told_recipe(CONVERSATIONAL, Told.ASKS) is CONVERSATIONAL
+    assert told_recipe(LEXICAL, Told.STATES) is LEXICAL
+    assert told_recipe(ROBUST, Told.STATES).dense_weight > ROBUST.dense_weight
+    stated, asked = told_recipe(CONVERSATIONAL, Told.STATES).turns, CONVERSATIONAL.turns
+    assert stated is not None
+    assert asked is not None
+    assert stated.dense > asked.dense
+    assert stated.lexical < asked.lexical
+
+
+def test_of_hits_that_say_much_the_same_the_latest_stands_first(monkeypatch):
+    monkeypatch.setattr(conflicts, "ALIKE", {"test-model": 0.9})
+    events = [
+        recorded(1, "the light is green", ts="2026-01-01T09:00:00Z"),
+        recorded(2, "something else", ts="2026-01-02T09:00:00Z"),
+        recorded(3, "the light is white", ts="2026-01-03T09:00:00Z"),
+    ]
+    facts = [
+        vector_fact(events[0], (1.0, 0.0)),
+        vector_fact(events[1], (0.0, 1.0)),
+        vector_fact(events[2], (0.99, 0.14)),
+    ]
+    index = index_of(events, facts)
+    order = conflicts.latest_first(index, np.arange(3), np.array([0, 1, 2]))
+    assert order.tolist() == [2, 1, 0]

@@ -249,7 +249,7 @@ class HotIndex:
     def without_vectors(self, scope: Scope) -> WithoutVectors:
         """How many entries in scope have no vector of the active model; counted once for each commit."""
         scoped = self.scoped(scope)
-        return self._scopes[scope].without_vectors(scoped, self.documents, self.vectors, self.seq)
+        return self._scopes[scope].without_vectors(scoped.count, self.vectors, self.seq)
 
     def merge_due(self) -> tuple[Segment, ...]:
         """Segments that ``merge_segments`` should merge in a thread, before ``replace``."""

@@ -56,6 +56,8 @@ class ScopeRows:
         self._scope = scope
         self._mask = GrowableArray(np.bool_)
         self._turns = GrowableArray(np.bool_)
+        self._could = GrowableArray(np.bool_)  # which rows in scope could have a vector,
+        self._will = GrowableArray(np.bool_)  # and which are to get one
         self._turn_count = 0
         self._size = 0
         self._total_length = 0
@@ -65,7 +67,7 @@ class ScopeRows:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._mask.nbytes + self._turns.nbytes
+        return self._mask.nbytes + self._turns.nbytes + self._could.nbytes + self._will.nbytes
 
     def upto(self, documents: Documents, count: int) -> ScopedDocuments:
         """The rows among the first ``count`` documents; ``count`` never decreases."""
@@ -76,6 +78,8 @@ class ScopeRows:
             turns = mask & ((flags & CONVERSATION) != 0)
             self._mask.append(mask)
             self._turns.append(turns)
+            self._could.append(mask & ((flags & (EMBEDDABLE | CHAT)) != 0))
+            self._will.append(mask & ((flags & EMBEDDABLE) != 0))
             self._turn_count += int(np.count_nonzero(turns))
             self._size += int(np.count_nonzero(mask))
             self._total_length += int(documents.length[first:count][mask].sum(dtype=np.int64))
@@ -95,16 +99,11 @@ class ScopeRows:
             self._turn_count,
         )
 
-    def without_vectors(
-        self, scoped: ScopedDocuments, documents: Documents, matrix: VectorMatrix | None, seq: int
-    ) -> WithoutVectors:
-        """The counts over the rows in scope at ``seq``; remembered, as vectors change only with a commit or the model."""
+    def without_vectors(self, count: int, matrix: VectorMatrix | None, seq: int) -> WithoutVectors:
+        """The counts among the first ``count`` documents; remembered, as they change with a commit or the model alone."""
         key = seq, None if matrix is None else matrix.model
         if self._without[0] != key:
-            lacking = np.ones(scoped.count, bool) if matrix is None else matrix.lacking(scoped.count)
-            if scoped.mask is not None:
-                lacking &= scoped.mask
-            flags = documents.flags[: scoped.count] * lacking
-            counts = (np.count_nonzero(flags & which) for which in (EMBEDDABLE | CHAT, EMBEDDABLE))
+            lacking = np.ones(count, bool) if matrix is None else matrix.lacking(count)
+            counts = (np.count_nonzero(rows.rows[:count] & lacking) for rows in (self._could, self._will))
             self._without = key, WithoutVectors(*map(int, counts))
         return self._without[1]

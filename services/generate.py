@@ -91,7 +91,7 @@ def sync_text() -> str:
 
 def _sorted(names: Iterable[str]) -> list[str]:
     """Constants before classes, as isort has them."""
-    return sorted(names, key=lambda name: (not name.isupper(), name))
+    return sorted(names, key=lambda name: (not name.isupper(), name.lower()))
 
 
 def _method(operation: Operation[Any, Any], *, is_async: bool) -> str:

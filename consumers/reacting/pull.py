@@ -21,6 +21,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
 from ...schemas.errors import BrokerUnavailable
@@ -126,6 +127,19 @@ class PullConsumer:
         """
         try:
             return (await self._client.jetstream(timeout=API_TIMEOUT_S).get_msg(JOURNAL_STREAM, seq)).subject
+        except NotFoundError:
+            return None
+        except (NatsError, TimeoutError) as error:
+            raise unavailable(error) from error
+
+    async def last_on(self, subject: str) -> RawStreamMsg | None:
+        """The last message on a subject; None if there is none.
+
+        Raises:
+            BrokerUnavailable: If the broker does not answer.
+        """
+        try:
+            return await self._client.jetstream(timeout=API_TIMEOUT_S).get_last_msg(JOURNAL_STREAM, subject)
         except NotFoundError:
             return None
         except (NatsError, TimeoutError) as error:

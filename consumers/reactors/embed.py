@@ -22,6 +22,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from pydantic_core import from_json
 
 from ...schemas.errors import (
     BrokerError,
@@ -32,7 +33,9 @@ from ...schemas.errors import (
 )
 from ...schemas.events.derived import encode_vector
 from ...schemas.events.token_bits import encode_token_bits
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import Embedder, Published, Publisher, TokenBits
+from ...schemas.subjects import control_subject
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
 from ..reacting.pull_reactor import PullReactor
@@ -43,6 +46,7 @@ from .embed_batch import (
     Embedded,
     Failed,
     candidate_of,
+    chat_workspace,
     embed_in_pieces,
 )
 from .embed_limits import EmbedLimits, durable_name
@@ -163,9 +167,13 @@ class EmbedReactor(PullReactor):
     async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
         """Ack what is not to be embedded; the rest is in our hands."""
         candidates = []
+        with_chat: dict[str | None, bool] = {None: False}
         for message in messages:
             try:
-                candidate = candidate_of(message)
+                workspace = chat_workspace(message)
+                if workspace is not None and workspace not in with_chat:
+                    with_chat[workspace] = await self._embeds_chat(workspace)
+                candidate = candidate_of(message, with_chat=with_chat[workspace])
             except FoldError:  # the projections park it and say so
                 self._counts["unreadable"] += 1
                 await message.ack()
@@ -179,6 +187,13 @@ class EmbedReactor(PullReactor):
             self._leases.hold(message)
             candidates.append(candidate)
         return candidates
+
+    async def _embeds_chat(self, workspace_id: str) -> bool:
+        """Whether a workspace has chosen that chat is embedded: asked of the journal, as processes share the durable."""
+        last = await self._source.last_on(control_subject(workspace_id, WorkspaceConfigured.ENTRY_TYPE))
+        if last is None or last.data is None:
+            return False
+        return WorkspaceConfigured.model_validate(from_json(last.data)["payload"]).embeds_chat
 
     async def _embed(self, candidates: Sequence[Candidate]) -> None:
         size = min(self._limits.batch, self._batch * 2)

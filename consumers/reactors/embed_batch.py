@@ -23,7 +23,7 @@ from ...schemas.errors import EmbedderBadAnswer, EmbedderError, FoldError
 from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from ...schemas.ports import Embedder, TokenBits, TokenEmbedder
-from ...schemas.rules.embed_policy import ALWAYS, EMBEDDABLE, is_embedded
+from ...schemas.rules.embed_policy import ALWAYS, CHAT, EMBEDDABLE, is_chat, is_embedded
 from ...schemas.rules.embed_text import cap_bytes, embedded_text
 from ...schemas.settings import EMBED_INPUT_BYTES
 from ...schemas.subjects import Family, parse_subject
@@ -36,13 +36,14 @@ TEXT_HASH_BYTES: Final = 16
 FILTER_SUBJECTS: Final = tuple(
     sorted(
         f"{pattern}.{entry_type}"
-        for entry_type in EMBEDDABLE
+        for entry_type in (*EMBEDDABLE, f"{CHAT}>")
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )
-"""The types of the policy's allow-list: a newer server passes everything else over, and what the durable counts as
-pending is what may still be embedded. A type that is added widens the durable in place: what there is of it already is
-left to the index sweep. Any other change of the policy is a new version of the reactor, hence a new durable."""
+"""The types of the policy's allow-list, and those that a workspace may choose: a newer server passes everything else over,
+and what the durable counts as pending is what may still be embedded. Skipping a chat message that is not chosen costs 15 µs.
+A type that is added widens the durable in place: what there is of it already is left to the index sweep. Any other change of
+the policy is a new version of the reactor, hence a new durable."""
 _ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 
@@ -143,33 +144,45 @@ class Failed(Generic[E]):
     error: EmbedderError
 
 
-def candidate_of(message: Msg) -> Candidate | None:
-    """The entry of a message, or None if the policy does not embed it.
+def chat_workspace(message: Msg) -> str | None:
+    """The workspace that decides whether the entry of a message is embedded; None if the policy does."""
+    subject = parse_subject(message.subject)
+    return subject.workspace if subject.family in _ENTRIES and is_chat(subject.kind) else None
+
+
+def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
+    """The entry of a message, or None if it is not embedded.
+
+    Args:
+        message: The message.
+        with_chat: Whether its workspace has chosen that chat is embedded.
 
     Raises:
         FoldError: If the message is no valid entry; the projections park it.
     """
-    if not _may_be_embedded(message):
+    if not _may_be_embedded(message, with_chat):
         return None
     seq, _, published_ms, _ = position_of(message.reply)  # to the millisecond as the feed has it; nats-py's is a float
     event = decode(seq, message.subject, message.headers, message.data, published_ms)
     if not isinstance(event, EntryRecorded):
         raise FoldError(f"the message at {seq} is no entry")
     entry = event.entry
-    if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs):
+    if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, with_chat=with_chat):
         return None
     return Candidate(seq, entry, event.ts_ms, text_of(entry), message, message.metadata.num_delivered or 1)
 
 
 def text_of(entry: JournalEntry) -> str:
     """What of an entry is embedded: contract §3."""
-    return cap_bytes(embedded_text(entry.summary, entry.payload), EMBED_INPUT_BYTES)
+    return cap_bytes(embedded_text(entry.summary, entry.payload, entry.entry_type), EMBED_INPUT_BYTES)
 
 
-def _may_be_embedded(message: Msg) -> bool:
+def _may_be_embedded(message: Msg, with_chat: bool) -> bool:
     """A first look at subject and raw record: what is not embedded passes without being validated."""
     subject = parse_subject(message.subject)
     entry_type = subject.kind
+    if subject.family in _ENTRIES and is_chat(entry_type):
+        return with_chat
     if subject.family not in _ENTRIES or entry_type not in EMBEDDABLE:
         return False
     if entry_type in ALWAYS:

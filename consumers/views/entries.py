@@ -1,7 +1,8 @@
 """``journal_entries``: every admitted entry as it is listed, counted and shown.
 
 Invariant: one row an entry, appended in order of ``seq``. Only ``embeddable`` changes later: a reindex puts a version of the
-embed policy in force in its workspace, which judges what came before it anew and what follows as it comes.
+embed policy in force in its workspace, and the workspace's settings say whether chat is embedded; either judges what came
+before it anew and what follows as it comes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from ...schemas.entry import JournalEntry
 from ...schemas.errors import FoldError
 from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.rules import text
-from ...schemas.rules.embed_policy import FIRST, POLICIES, is_embedded
+from ...schemas.rules.embed_policy import CHAT, FIRST, POLICIES, is_embedded
 from ...schemas.timestamps import to_ms
 from ...schemas.views.journal import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
 from ...schemas.views.table import Tables
@@ -33,9 +35,12 @@ _LIKE_FIELDS: Final = tuple(
 _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
 """Columns that hold the event's own."""
 _JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))"
+_JUDGE_CHAT: Final = f"""UPDATE {ENTRIES} SET embeddable = $2
+    WHERE workspace_id = $1 AND starts_with(entry_type, '{CHAT}') AND embeddable != $2"""
 _FIELDS: Final = attrgetter(*_LIKE_FIELDS)
 _EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
 """All of them in one pass."""
+_DEFAULT: Final = EmbedPolicyRow("", FIRST, 0)
 
 
 class EntriesProjection:
@@ -51,11 +56,11 @@ class EntriesProjection:
             batch_tokens(batch)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Append the batch's entries, judged by the policy in force; judge anew what a reindex asks for."""
+        """Append the batch's entries, judged by what is in force; judge anew what a reindex or a choice changes."""
         events = batch.entries
         if not events:
             return
-        in_force = self._reindex(batch.control(ReindexRequested.ENTRY_TYPE), tx)
+        in_force = self._in_force(batch.control(ReindexRequested.ENTRY_TYPE, WorkspaceConfigured.ENTRY_TYPE), tx)
         entries = [event.entry for event in events]
         columns: dict[str, Any] = {
             **dict(zip(_LIKE_FIELDS, zip(*map(_FIELDS, entries), strict=True), strict=True)),
@@ -67,38 +72,46 @@ class EntriesProjection:
         columns["valid_ms"] = [None if entry.valid_at is None else to_ms(entry.valid_at) for entry in entries]
         run_ids = [entry.payload.get("run_id") for entry in entries]
         columns["run_id"] = [run_id if isinstance(run_id, str) else None for run_id in run_ids]
+        rules = [in_force.get(entry.workspace_id, _DEFAULT) for entry in entries]
         columns["embeddable"] = [
             is_embedded(
-                entry.entry_type,
-                entry.severity,
-                entry.payload,
-                entry.refs,
-                in_force.get(entry.workspace_id, FIRST) if in_force else FIRST,
+                entry.entry_type, entry.severity, entry.payload, entry.refs, rule.policy, with_chat=rule.with_chat
             )
-            for entry in entries
+            for entry, rule in zip(entries, rules, strict=True)
         ]
         columns["words"] = (batch_tokens(batch).counts - DATE_TOKENS).tolist()
         tx.insert(ENTRIES, columns)
 
-    def _reindex(self, requests: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, int]:
-        """Put the policies in force that the batch asks for; workspace → the one in force at the batch's end.
+    def _in_force(self, decisions: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, EmbedPolicyRow]:
+        """Put in force what the batch decides; workspace → what is in force at the batch's end.
 
-        A reindex judges everything before it, so the last policy of a batch judges all of the batch.
+        A decision judges everything before it, so the last one of a batch judges all of the batch.
         """
-        before: dict[str, int] = {row.workspace_id: row.policy for row in tx.whole(EMBED_POLICIES)}
+        before: dict[str, EmbedPolicyRow] = {row.workspace_id: row for row in tx.whole(EMBED_POLICIES)}
         after = dict(before)
-        for event in requests:
-            asked = payload_of(event, ReindexRequested).policy
-            if asked not in POLICIES:
+        for event in decisions:
+            workspace = event.workspace_id
+            rule = after.get(workspace, _DEFAULT)
+            policy, with_chat = rule.policy, rule.with_chat
+            if reindexed := event.entry.entry_type == ReindexRequested.ENTRY_TYPE:
+                policy = payload_of(event, ReindexRequested).policy
+            else:
+                with_chat = payload_of(event, WorkspaceConfigured).embeds_chat
+            if policy not in POLICIES:
                 raise FoldError(
-                    f"the reindex at {event.seq} asks for embed policy {asked}, which this version does not know",
+                    f"the reindex at {event.seq} asks for embed policy {policy}, which this version does not know",
                     hint="upgrade this node, then rebuild the view",
                 )
-            after[event.workspace_id] = asked
-            tx.replace(EMBED_POLICIES, [EmbedPolicyRow(event.workspace_id, asked, event.seq)])
-        for workspace, policy in after.items():
-            if policy != (old := before.get(workspace, FIRST)):
-                self._judge_anew(workspace, old, policy, tx)
+            if reindexed or with_chat != rule.with_chat:
+                after[workspace] = EmbedPolicyRow(workspace, policy, event.seq, with_chat)
+        for workspace, rule in after.items():
+            old = before.get(workspace, _DEFAULT)
+            if rule != old:
+                tx.replace(EMBED_POLICIES, [rule])
+            if rule.policy != old.policy:
+                self._judge_anew(workspace, old.policy, rule.policy, tx)
+            if rule.with_chat != old.with_chat:
+                tx.rewrite(ENTRIES, workspace, _JUDGE_CHAT, [workspace, rule.with_chat])
         return after
 
     def _judge_anew(self, workspace: str, old: int, new: int, tx: FoldTransaction) -> None:

@@ -9,6 +9,8 @@ from pydantic import Field
 from ..entry import Id
 from .payload import ControlPayload
 
+EMBED_CHAT: Final = "embed_chat"
+"""In ``settings``: whether ``chat.*`` entries get vectors; absent means no."""
 EVIDENCE_FLOOR: Final = "evidence_floor"
 """In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
 
@@ -19,6 +21,11 @@ class WorkspaceConfigured(ControlPayload):
     ENTRY_TYPE = "workspace.configured"
     cost_nudge_usd: float = Field(default=1.0, ge=0.0, allow_inf_nan=False)
     settings: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def embeds_chat(self) -> bool:
+        """Whether ``chat.*`` entries of the workspace get vectors."""
+        return self.settings.get(EMBED_CHAT) is True
 
 
 class AgentRegistered(ControlPayload):

@@ -9,6 +9,7 @@ from . import (
     priorities,
     recall,
     relations,
+    remembering,
     sweeps,
     tokens,
     workspaces,
@@ -17,6 +18,7 @@ from .operation import Operation
 
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
+    *remembering.OPERATIONS,
     *priorities.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,

@@ -177,10 +177,11 @@ class RecallAnswer(Answer):
 
     ``model`` is the model of the query's vector, null if no vector was used. ``degraded`` is ``lexical-only`` if a
     hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none. ``view_seq`` is the sequence
-    that the views had reached. ``confidence`` is the probability that the memory holds an answer, null if nothing was
-    found; ``no_evidence`` is true if nothing had enough evidence.
-    ``receipt`` names the recall in the journal; it is null if it could not be recorded, because the broker is not
-    available.
+    that the views had reached. ``without_vectors`` counts the entries in scope that could have a vector (the embed policy
+    selects them, or they are ``chat.*``) and have none of the active model, so that only their words find them;
+    ``awaiting_vectors`` those of them that are to get one. ``confidence`` is the probability that the memory holds an
+    answer, null if nothing was found; ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the
+    recall in the journal; it is null if it could not be recorded, because the broker is not available.
     """
 
     receipt: str | None
@@ -191,6 +192,8 @@ class RecallAnswer(Answer):
     scope: str
     model: str | None
     degraded: Degraded | None
+    without_vectors: int = 0
+    awaiting_vectors: int = 0
     view_seq: int
 
 
@@ -248,6 +251,8 @@ class RenderAnswer(Answer):
     scope: str
     model: str | None
     degraded: Degraded | None
+    without_vectors: int = 0
+    awaiting_vectors: int = 0
     view_seq: int
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from ..entry import Id
 from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION
@@ -33,7 +33,8 @@ class WorkspaceSettingsRequest(Request):
 class ConfigureWorkspaceRequest(Request):
     """Change the settings of a workspace that are given.
 
-    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change.
+    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
+    ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off, vectors are kept.
     """
 
     cost_nudge_usd: float | None = Field(
@@ -43,6 +44,9 @@ class ConfigureWorkspaceRequest(Request):
         description="Cost in US dollars within 24 hours above which an agent is nudged.",
         examples=[2.5],
     )
+    embed_chat: StrictBool | None = Field(
+        default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
+    )
     evidence_floor: float | None = Field(
         default=None,
         ge=0.0,
@@ -51,6 +55,12 @@ class ConfigureWorkspaceRequest(Request):
         examples=[0.1],
     )
     workspace_id: Workspace = None
+
+
+class WorkspacesRequest(Request):
+    """List the workspaces that the token may read, with the number of their entries and the time of the last one."""
+
+    min_seq: MinSeq = None
 
 
 class NudgeShown(Answer):
@@ -72,7 +82,25 @@ class WorkspaceSettingsAnswer(Answer):
 
     workspace_id: str
     cost_nudge_usd: float
+    embed_chat: bool
     evidence_floor: float | None
+    view_seq: int
+
+
+class WorkspaceShown(Answer):
+    """A workspace: its entries, how many agents and crews they name, and the latest ``ts``; null without entries."""
+
+    workspace_id: str
+    entries: int
+    agents: int
+    crews: int
+    last_entry: str | None
+
+
+class WorkspacesAnswer(Answer):
+    """The workspaces by name."""
+
+    workspaces: tuple[WorkspaceShown, ...]
     view_seq: int
 
 
@@ -102,4 +130,14 @@ CONFIGURE_WORKSPACE: Final = Operation(
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
 )
-OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE)
+WORKSPACES: Final = Operation(
+    name="workspaces",
+    request=WorkspacesRequest,
+    answer=WorkspacesAnswer,
+    route="GET /v1/workspaces",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(ENTRIES_PROJECTION,),
+    command="workspace list",
+)
+OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE, WORKSPACES)

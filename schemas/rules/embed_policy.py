@@ -1,7 +1,7 @@
-"""Decides which entries are embedded (contract §2).
+"""Decides which entries are embedded (contract §2), and which types are embedded where a workspace chooses so.
 
-Invariant: a pure function of version, type, severity, payload and refs. A changed policy is a new ``VERSION``, which
-applies to a workspace only from an explicit reindex on.
+Invariant: a pure function of version, choice, type, severity, payload and refs. A changed policy is a new ``VERSION``, which
+applies to a workspace only from an explicit reindex on. The choice is no part of the policy: it changes no version.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ ALWAYS: Final = frozenset(
         REMEMBERED,
     }
 )
+CHAT: Final = "chat."
+"""What the types begin with that a workspace may choose to have embedded; no version of the policy selects them."""
 WHEN_SEVERE: Final = frozenset({"keeper.decision", "mission.status_change"})
 SEVERE: Final = frozenset({"warn", "error"})
 WHEN_FLAGGED: Final = "peer.conversation"
@@ -59,10 +61,21 @@ FIRST: Final = 2
 """Used in a workspace until its first reindex. It treats the types of version 1 as version 1 does."""
 
 
+def is_chat(entry_type: str) -> bool:
+    """Whether entries of a type are embedded only where their workspace chooses so."""
+    return entry_type.startswith(CHAT)
+
+
 def is_embedded(
-    entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any], version: int = VERSION
+    entry_type: str,
+    severity: str,
+    payload: Mapping[str, Any],
+    refs: Mapping[str, Any],
+    version: int = VERSION,
+    *,
+    with_chat: bool = False,
 ) -> bool:
-    """Whether the policy embeds an entry.
+    """Whether an entry is embedded.
 
     Args:
         entry_type: Its type.
@@ -70,6 +83,9 @@ def is_embedded(
         payload: Its payload; a conversation is embedded if ``state`` is ``"escalated"``.
         refs: Its refs; ``episodic`` counts only if it is the boolean true, and only for types that can be embedded.
         version: Version of the policy.
+        with_chat: Whether the workspace has chosen that ``chat.*`` is embedded.
     """
+    if is_chat(entry_type):
+        return with_chat
     policy = POLICIES[version]
     return entry_type in policy.types and policy.judge(entry_type, severity, payload, refs)

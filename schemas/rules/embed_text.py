@@ -8,22 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from .embed_policy import REMEMBERED
+
 SEPARATOR: Final = " :: "
 PAYLOAD_FIELDS: Final = ("question", "reason")
 """Fields of the payload that are appended, in this order."""
 
 
-def embedded_text(summary: str, payload: Mapping[str, object]) -> str:
+def embedded_text(summary: str, payload: Mapping[str, object], entry_type: str = "") -> str:
     """The summary, then ``question`` and ``reason`` of the payload if they are non-empty strings.
 
     Args:
         summary: The entry's summary.
         payload: The entry's payload; other fields and other types are left out.
+        entry_type: The entry's type. What was remembered is embedded whole: its summary may be cut.
 
     Returns:
         The parts joined by ``" :: "``; not capped.
     """
-    parts = [summary]
+    whole = payload.get("text") if entry_type == REMEMBERED else None
+    parts = [whole if isinstance(whole, str) and whole else summary]
     for field in PAYLOAD_FIELDS:
         value = payload.get(field)
         if isinstance(value, str) and value:

@@ -47,18 +47,19 @@ class EntryRow(NamedTuple):
     schema_version: Int32
     run_id: str | None  # ``payload.run_id`` if a string
     control: bool
-    embeddable: bool  # ``rules/embed_policy`` in force
+    embeddable: bool  # is to have a vector: ``rules/embed_policy`` in force, and the workspace's choice about chat
     words: Annotated[Int32, Hot("uint16")]  # of summary and payload strings, stop words included
     published_ms: Ms
     size: Int32
 
 
 class EmbedPolicyRow(NamedTuple):
-    """The version of the embed policy in force where a reindex set one; elsewhere the first."""
+    """How a workspace's entries are judged where a reindex or its settings say so; elsewhere by the first policy alone."""
 
     workspace_id: str
-    policy: Int32
+    policy: Int32  # version of the embed policy
     seq: Seq
+    with_chat: Annotated[bool, Default("false")] = False
 
 
 class PostingRow(NamedTuple):

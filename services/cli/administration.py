@@ -58,18 +58,24 @@ def update_agent(asked: Registration, *, where: Where, json_output: Json = False
 
 @workspaces.callback()
 def _workspace() -> None:
-    """Settings of a workspace, for OWNER and ADMIN."""
+    """Workspaces and their settings, for OWNER and ADMIN."""
 
 
 @workspaces.command("settings")
 @grouped
 def workspace_settings(
-    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
+    embed_chat: Annotated[
+        bool | None,
+        Option("--embed-chat/--no-embed-chat", help="Whether chat.* entries get vectors, older ones included."),
+    ] = None,
     *,
+    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=("embed_chat",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
+    if embed_chat is not None:
+        asked["embed_chat"] = embed_chat
     scope = {"workspace_id": asked.pop("workspace_id", None)}
     with client(where) as journal:
         found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)

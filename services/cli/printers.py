@@ -128,6 +128,12 @@ def minute(unix_ms: int | None) -> str:
     return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
 
 
+def _workspaces(answer: Mapping[str, Any]) -> None:
+    columns = ("workspace", "entries", "agents", "crews", "last entry")
+    rows = [list(workspace.values()) for workspace in answer["workspaces"]]
+    print_table(columns, [[*row[:4], row[4] or "-"] for row in rows], right=columns[1:4])
+
+
 def _nudges(answer: Mapping[str, Any]) -> None:
     for nudge in answer["nudges"]:
         print(safe(nudge["text"]))
@@ -143,6 +149,7 @@ def _receipt(answer: Mapping[str, Any]) -> None:
 
 
 PRINTERS: Final[Mapping[str, Printer]] = {
+    "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
     "set_priority": _priority,
     "receipt": _receipt,
     "dead_letters": _dead_letters,
@@ -159,5 +166,6 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "tokens": _tokens,
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
+    "workspaces": _workspaces,
 }
 """By the name of the operation."""

@@ -74,7 +74,10 @@ def print_recall(answer: Mapping[str, Any]) -> None:
 
 def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
     model = safe(answer["model"] or "none")
-    say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}")
+    lacking = ""
+    if without := answer.get("without_vectors"):
+        lacking = f", {without} entries in scope without a vector ({answer['awaiting_vectors']} will get one)"
+    say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}{lacking}")
     if answer["receipt"] is None:
         say("not recorded: the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
     if answer.get("degraded"):

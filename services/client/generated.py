@@ -47,6 +47,7 @@ from ...schemas.operations.relations import (
     GraphAnswer,
     RelationAnswer,
 )
+from ...schemas.operations.remembering import REMEMBER, RememberAnswer
 from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
 from ...schemas.operations.tokens import (
     BROKER,
@@ -62,7 +63,9 @@ from ...schemas.operations.workspaces import (
     CONFIGURE_WORKSPACE,
     NUDGES,
     WORKSPACE_SETTINGS,
+    WORKSPACES,
     NudgesAnswer,
+    WorkspacesAnswer,
     WorkspaceSettingsAnswer,
 )
 
@@ -219,6 +222,54 @@ class Operations:
         """
         given: dict[str, Any] = {"receipt": receipt}
         return self._operate(RECEIPT, given)
+
+    def remember(
+        self,
+        text: str,
+        *,
+        kind: str | None = None,
+        about: str | None = None,
+        aliases: Sequence[str] = (),
+        supersedes: Sequence[str] = (),
+        valid_at: datetime | None = None,
+        data_subject_id: str | None = None,
+        entry_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> RememberAnswer:
+        """Remember a text, so that recall finds it by its words and by its meaning.
+
+        Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
+        characters; what the summary cannot hold is in `payload.text`.
+
+        Args:
+            text: What to remember, of any length that an entry can hold (256 KiB).
+            kind: What it is: preference, decision, fact …
+            about: Whom or what it is about.
+            aliases: Other words that recall finds it by.
+            supersedes: Ids of entries that no longer count because of this one.
+            valid_at: Time from which it is true, if that is not now.
+            data_subject_id: The person whose personal data this is.
+            entry_id: Id of the entry; the same id and text again store nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The agent's crew, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "text": text,
+            "kind": kind,
+            "about": about,
+            "aliases": aliases,
+            "supersedes": supersedes,
+            "valid_at": valid_at,
+            "data_subject_id": data_subject_id,
+            "entry_id": entry_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(REMEMBER, given)
 
     def set_priority(
         self,
@@ -613,25 +664,42 @@ class Operations:
         self,
         *,
         cost_nudge_usd: float | None = None,
+        embed_chat: bool | None = None,
         evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change.
+        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
+        vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
+            "embed_chat": embed_chat,
             "evidence_floor": evidence_floor,
             "workspace_id": workspace_id,
         }
         return self._operate(CONFIGURE_WORKSPACE, given)
+
+    def workspaces(
+        self,
+        *,
+        min_seq: int | None = None,
+    ) -> WorkspacesAnswer:
+        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq}
+        return self._operate(WORKSPACES, given)
 
     def create_token(
         self,
@@ -921,6 +989,54 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"receipt": receipt}
         return await self._operate(RECEIPT, given)
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        kind: str | None = None,
+        about: str | None = None,
+        aliases: Sequence[str] = (),
+        supersedes: Sequence[str] = (),
+        valid_at: datetime | None = None,
+        data_subject_id: str | None = None,
+        entry_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> RememberAnswer:
+        """Remember a text, so that recall finds it by its words and by its meaning.
+
+        Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
+        characters; what the summary cannot hold is in `payload.text`.
+
+        Args:
+            text: What to remember, of any length that an entry can hold (256 KiB).
+            kind: What it is: preference, decision, fact …
+            about: Whom or what it is about.
+            aliases: Other words that recall finds it by.
+            supersedes: Ids of entries that no longer count because of this one.
+            valid_at: Time from which it is true, if that is not now.
+            data_subject_id: The person whose personal data this is.
+            entry_id: Id of the entry; the same id and text again store nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The agent's crew, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "text": text,
+            "kind": kind,
+            "about": about,
+            "aliases": aliases,
+            "supersedes": supersedes,
+            "valid_at": valid_at,
+            "data_subject_id": data_subject_id,
+            "entry_id": entry_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(REMEMBER, given)
 
     async def set_priority(
         self,
@@ -1315,25 +1431,42 @@ class AsyncOperations:
         self,
         *,
         cost_nudge_usd: float | None = None,
+        embed_chat: bool | None = None,
         evidence_floor: float | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change.
+        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
+        vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
+            "embed_chat": embed_chat,
             "evidence_floor": evidence_floor,
             "workspace_id": workspace_id,
         }
         return await self._operate(CONFIGURE_WORKSPACE, given)
+
+    async def workspaces(
+        self,
+        *,
+        min_seq: int | None = None,
+    ) -> WorkspacesAnswer:
+        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq}
+        return await self._operate(WORKSPACES, given)
 
     async def create_token(
         self,

@@ -1,4 +1,4 @@
-"""The use-case workspace settings: what OWNER and ADMIN of a workspace decide for it.
+"""The use-cases about workspaces: what OWNER and ADMIN decide for one, and which there are.
 
 Invariant: settings are events (``workspace.configured``), whole: the last one counts, and nothing else remembers them.
 """
@@ -7,22 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import EVIDENCE_FLOOR, WorkspaceConfigured
+from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
+    WorkspacesAnswer,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
+    WorkspaceShown,
+    WorkspacesRequest,
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.nudges import COST_DEFAULT_USD
-from ...schemas.views import NUDGES_PROJECTION, WORKSPACE_SETTINGS
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from .ticks import Tick, publish_tick
 
 _SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+_WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent_id), count(DISTINCT crew_id), max(ts_ms)
+    FROM (SELECT workspace_id, agent_id, crew_id, ts_ms FROM {ENTRIES} UNION ALL
+          SELECT workspace_id, NULL, NULL, NULL FROM {TOKENS} WHERE workspace_id IS NOT NULL)
+    WHERE NOT starts_with(workspace_id, '_') AND ($1 IS NULL OR workspace_id = $1) GROUP BY ALL ORDER BY ALL"""
 
 
 class WorkspaceSettingsService:
@@ -31,50 +43,81 @@ class WorkspaceSettingsService:
     Args:
         views: The settings as folded.
         journal: Records changes.
+        clock: The time now, UTC.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder, *, clock: Callable[[], datetime]) -> None:
         self._views = views
         self._journal = journal
+        self._clock = clock
         self._changing = asyncio.Lock()
+        self._last_change = 0
 
     async def get(self, caller: Caller, _asked: WorkspaceSettingsRequest) -> WorkspaceSettingsAnswer:
         """The settings of a workspace; the defaults if it was not configured."""
-        workspace_id = caller.workspace_id
         view_seq = self._views.view_seq(NUDGES_PROJECTION)
-        usd, other = await asyncio.to_thread(self._read, workspace_id)
-        return WorkspaceSettingsAnswer(
-            workspace_id=workspace_id, cost_nudge_usd=usd, evidence_floor=other.get(EVIDENCE_FLOOR), view_seq=view_seq
-        )
+        configured = await asyncio.to_thread(self._read, caller.workspace_id)
+        return _answer(caller.workspace_id, configured, view_seq)
 
     async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; what else the workspace has configured stays.
 
         Raises:
+            ViewsBehind: If the views do not show the change before this one in time.
             BrokerUnavailable: If no ack came within the bound.
         """
         workspace_id = caller.workspace_id
         async with self._changing:
-            usd, other = await asyncio.to_thread(self._read, workspace_id)
-            cost_nudge_usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
+            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, NUDGES_PROJECTION)
+            before = await asyncio.to_thread(self._read, workspace_id)
+            settings = dict(before.settings)
+            if asked.embed_chat is not None:
+                settings[EMBED_CHAT] = asked.embed_chat
             if asked.evidence_floor is not None:
-                other[EVIDENCE_FLOOR] = asked.evidence_floor
+                settings[EVIDENCE_FLOOR] = asked.evidence_floor
+            usd = before.cost_nudge_usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
+            configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
+            chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
             recorded = await self._journal.record(
                 workspace_id,
-                WorkspaceConfigured(cost_nudge_usd=cost_nudge_usd, settings=other),
-                summary=f"Settings of {workspace_id}: cost nudge above ${cost_nudge_usd:g} in 24 h",
+                configured,
+                summary=f"Settings of {workspace_id}: cost nudge above ${usd:g} in 24 h, {chat}",
                 actor_type=ActorType.USER,
                 actor_id=caller.actor,
             )
-        return WorkspaceSettingsAnswer(
-            workspace_id=workspace_id,
-            cost_nudge_usd=cost_nudge_usd,
-            evidence_floor=other.get(EVIDENCE_FLOOR),
-            view_seq=recorded.seq,
-        )
+            self._last_change = recorded.seq
+        if configured.embeds_chat and not before.embeds_chat:
+            await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, "index"))
+        return _answer(workspace_id, configured, recorded.seq)
 
-    def _read(self, workspace_id: str) -> tuple[float, dict[str, Any]]:
+    async def list(self, caller: Caller, _asked: WorkspacesRequest) -> WorkspacesAnswer:
+        """The workspaces that have entries or tokens: the token's own, or all."""
+        view_seq = self._views.view_seq(ENTRIES_PROJECTION)
+        rows = await asyncio.to_thread(self._views.rows, _WORKSPACES, [caller.workspace_or_all])
+        shown = tuple(
+            WorkspaceShown(
+                workspace_id=name,
+                entries=entries,
+                agents=agents,
+                crews=crews,
+                last_entry=None if last_ms is None else format_ms(last_ms),
+            )
+            for name, entries, agents, crews, last_ms in rows
+        )
+        return WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
+
+    def _read(self, workspace_id: str) -> WorkspaceConfigured:
         found = self._views.rows(_SETTINGS, [workspace_id])
         if not found:
-            return COST_DEFAULT_USD, {}
-        return float(found[0][0]), dict(json.loads(found[0][1]))
+            return WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
+        return WorkspaceConfigured(cost_nudge_usd=float(found[0][0]), settings=json.loads(found[0][1]))
+
+
+def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -> WorkspaceSettingsAnswer:
+    return WorkspaceSettingsAnswer(
+        workspace_id=workspace_id,
+        cost_nudge_usd=configured.cost_nudge_usd,
+        embed_chat=configured.embeds_chat,
+        evidence_floor=configured.settings.get(EVIDENCE_FLOOR),
+        view_seq=view_seq,
+    )

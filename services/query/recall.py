@@ -41,6 +41,7 @@ from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
 from .hot.records import FETCH_SQL, EntryRecord
 from .hot.scope import Scope, ScopeKind, resolve_scope
+from .hot.scope_names import refuse_unknown
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 from .query_embedding import (
@@ -167,7 +168,8 @@ class RecallService:
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
-            InvalidQuery: If the request asks for what there is not.
+            InvalidQuery: If the recipe is not known, or the scope lacks an agent or crew or has one too many.
+            NotFound: If there is no workspace, agent or crew of that name.
             ViewsBehind: If ``min_seq`` was not reached in time.
         """
         workspace_id = principal.workspace(request.workspace_id)
@@ -202,6 +204,7 @@ class RecallService:
         finally:
             if embedding is not None:
                 embedding.cancel()
+        await refuse_unknown(self._views, principal, request, index)
         recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         vector = _vector_for(index, embedded)
         tokens = embedded.tokens if embedded is not None and vector is not None else None
@@ -212,7 +215,7 @@ class RecallService:
         evidence = weighed(index, query, result, recipe.name, floor)
         found = result.hits
         walked = _neighbours(index, scope, request, found)
-        view_seq = index.seq
+        view_seq, lacking = index.seq, index.without_vectors(scope)
         every: list[Found | Walked] = [*found, *walked]
         live = _live_priorities(index, every)
         ways = [_via(index, neighbour) for neighbour in walked]
@@ -242,6 +245,8 @@ class RecallService:
             scope=scope.kind.value,
             model=embedded.model if embedded is not None and vector is not None else None,
             degraded=_degraded(recipe, vector),
+            without_vectors=lacking.entries,
+            awaiting_vectors=lacking.awaiting,
             view_seq=view_seq,
         )
         cosine = _mean_cosine([found[at] for at in judged.kept])

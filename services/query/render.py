@@ -72,6 +72,8 @@ class RenderService:
             scope=found.scope,
             model=found.model,
             degraded=found.degraded,
+            without_vectors=found.without_vectors,
+            awaiting_vectors=found.awaiting_vectors,
             view_seq=found.view_seq,
         )
 

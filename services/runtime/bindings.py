@@ -18,11 +18,13 @@ from ...schemas.operations import (
     priorities,
     recall,
     relations,
+    remembering,
     sweeps,
     tokens,
     workspaces,
 )
 from ...schemas.operations.operation import Request
+from ...schemas.operations.remembering import RememberAnswer, RememberRequest
 from ...schemas.operations.tokens import (
     BrokerAnswer,
     BrokerRequest,
@@ -63,6 +65,7 @@ class Handlers:
     recall: RecallService
     render: RenderService
     receipts: Receipts
+    remember: Handler[RememberRequest, RememberAnswer]
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
@@ -85,6 +88,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.RENDER, _for_principal(use.render.render))
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
+    desk.bind(remembering.REMEMBER, use.remember)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)
@@ -103,6 +107,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.NUDGES, use.nudges.offer)
     desk.bind(workspaces.WORKSPACE_SETTINGS, use.workspace_settings.get)
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
+    desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_tokens(desk, use.tokens, use.broker)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)

@@ -79,5 +79,5 @@ async def start_memory(
         agents=Agents(views, journal),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
-        workspace_settings=WorkspaceSettingsService(views, journal),
+        workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),
     )

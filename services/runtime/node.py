@@ -53,6 +53,7 @@ from ..journal.watch.stream_watch import StreamWatch
 from ..memory.compare import ModelComparison
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
+from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
 from ..operating.status import Node, disk_figures, space_trouble
@@ -312,6 +313,7 @@ class Runtime:
                 recall=recall,
                 render=RenderService(recall),
                 receipts=memory.receipts,
+                remember=partial(remember, journal),
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),

@@ -15,9 +15,10 @@ from support.strategies import journals
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.events.memory import PriorityChanged
+from crew_journal.schemas.events.workspaces import AgentRegistered
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
@@ -61,6 +62,25 @@ async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, recor
         assert (hits["e1"].supersedes, hits["e1"].valid_at) == (("e0", "-"), "1969-12-31T23:59:59.999Z")
         assert (hits["e2"].supersedes, hits["e2"].valid_at) == ((), None)
         assert (hits["e2"].agent_id, hits["e2"].crew_id, hits["e2"].payload) == (None, None, {})
+
+
+async def test_a_name_that_nothing_has_is_an_error_that_lists_what_there_is(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        registered = control(AgentRegistered(agent_id="a9", crew_id="c9"), "reg", workspace="w1")
+        await at_work.fold(told("e1"), entry("n1", entry_type="exec.output_chunk", agent="a2", crew="c2"), registered)
+        for fields, kind, there in (
+            ({"agent_id": "a7"}, "agent a7 in workspace w1", "agents that there are: a1, a2, a9"),
+            ({"crew_id": "c7"}, "crew c7 in workspace w1", "crews that there are: c1, c2, c9"),
+            ({"workspace_id": "w7", "agent_id": "a7"}, "workspace w7", "workspaces that there are: w1"),
+        ):
+            with pytest.raises(NotFound) as unknown:
+                await at_work.recall(**fields)
+            assert unknown.value.message == f"there is no {kind}"
+            assert unknown.value.hint == there
+        for fields in ({"agent_id": "a2"}, {"crew_id": "c9"}, {"agent_id": "a9"}):
+            assert (await at_work.recall(**fields)).hits == (), "known, with nothing to recall"
+        other = AGENT.model_copy(update={"agent_id": "new"})
+        assert (await at_work.recall(other)).hits == (), "a token's own agent need not have an entry"
 
 
 async def test_commits_after_the_first_query_are_found_at_once(tmp_path):
@@ -214,7 +234,7 @@ async def test_without_the_model_hybrid_recall_goes_on_lexically_and_says_so(tmp
 async def test_an_empty_workspace_answers_with_nothing(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(MINI)
-        answer = await at_work.recall(workspace_id="nobody-there")
+        answer = await at_work.recall(OWNER.model_copy(update={"workspace_id": "nobody-there"}))
         assert (answer.hits, answer.view_seq) == ((), 1)
 
 
@@ -248,19 +268,23 @@ async def test_the_least_recently_used_workspace_is_dropped_first(tmp_path):
             cache.close()
 
 
-async def test_workspaces_that_somebody_invents_are_not_kept_without_bound(tmp_path, monkeypatch):
-    """An OWNER of all workspaces may name any; each index that is kept is walked by every commit."""
+async def test_workspaces_without_entries_are_not_kept_without_bound(tmp_path, monkeypatch):
+    """Each index that is kept is walked by every commit."""
+
+    def token(n):
+        return OWNER.model_copy(update={"workspace_id": f"empty-{n}"})
+
     monkeypatch.setattr("crew_journal.services.query.hot.cache.EMPTY_KEPT", 3)
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))
         assert await at_work.ids() == ["e1"]
         for n in range(12):
-            assert await at_work.ids(workspace_id=f"invented-{n}") == []
+            assert await at_work.ids(token(n)) == []
         slots = at_work.service.indexes._slots
-        assert list(slots) == ["w1", *(f"invented-{n}" for n in range(8, 12))]
-        await at_work.fold(told("e2", workspace="invented-1"), told("e3", workspace="invented-11"))
+        assert list(slots) == ["w1", *(f"empty-{n}" for n in range(8, 12))]
+        await at_work.fold(told("e2", workspace="empty-1"), told("e3", workspace="empty-11"))
         for n, entry_id in ((1, "e2"), (11, "e3")):
-            assert await at_work.ids(workspace_id=f"invented-{n}") == [entry_id]
+            assert await at_work.ids(token(n)) == [entry_id]
 
 
 async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):

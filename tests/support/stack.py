@@ -74,6 +74,7 @@ from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
+from crew_journal.services.memory.remembering import remember
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
@@ -353,11 +354,12 @@ async def running_stack(
                 recall=recall,
                 render=RenderService(recall),
                 receipts=Receipts(store, journal, log),
+                remember=partial(remember, journal),
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
                 nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
-                workspace_settings=WorkspaceSettingsService(store, journal),
+                workspace_settings=WorkspaceSettingsService(store, journal, clock=lambda: datetime.now(UTC)),
                 tokens=tokens,
                 broker=lambda: BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret"),
                 models=models,

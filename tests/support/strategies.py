@@ -92,7 +92,15 @@ _PAYLOADS = st.one_of(
     st.just({"long": "lorem ipsum dolor " * 5_000}),
 )
 _TYPES = st.sampled_from(
-    ["run.completed", "peer.conversation", "peer.escalation", "exec.output_chunk", "keeper.decision", REMEMBERED]
+    [
+        "run.completed",
+        "peer.conversation",
+        "chat.user_message",
+        "peer.escalation",
+        "exec.output_chunk",
+        "keeper.decision",
+        REMEMBERED,
+    ]
 )
 _TIMES = st.one_of(
     st.integers(EPOCH_MS, EPOCH_MS + 10**9), st.sampled_from([0, -1, -62_135_596_800_000, 253_402_300_799_999])
@@ -213,7 +221,7 @@ _CONTROLS = st.one_of(
     st.builds(
         WorkspaceConfigured,
         cost_nudge_usd=st.sampled_from([0.0, 1.0, 2.5]),
-        settings=st.sampled_from([{}, {"n": 2**70, "a": [1]}]),
+        settings=st.sampled_from([{}, {"n": 2**70, "a": [1]}, {"embed_chat": True}, {"embed_chat": "yes"}]),
     ),
     st.builds(ErasureRequested, erasure_id=st.just("x1"), entry_ids=_IDS.map(lambda one: (one,))),
     st.builds(ErasureScoped, erasure_id=st.just("x1"), scope=_SCOPES),

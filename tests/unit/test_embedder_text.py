@@ -19,6 +19,12 @@ def test_only_non_empty_strings_are_appended() -> None:
     assert embedded_text("asked", {}) == "asked"
 
 
+def test_what_was_remembered_is_embedded_whole_and_not_by_its_summary() -> None:
+    assert embedded_text("cut", {"text": "cut short", "reason": "why"}, "memory.remembered") == "cut short :: why"
+    assert embedded_text("short", {"text": 3}, "memory.remembered") == "short"
+    assert embedded_text("cut", {"text": "cut short"}, "peer.escalation") == "cut"
+
+
 @given(st.text(), st.integers(0, 80))
 def test_the_cap_is_the_longest_start_that_fits(text: str, limit: int) -> None:
     capped = cap_bytes(text, limit)

@@ -34,7 +34,10 @@ class Logged:
 
 
 def answered(query: str = "what broke", mean: float = 0.5, asker: Principal = AGENT) -> Answered:
-    hits: Any = [SimpleNamespace(entry_id="e1", score=0.9, confidence=0.8), SimpleNamespace(entry_id="e2", score=0.1, confidence=None)]
+    hits: Any = [
+        SimpleNamespace(entry_id="e1", score=0.9, confidence=0.8),
+        SimpleNamespace(entry_id="e2", score=0.1, confidence=None),
+    ]
     response = RecallAnswer.model_construct(
         confidence=None,
         no_evidence=False,

@@ -12,6 +12,7 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.embeddings import ReindexRequested
+from crew_journal.schemas.events.workspaces import EMBED_CHAT, WorkspaceConfigured
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 
@@ -130,3 +131,30 @@ async def test_a_policy_this_version_does_not_know_is_parked_and_changes_nothing
         await live.host.fold(stream)
         assert {name for name, _, seq in live.dead.names() if seq == 2} == {"entries"}
         assert live.store.rows(JUDGED) == [("w1", "talk1")]
+
+
+# chat, which a workspace chooses
+
+
+def chosen(name: str, *, embed_chat: bool) -> OutgoingMessage:
+    return control(WorkspaceConfigured(settings={EMBED_CHAT: embed_chat}), name, workspace="w1")
+
+
+async def test_the_choice_of_a_workspace_judges_its_chat_alone_and_leaves_the_policy_in_force(tmp_path: Path) -> None:
+    messages = [
+        entry("c1", entry_type="chat.user_message"),
+        entry("c2", workspace="w2", entry_type="chat.user_message"),
+        entry("run1"),
+        chosen("s1", embed_chat=True),
+        reindex(),
+        entry("c3", entry_type="chat.agent_response", refs={"episodic": True}),
+        entry("note1", entry_type="memory.remembered"),
+    ]
+    off = [*messages, chosen("s2", embed_chat=False), entry("c4", entry_type="chat.user_message")]
+    for stream, expected in ((messages, ["c1", "c3"]), (off, [])):
+        known = None
+        for batch in (len(stream), 1, 3):
+            found, digests = await judged(tmp_path / f"{len(stream)}-{batch}", stream, batch)
+            assert found == [("w1", name) for name in expected], "policy 1 does not select what is remembered"
+            assert known in (None, digests)
+            known = digests

@@ -57,6 +57,13 @@ def test_a_scope_without_the_id_it_needs_says_which():
         resolve_scope(token(Role.ADMIN, None, None), CREW)
 
 
+@pytest.mark.parametrize(("agent_id", "crew_id", "field"), [("a1", None, "agent_id"), (None, "c1", "crew_id")])
+def test_the_whole_workspace_takes_no_agent_and_no_crew(agent_id, crew_id, field):
+    with pytest.raises(InvalidQuery, match=f"scope workspace takes no {field}") as refused:
+        resolve_scope(token(Role.OWNER, None, None), WHOLE, agent_id, crew_id)
+    assert refused.value.field == field
+
+
 @pytest.mark.parametrize(("k", "expected"), [(1, 1), (50, 50), (0, 5), (51, 5), (-3, 5)])
 def test_k_outside_its_range_counts_as_five(k, expected):
     assert RecallRequest(query="q", k=k).hits_wanted == expected

@@ -21,7 +21,7 @@ from .vocabulary import ABSENT as ABSENT
 from .vocabulary import Codes, places_of
 
 EMBEDDABLE: Final = 1
-"""Flag: the embed policy takes the entry."""
+"""Flag: the entry is to have a vector."""
 HIGH_PRIORITY: Final = 2
 """Flag: its live priority is high, pin or permanent."""
 SPOKEN_BY_USER: Final = 4
@@ -30,6 +30,8 @@ CONVERSATION: Final = 8
 """Flag: the catalogue calls its type a turn of a conversation."""
 USERS: Final = 16
 """Flag: a turn that is the user's own and not an assistant's (``rules.turns.is_users``)."""
+CHAT: Final = 32
+"""Flag: chat, embedded only where the workspace chooses so; a crew shares nothing for having a vector by choice."""
 
 
 class Documents:

@@ -33,7 +33,7 @@ from .postings import (
 )
 from .records import Records
 from .scope import Scope, ScopeKind
-from .scoped import ScopedDocuments, ScopeRows
+from .scoped import ScopedDocuments, ScopeRows, WithoutVectors
 from .sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
 from .speakers import SpeakerNames
 from .sums import Sums
@@ -247,6 +247,11 @@ class HotIndex:
                 self._scopes.popitem(last=False)
         self._scopes.move_to_end(scope)
         return rows.upto(self.documents, len(self.documents))
+
+    def without_vectors(self, scope: Scope) -> WithoutVectors:
+        """How many entries in scope have no vector of the active model; counted once for each commit."""
+        scoped = self.scoped(scope)
+        return self._scopes[scope].without_vectors(scoped.count, self.vectors, self.seq)
 
     def merge_due(self) -> tuple[Segment, ...]:
         """Segments that ``merge_segments`` should merge in a thread, before ``replace``."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import EMBEDDABLE, HIGH_PRIORITY, Documents
+from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, Documents
 from .vocabulary import ABSENT
 
 
@@ -49,7 +49,7 @@ def resolve_scope(
 
     Raises:
         NotAllowed: The role does not permit this scope, or the request names another agent or crew than the token's.
-        InvalidQuery: The scope needs an agent or a crew, and none is given.
+        InvalidQuery: The scope needs an agent or a crew, and none is given, or takes none.
     """
     if principal.role.administers:
         agent, crew = agent_id or principal.agent_id, crew_id or principal.crew_id
@@ -68,6 +68,10 @@ def resolve_scope(
                 field="scope",
             )
     if kind is ScopeKind.WORKSPACE:
+        if field := "agent_id" if agent_id else "crew_id" if crew_id else None:
+            raise InvalidQuery(
+                f"scope workspace takes no {field}", hint=f"leave {field} out, or choose another scope", field=field
+            )
         return Scope(kind)
     if kind is ScopeKind.OWN:
         if not agent:
@@ -95,7 +99,8 @@ def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.
     if scope.kind is ScopeKind.OWN:
         return own
     crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
-    valued = (documents.flags[first:end] & (EMBEDDABLE | HIGH_PRIORITY)) != 0
+    flags = documents.flags[first:end]
+    valued = ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | CHAT)) == EMBEDDABLE)
     shared: npt.NDArray[np.bool_] = own | (crew & valued)
     return shared
 

@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import CONVERSATION, SPOKEN_BY_USER, Documents
+from .documents import CHAT, CONVERSATION, EMBEDDABLE, SPOKEN_BY_USER, Documents
 from .growable import GrowableArray
 from .scope import Scope, scope_mask
+from .vector_matrix import VectorMatrix
 from .vocabulary import ABSENT
 
 MANY: Final = 1_000
@@ -40,6 +41,14 @@ class ScopedDocuments:
     turn_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class WithoutVectors:
+    """Entries in scope that could have a vector and have none, and those of them that are to get one."""
+
+    entries: int
+    awaiting: int
+
+
 class ScopeRows:
     """One scope's mask and counts, extended on demand."""
 
@@ -47,15 +56,18 @@ class ScopeRows:
         self._scope = scope
         self._mask = GrowableArray(np.bool_)
         self._turns = GrowableArray(np.bool_)
+        self._could = GrowableArray(np.bool_)  # which rows in scope could have a vector,
+        self._will = GrowableArray(np.bool_)  # and which are to get one
         self._turn_count = 0
         self._size = 0
         self._total_length = 0
         self._speakers: frozenset[int] = frozenset()
+        self._without: tuple[tuple[int, str | None], WithoutVectors] = (-1, None), WithoutVectors(0, 0)
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._mask.nbytes + self._turns.nbytes
+        return self._mask.nbytes + self._turns.nbytes + self._could.nbytes + self._will.nbytes
 
     def upto(self, documents: Documents, count: int) -> ScopedDocuments:
         """The rows among the first ``count`` documents; ``count`` never decreases."""
@@ -66,6 +78,8 @@ class ScopeRows:
             turns = mask & ((flags & CONVERSATION) != 0)
             self._mask.append(mask)
             self._turns.append(turns)
+            self._could.append(mask & ((flags & (EMBEDDABLE | CHAT)) != 0))
+            self._will.append(mask & ((flags & EMBEDDABLE) != 0))
             self._turn_count += int(np.count_nonzero(turns))
             self._size += int(np.count_nonzero(mask))
             self._total_length += int(documents.length[first:count][mask].sum(dtype=np.int64))
@@ -84,3 +98,12 @@ class ScopeRows:
             self._turns.rows[:count],
             self._turn_count,
         )
+
+    def without_vectors(self, count: int, matrix: VectorMatrix | None, seq: int) -> WithoutVectors:
+        """The counts among the first ``count`` documents; remembered, as they change with a commit or the model alone."""
+        key = seq, None if matrix is None else matrix.model
+        if self._without[0] != key:
+            lacking = np.ones(count, bool) if matrix is None else matrix.lacking(count)
+            counts = (np.count_nonzero(rows.rows[:count] & lacking) for rows in (self._could, self._will))
+            self._without = key, WithoutVectors(*map(int, counts))
+        return self._without[1]

@@ -18,10 +18,11 @@ from pydantic_core import from_json
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
 from ....schemas.events.memory import PriorityChanged
+from ....schemas.rules.embed_policy import is_chat
 from ....schemas.rules.turns import is_users
 from ....schemas.views import AGENTS, ENTRIES, POSTINGS, POSTINGS_TAIL
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
-from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
+from .documents import CHAT, CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
 from .index import HIGH, HotIndex, PostingColumns
 from .rows import Rows
 from .vectors import fill
@@ -89,6 +90,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (SPOKEN_BY_USER if actor_type == ActorType.USER else 0)
         | (CONVERSATION if info.conversation else 0)
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
+        | (CHAT if is_chat(entry_type) else 0)
         | (NOISE if info.noise else 0)
     )
 

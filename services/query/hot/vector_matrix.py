@@ -154,3 +154,10 @@ class VectorMatrix:
         rows: npt.NDArray[np.int32] = self._row_of.rows.take(docs, mode="clip")
         rows[docs >= len(self._row_of)] = NO_ROW
         return rows
+
+    def lacking(self, count: int) -> npt.NDArray[np.bool_]:
+        """(count,) bool: which of the first documents have no vector."""
+        lacking = np.ones(count, bool)
+        known = self._row_of.rows[:count]
+        np.equal(known, NO_ROW, out=lacking[: len(known)])
+        return lacking

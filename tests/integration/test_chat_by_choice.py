@@ -1,0 +1,129 @@
+"""Chat that a workspace has chosen to embed: live, older entries by the sweep, nothing twice, and nothing shared by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.embedding import until
+from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes
+
+from crew_journal.schemas.operations.recall import RECALL
+from crew_journal.schemas.operations.workspaces import (
+    ConfigureWorkspaceRequest,
+    WorkspaceSettingsAnswer,
+    WorkspaceSettingsRequest,
+)
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.desk import Caller, parse
+from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
+
+LEAD = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, agent_id="boss", crew_id="red")
+
+
+@pytest.fixture
+def settings(live: MemoryNode) -> WorkspaceSettingsService:
+    return WorkspaceSettingsService(live.store, live.journal, clock=live.clock)
+
+
+async def configure(settings: WorkspaceSettingsService, **given: Any) -> WorkspaceSettingsAnswer:
+    return await settings.put(Caller.of(ADMIN), ConfigureWorkspaceRequest(**given))
+
+
+async def say(live: MemoryNode, entry_id: str, text: str, **fields: Any) -> int:
+    return await live.append(entry_id, text, "chat.user_message", agent_id="ada", **fields)
+
+
+async def recall(live: MemoryNode, query: str, principal: Principal = ADMIN, **asked: Any) -> Any:
+    asked = {"query": query, "min_seq": await caught_up(live), **asked}
+    return await live.recall_service.recall(principal, parse(RECALL, asked))
+
+
+async def caught_up(live: MemoryNode) -> int:
+    head: int = (await live.client.jetstream().stream_info("JOURNAL")).state.last_seq
+    await live.caught_up(head)
+    return head
+
+
+async def vectors(live: MemoryNode) -> list[tuple[str, int]]:
+    await caught_up(live)
+    return live.store.rows("SELECT entry_id, seq FROM journal_embeddings ORDER BY entry_id")
+
+
+async def test_chat_gets_vectors_where_the_workspace_says_so_and_older_chat_by_the_sweep(
+    live: MemoryNode, themes: Themes, settings: WorkspaceSettingsService
+) -> None:
+    await say(live, "before", "the disk is full")
+    await live.append("esc", "the queue is stuck")
+    embed = await live.start_embed()
+    await live.start_index()
+    await live.until_vectors(1)
+    before = await vectors(live)
+    assert [name for name, _ in before] == ["esc"]
+    answer = await recall(live, "disk")
+    assert (answer.without_vectors, answer.awaiting_vectors) == (1, 0), "chat has none, and is to get none"
+
+    assert (await configure(settings, embed_chat=True)).embed_chat
+    await say(live, "after", "the token is lost")
+    await live.until_vectors(3)
+    after = await vectors(live)
+    assert [name for name, _ in after] == ["after", "before", "esc"]
+    assert set(before) < set(after), "what had a vector was not embedded again"
+    assert sorted(themes.asked) == ["the disk is full", "the queue is stuck", "the token is lost"]
+    answer = await recall(live, "token")
+    assert (answer.without_vectors, answer.awaiting_vectors) == (0, 0)
+
+    await configure(settings, embed_chat=False)
+    await say(live, "late", "the disk is full again")
+
+    async def idle() -> bool:
+        return (await embed.status()).pending == 0
+
+    await until(idle, "an embed reactor with nothing to do")
+    assert [name for name, _ in await vectors(live)] == ["after", "before", "esc"], "off: kept, and no more are made"
+    answer = await recall(live, "disk")
+    assert (answer.without_vectors, answer.awaiting_vectors) == (1, 0)
+    live.advance(seconds=1)
+    await configure(settings, embed_chat=True)
+    await live.until_vectors(4)
+    assert set(after) < set(await vectors(live)), "on again: only what has none is embedded"
+
+
+async def test_an_answer_counts_the_entries_in_scope_that_only_words_find(
+    live: MemoryNode, settings: WorkspaceSettingsService
+) -> None:
+    await configure(settings, embed_chat=True)
+    await say(live, "c1", "the disk is full")
+    await live.append("run", "the queue was drained", "run.completed", agent_id="ada")
+    await live.append("esc", "the queue is stuck", agent_id="bob")
+    for agent, expected in ((None, (2, 2)), ("ada", (1, 1)), ("bob", (1, 1))):
+        answer = await recall(live, "disk", agent_id=agent)
+        assert (answer.without_vectors, answer.awaiting_vectors) == expected
+    await live.start_embed()
+    await live.until_vectors(2)
+    answer = await recall(live, "disk")
+    assert (answer.without_vectors, answer.awaiting_vectors) == (0, 0)
+
+
+async def test_chat_that_has_vectors_is_not_shared_with_the_crew_for_that(
+    live: MemoryNode, settings: WorkspaceSettingsService
+) -> None:
+    await configure(settings, embed_chat=True)
+    await say(live, "c1", "the disk is full")
+    await live.append("esc", "the disk is stuck", agent_id="ada")
+    await live.start_embed()
+    await live.until_vectors(2)
+    found = {hit.entry_id for hit in (await recall(live, "disk")).hits}
+    shared = {hit.entry_id for hit in (await recall(live, "disk", LEAD)).hits}
+    assert (found, shared) == ({"c1", "esc"}, {"esc"})
+
+
+async def test_a_setting_that_is_not_given_stays_however_soon_another_follows(
+    live: MemoryNode, settings: WorkspaceSettingsService
+) -> None:
+    await configure(settings, cost_nudge_usd=2.5)
+    await configure(settings, embed_chat=True)
+    last = await configure(settings, cost_nudge_usd=3.0)
+    assert last.view_seq <= await caught_up(live)
+    found = await settings.get(Caller.of(ADMIN), WorkspaceSettingsRequest())
+    assert (found.cost_nudge_usd, found.embed_chat) == (3.0, True)

@@ -11,10 +11,12 @@ from typing import Final
 import numpy as np
 
 from ...schemas.ports import TokenBits
-from ...schemas.rules.languages import function_words_of
-from ...schemas.rules.text import Analyzer, tokens_of
+from ...schemas.rules.stop_words import foreign_language
+from ...schemas.rules.text import Analyzer, with_named_months, words_of
+from ...schemas.rules.word_forms import pairs_of, without_marks
 from ...schemas.rules.word_pieces import pieces_of
 from .arms.late import LateQuery
+from .arms.wording import Wording
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 from .search import Query
@@ -49,18 +51,34 @@ def query_of(
         table: The static table, or None.
         day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
     """
-    words = tokens_of(text)
-    keys = analyzer.keys_of(words)
-    keyed = list(zip(words, keys, strict=True))
-    empty = function_words_of(words)
-    content = [key for word, key in keyed if key and word not in empty] or [key for _, key in keyed if key]
-    terms = list(dict.fromkeys(content))[:MAX_QUERY_TERMS]
+    written = words_of(with_named_months(text))
+    words = [word.casefold() for word in written]
+    keyed = list(zip(words, analyzer.keys_of(words), strict=True))
+    language = foreign_language(words)
+    empty = language.words if language else frozenset()
+    content = [at for at, (word, key) in enumerate(keyed) if key and word not in empty]
+    content = content or [at for at, (_, key) in enumerate(keyed) if key]
+    terms: list[int] = []
+    forms: dict[int, int] = {}
+    written_as: dict[int, str] = {}
+    for at in content:
+        word, key = keyed[at]
+        pairs = pairs_of(word)
+        terms += analyzer.keys_of(pairs) if pairs else [key]
+        if not pairs:
+            written_as.setdefault(key, written[at])
+        if (bare := without_marks(word)) != word:
+            forms |= dict.fromkeys(analyzer.keys_of([bare]), key)
+    if language:
+        forms |= zip(analyzer.foreign_keys(words, language), (key for _, key in keyed), strict=True)
+    terms = [term for term in dict.fromkeys(terms) if term][:MAX_QUERY_TERMS]
     pieces = [(piece, key) for word, key in keyed if key for piece in pieces_of(word)]
     pieces = pieces[:MAX_QUERY_PIECES]
     late = LateQuery(
         np.array([piece for piece, _ in pieces], np.int64), tuple(key for _, key in pieces), table, _capped(tokens)
     )
-    return Query(text, terms, vector, late, day)
+    forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
+    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer))
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

@@ -5,7 +5,7 @@ Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
@@ -16,6 +16,7 @@ from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
 from .arms.lexical import NOTHING, LexicalResult, search_lexical
+from .arms.wording import PLAIN, Wording
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
 from .hot.scope import Scope
@@ -51,6 +52,7 @@ class Query:
     vector: Vectors | None
     late: LateQuery | None = None
     day: int | None = None
+    wording: Wording = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Explanation:
         lexical_rank: Rank from 1 in the lexical list, or None.
         dense_rank: Rank from 1 in the dense list, or None.
         shares: What each arm and rule adds; the recipe ranks by their sum.
+        meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
     """
 
     lexical_rank: int | None
@@ -69,6 +72,7 @@ class Explanation:
     cosine: float | None
     importance: float | None
     shares: dict[str, float]
+    meant: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,9 @@ def search(
     """
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
-    lexical = NOTHING if recipe.fusion is Fusion.DENSE else search_lexical(index, scoped, query.terms, depth)
+    lexical = (
+        NOTHING if recipe.fusion is Fusion.DENSE else search_lexical(index, scoped, query.terms, depth, query.wording)
+    )
     dense = None
     if recipe.uses_vectors and query.vector is not None:
         dense = search_dense(index, scoped, query.vector, depth)
@@ -185,6 +191,7 @@ def _explanations(
                 float(found.vectors.cosine[i]) if has_vector else None,
                 float(found.vectors.importance[i]) if has_vector else None,
                 {name: float(values[i]) for name, values in shares.items()},
+                found.lexical.meant,
             )
         )
     return explanations

@@ -16,7 +16,7 @@ from crew_journal.consumers.projection import Batch
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
+from crew_journal.schemas.rules.text import Analyzer, indexed_text
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.hot.extend import WorkspaceCommit, extend
 from crew_journal.services.query.hot.index import HotIndex
@@ -25,7 +25,7 @@ from crew_journal.services.query.hot.vector_matrix import VectorMatrix
 from crew_journal.services.query.hot.vectors import ModelFact
 
 MODEL = "test-model"
-ANALYZER = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+ANALYZER = Analyzer(Stemmer.Stemmer)
 
 
 def recorded(seq: int, summary: str, **fields: Any) -> EntryRecorded:
@@ -48,8 +48,11 @@ def postings_of(events: Sequence[EntryRecorded]) -> Mapping[str, Any]:
     """Posting columns, counted the plain way."""
     rows = []
     for event in events:
-        terms = ANALYZER.terms(indexed_text(event.ts_ms, event.entry.summary, event.entry.payload))
-        rows += [(term, event.seq, tf, len(terms)) for term, tf in Counter(terms).items()]
+        text = indexed_text(event.ts_ms, event.entry.summary, event.entry.payload)
+        terms = ANALYZER.terms(text)
+        rows += [
+            (term, event.seq, tf, len(terms)) for term, tf in Counter(terms + ANALYZER.further_terms(text)).items()
+        ]
     columns = list(zip(*rows, strict=True)) or [()] * 4
     types = (np.uint64, np.uint64, np.uint16, np.uint16)
     return {

@@ -47,7 +47,7 @@ from crew_journal.schemas.operations.letters import (
 )
 from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
@@ -323,7 +323,7 @@ async def running_stack(
         recall = RecallService(
             store,
             lambda _: None,
-            analyzer=Analyzer(Stemmer(STEMMER).stemWords),
+            analyzer=Analyzer(Stemmer),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: datetime.now(UTC),
             observers=[references.observe],

@@ -18,7 +18,7 @@ from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.rules.dates import days_from_civil
 from crew_journal.schemas.rules.languages import language_of, languages
-from crew_journal.schemas.rules.text import STEMMER, STOP_WORDS, Analyzer, strings_in, tokens_of
+from crew_journal.schemas.rules.text import STOP_WORDS, Analyzer, strings_in, tokens_of
 from crew_journal.schemas.rules.turns import (
     FIRST_PERSON,
     MAX_WORDS,
@@ -222,7 +222,7 @@ def test_stop_words_and_what_the_vocabulary_cannot_write_have_no_pieces() -> Non
 
 def test_words_that_were_forgotten_say_the_same_when_they_are_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [[f"word{n}", "gestern", "the", "we", "painting", "42", f"übermorgen{n}"] for n in range(6)]
-    analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+    analyzer = Analyzer(Stemmer.Stemmer)
     monkeypatch.setattr(words_met, "WORDS_KEPT", 15)
     former = None
     for words in batches * 2:

@@ -26,6 +26,7 @@ BENCHES: Final = (
     "injection",
     "quality",
     "further",
+    "typos",
 )
 
 

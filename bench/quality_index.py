@@ -184,8 +184,10 @@ def _facts(event: EntryRecorded, vector: bytes, tokens: TokenBits) -> list[Vecto
 def _postings(events: Sequence[EntryRecorded]) -> Mapping[str, Any]:
     rows: list[tuple[int, int, int, int]] = []
     for event in events:
-        terms = ANALYZER.terms(indexed_text(event.ts_ms, event.entry.summary, event.entry.payload))
-        rows += [(term, event.seq, tf, len(terms)) for term, tf in Counter(terms).items()]
+        text = indexed_text(event.ts_ms, event.entry.summary, event.entry.payload)
+        terms = ANALYZER.terms(text)
+        counts = Counter(terms + ANALYZER.further_terms(text))
+        rows += [(term, event.seq, tf, len(terms)) for term, tf in counts.items()]
     columns = list(zip(*rows, strict=True))
     types = (np.uint64, np.uint64, np.uint16, np.uint16)
     return {

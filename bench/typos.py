@@ -66,12 +66,15 @@ def _with_error(word: str, chance: random.Random) -> str:
     kind = chance.choice(("left out", "swapped", "another", "one more"))
     at = chance.randrange(1, len(word) - (kind == "swapped"))
     head, tail, letter = word[:at], word[at:], chance.choice(_LETTERS)
-    return head + {
-        "left out": tail[1:],
-        "swapped": tail[1:2] + tail[:1] + tail[2:],
-        "another": letter + tail[1:],
-        "one more": letter + tail,
-    }[kind]
+    return (
+        head
+        + {
+            "left out": tail[1:],
+            "swapped": tail[1:2] + tail[:1] + tail[2:],
+            "another": letter + tail[1:],
+            "one more": letter + tail,
+        }[kind]
+    )
 
 
 def _recall(index: HotIndex, journal: Set, queries: Sequence[Query]) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from ..ids import hash64
 from ..timestamps import from_ms
 from .stop_words import ForeignLanguage, foreign_language
-from .word_forms import MARKS, parts_of
+from .word_forms import MARKS, pairs_of, parts_of
 
 VERSION: Final = 2
 STEMMER: Final = "english"
@@ -213,6 +213,14 @@ class Analyzer:
     def terms(self, text: str) -> list[int]:
         """The term key of every word of ``text``, in order, without stop words."""
         return [key for key in self.keys_of(tokens_of(text)) if key]
+
+    def phrase_terms(self, text: str) -> list[int]:
+        """The term keys that every entry with the phrase ``text`` has: of scripts without spaces, those of the pairs."""
+        return [
+            key
+            for key in self.keys_of([part for token in tokens_of(text) for part in pairs_of(token) or [token]])
+            if key
+        ]
 
     def further_terms(self, text: str) -> list[int]:
         """The key of every further term of ``text``: those of the parts of its words, then those of its language."""

@@ -103,8 +103,8 @@ def _of_script(word: str) -> Iterator[str]:
         if not _IS_UNSPACED.match(run):
             yield run
             continue
-        if len(run) > 2:
-            yield from _pairs(run)
+        if run != word or len(run) > 2:
+            yield from _pairs(run) or [run]
         if len(run) > 1:
             yield from (ch for ch in run if "\u3400" <= ch <= "\u9fff")
 

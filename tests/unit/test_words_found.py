@@ -159,8 +159,12 @@ def test_encoded_data_has_no_parts() -> None:
     assert parts_of("a1" * 40) == ()
 
 
-def test_a_phrase_matches_a_part_in_stored_and_in_new_entries_alike() -> None:
-    phrase = Phrase.parse("oom")
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [("oom", "pod was OOMKilled"), ("東京都に", "来週は東京都に行きます"), ("障害", "DB障害が発生"), ("東京", "東京")],
+)
+def test_a_phrase_matches_a_part_in_stored_and_in_new_entries_alike(text: str, summary: str) -> None:
+    phrase = Phrase.parse(text)
     assert phrase is not None
-    assert phrase.matches(0, "pod was OOMKilled", {})
-    assert set(phrase.terms) <= set(ANALYZER.further_terms("pod was OOMKilled"))
+    assert phrase.matches(0, summary, {})
+    assert set(phrase.terms) <= {*ANALYZER.terms(summary), *ANALYZER.further_terms(summary)}

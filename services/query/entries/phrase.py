@@ -34,12 +34,21 @@ class _SharedAnalyzer:
     analyzer: Analyzer | None = None
 
     @classmethod
-    def terms(cls, text: str, *, further: bool = False) -> set[int]:
+    def phrase_terms(cls, text: str) -> set[int]:
         with _analyzer_lock:
-            if cls.analyzer is None:
-                cls.analyzer = Analyzer(Stemmer)
-            terms = set(cls.analyzer.terms(text)[:MAX_TOKENS])
-            return terms.union(cls.analyzer.further_terms(text)[:MAX_TOKENS]) if further else terms
+            return set(cls._get().phrase_terms(text))
+
+    @classmethod
+    def indexed_terms(cls, text: str) -> set[int]:
+        with _analyzer_lock:
+            analyzer = cls._get()
+            return {*analyzer.terms(text)[:MAX_TOKENS], *analyzer.further_terms(text)[:MAX_TOKENS]}
+
+    @classmethod
+    def _get(cls) -> Analyzer:
+        if cls.analyzer is None:
+            cls.analyzer = Analyzer(Stemmer)
+        return cls.analyzer
 
 
 def _folded(text: str) -> str:
@@ -72,7 +81,7 @@ class Phrase:
                 field="q",
             )
         folded = _folded(text)
-        return cls(folded, tuple(sorted(_SharedAnalyzer.terms(text)))) if folded else None
+        return cls(folded, tuple(sorted(_SharedAnalyzer.phrase_terms(text)))) if folded else None
 
     def found_in(self, summary: str, payload: Mapping[str, Any]) -> bool:
         """Whether the summary or one string of the payload contains the folded phrase."""
@@ -90,7 +99,7 @@ class Phrase:
             return False
         if not self.terms:
             return True
-        return _SharedAnalyzer.terms(indexed_text(ts_ms, summary, payload), further=True).issuperset(self.terms)
+        return _SharedAnalyzer.indexed_terms(indexed_text(ts_ms, summary, payload)).issuperset(self.terms)
 
     def candidates(self, workspace_id: str) -> list[Condition]:
         """Conditions over ``journal_entries`` that every matching entry fulfils, the cheapest first."""

@@ -7,17 +7,27 @@ halves them. Invariant: pure, for queries only, so a change rebuilds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
 from typing import Final
 
 from ..vocabulary import vocabulary
-from .stop_words import short_names
 from .word_forms import parts_of, without_marks
 
 MIN_TYPO: Final = 4
 """Letters of a word that may have a typo; shorter words are one edit away from too many others."""
 MAX_TYPO: Final = 24
 _ALPHABETS: Final = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюяё", "αβγδεζηθικλμνξοπρστυφχψω")
+
+
+@cache
+def short_names() -> Mapping[str, Sequence[str]]:
+    """What common short names stand for, and the other way round, folded: ``language/short_names.json``."""
+    text = resources.files("crew_journal.schemas").joinpath("language", "short_names.json").read_text("utf-8")
+    names: Mapping[str, Sequence[str]] = json.loads(text)
+    return names
 
 
 def meant_by(word: str) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 CLEARLY_SHOWN: Final = 2
 """Different stop words of a language, absent from English, by which a text shows it; one ("war room", "die size",
@@ -33,27 +33,23 @@ class ForeignLanguage:
     words: frozenset[str]
 
 
-def _read(name: str) -> Any:
-    return json.loads(resources.files("crew_journal.schemas").joinpath("language", name).read_text("utf-8"))
-
-
 @cache
 def _data() -> Mapping[str, Mapping[str, str]]:
-    data: Mapping[str, Mapping[str, str]] = _read("stop_words.json")
+    text = resources.files("crew_journal.schemas").joinpath("language", "stop_words.json").read_text("utf-8")
+    data: Mapping[str, Mapping[str, str]] = json.loads(text)
     return data
 
 
 @cache
-def short_names() -> Mapping[str, Sequence[str]]:
-    """What common short names stand for, and the other way round, folded: ``language/short_names.json``."""
-    names: Mapping[str, Sequence[str]] = _read("short_names.json")
-    return names
+def english_stop_words() -> frozenset[str]:
+    """Stop words of English, question words included; they are not indexed."""
+    return frozenset(_data()["en"]["words"].split())
 
 
 @cache
 def _english() -> frozenset[str]:
-    """Words of English and program text. If another language has the same word, it shows neither language."""
-    return frozenset(_data()["en"]["words"].split())
+    """Words of English and of programs. If another language has the same word, it shows neither language."""
+    return english_stop_words().union(_data()["en"]["ambiguous"].split())
 
 
 @cache

@@ -28,6 +28,7 @@ BENCHES: Final = (
     "quality",
     "further",
     "precision",
+    "typos",
 )
 
 

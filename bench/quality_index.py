@@ -23,7 +23,7 @@ from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.ports import TokenBits
 from crew_journal.schemas.rules.embed_text import embedded_text
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.asking import query_of
@@ -38,7 +38,7 @@ from crew_journal.services.query.search import Query, search
 K: Final = 10
 DEPTH: Final = 50
 """Ranks that sessions are taken from."""
-ANALYZER: Final = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+ANALYZER: Final = Analyzer(Stemmer.Stemmer)
 Embedded = tuple[bytes, TokenBits]
 
 

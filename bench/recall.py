@@ -38,7 +38,7 @@ from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.operations.recall import RecallRequest
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.recall import RecallService
 
@@ -157,7 +157,7 @@ def _batches(entries: int, prefix: str) -> list[list[OutgoingMessage]]:
 
 async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int, asked: int) -> None:
     async with _views(folder / "views.duckdb", corpus, vectors) as (store, host):
-        analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+        analyzer = Analyzer(Stemmer.Stemmer)
         some = corpus.queries(min(asked, 100), seed=5)
         sql = await asyncio.to_thread(sql_bm25, store, analyzer, corpus.workspace(0), some)
         report.baseline("BM25 as SQL over the postings in DuckDB, best 100, idle, p50", percentile(sql, 0.5) * MS, "ms")
@@ -169,7 +169,7 @@ async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int
         service = RecallService(
             store,
             lambda _: embedder,
-            analyzer=Analyzer(Stemmer.Stemmer(STEMMER).stemWords),
+            analyzer=Analyzer(Stemmer.Stemmer),
             budget_bytes=Settings().hot_index_mb << 20,
             clock=lambda: datetime.now(UTC),
         )

@@ -27,7 +27,7 @@ from crew_journal.schemas.events.envelope import TokenBitsDerived
 from crew_journal.schemas.events.token_bits import encode_token_bits
 from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.hot.token_store import Words
@@ -110,7 +110,7 @@ async def run(quick: bool, folder: Path) -> Report:
     corpus, table = Corpus(entries, talk=True), _random_table()
     say("talk: folding turns")
     async with _views(folder / "views.duckdb", corpus) as store:
-        analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+        analyzer = Analyzer(Stemmer.Stemmer)
         embedder = TokenReadyEmbedder(analyzer)
         service = RecallService(
             store,

@@ -1,10 +1,10 @@
-"""What words are, looked up once in a process and kept as columns: their term in the full text, what they say of a turn.
+"""What words are, looked up once in a process and kept as columns: their terms in the full text, what they say of a turn.
 
 Why: a batch of 5,000 entries has 20,000 distinct words and one of 50 has 900. Asking the rules for each costs 15 µs an
 entry; finding it in a dict of this size is a miss of the processor's cache, 0.4 µs, so it is looked up once for all folds.
 
-Invariant: only ever a memory of ``Analyzer.keys_of``, ``rules.turns.meanings_of`` and ``rules.word_pieces.pieces_of``; it
-is emptied when full, and shared by the threads of all hosts.
+Invariant: only ever a memory of ``Analyzer``, ``rules.turns.meanings_of`` and ``rules.word_pieces.pieces_of``; it is
+emptied when full, and shared by the threads of all hosts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.rules.languages import languages
-from ...schemas.rules.text import STEMMER, Analyzer
+from ...schemas.rules.stop_words import foreign_language, foreign_words
+from ...schemas.rules.text import Analyzer
 from ...schemas.rules.turns import meanings_of
 from ...schemas.rules.word_pieces import pieces_of
 
@@ -30,6 +31,7 @@ _FEW: Final = 1_024
 """Rows that a column has room for at first."""
 
 Ints = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,12 @@ class _Words:
         spoken = len(languages())
         self.numbers: dict[str, int] = {}
         self.chars = 0
-        self._analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords, cache_size=0)
+        self.analyzer = Analyzer(Stemmer.Stemmer, cache_size=0)
         self.key = _Column(np.uint64)
+        self.is_foreign = _Column(np.bool_)
+        self.part_starts = _Column(np.int64)
+        self.part_sizes = _Column(np.int64)
+        self.parts = _Column(np.uint64)
         self.turn_row = _Column(np.int64)
         self.function = _Column(np.int64, spoken)
         self.flags = _Column(np.uint8, spoken)
@@ -95,7 +101,14 @@ class _Words:
         if None in found:
             places = [place for place, number in enumerate(found) if number is None]
             unknown = list(dict.fromkeys([words[place] for place in places]))
-            self.key.add(np.array(self._analyzer.keys_of(unknown), np.uint64))
+            folded = [word.casefold() for word in unknown]
+            self.key.add(np.array(self.analyzer.keys_of(folded), np.uint64))
+            self.is_foreign.add([word in foreign_words() for word in folded])
+            parts = [self.analyzer.part_keys(word) for word in unknown]
+            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+            self.part_starts.add(self.parts.size + np.cumsum(sizes) - sizes)
+            self.part_sizes.add(sizes)
+            self.parts.add(np.array([key for one in parts for key in one], np.uint64))
             self.turn_row.add(np.full(len(unknown), -1))
             self.chars += sum(map(len, unknown))
             numbers.update(zip(unknown, range(len(numbers), len(numbers) + len(unknown)), strict=True))
@@ -105,8 +118,8 @@ class _Words:
 
     def say(self, words: list[str], numbers: Ints) -> None:
         """Learn what words say of a turn; each is named once."""
-        meanings = [meanings_of(word) for word in words]
-        cut = [pieces_of(word) for word in words]
+        meanings = [meanings_of(word.casefold()) for word in words]
+        cut = [pieces_of(word.casefold()) for word in words]
         sizes = np.fromiter(map(len, cut), np.int64, len(cut))
         self.turn_row.rows[numbers] = np.arange(self.sizes.size, self.sizes.size + len(words))
         self.function.add([[said.function for said in one] for one in meanings])
@@ -130,7 +143,7 @@ class KnownWords:
         """Look words up; each is named once.
 
         Args:
-            words: Folded.
+            words: As written.
         """
         self._words = words
         with _Memory.lock:
@@ -141,6 +154,27 @@ class KnownWords:
             self._numbers = memory.find(words)
             self.keys: npt.NDArray[np.uint64] = memory.key.rows[self._numbers]
             """The term key of each, 0 for a stop word."""
+            self.is_foreign: npt.NDArray[np.bool_] = memory.is_foreign.rows[self._numbers]
+            """Whether each is a stop word of a language beside English."""
+            self.part_sizes: Ints = memory.part_sizes.rows[self._numbers]
+            """How many parts each has that are terms."""
+
+    def part_keys(self, at: npt.NDArray[np.integer]) -> U64:
+        """The keys of the parts of the words at ``at``, one after the other."""
+        sizes = self.part_sizes[at]
+        starts = self._memory.part_starts.rows[self._numbers[at]]
+        begins = np.cumsum(sizes) - sizes
+        keys: U64 = self._memory.parts.rows[np.arange(int(sizes.sum())) + np.repeat(starts - begins, sizes)]
+        return keys
+
+    def foreign_keys(self, at: npt.NDArray[np.integer]) -> list[int]:
+        """The further terms that the words of one text have in its language; none if it is English."""
+        tokens = [self._words[word].casefold() for word in at.tolist()]
+        language = foreign_language(tokens)
+        if language is None:
+            return []
+        with _Memory.lock:
+            return [key for key in self._memory.analyzer.foreign_keys(tokens, language) if key]
 
     def in_turns(self, chosen: Ints) -> WordColumns:
         """What those at ``chosen``, each named once, say of a turn."""

@@ -18,10 +18,12 @@ import numpy.typing as npt
 
 from ...schemas.ids import hash64
 from ...schemas.rules import text
+from ...schemas.rules.stop_words import CLEARLY_SHOWN
 from ...schemas.rules.text import MAX_TOKENS
 from ...schemas.views.journal import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL, RUNS
 from ...schemas.views.table import Table, Tables
-from ..folds.tokenise import batch_tokens, batch_words
+from ..folds.tokenise import BatchTokens, batch_tokens, batch_words
+from ..folds.words import KnownWords
 from ..projection import SHARED_POSTINGS, Batch, FoldTransaction
 
 SEAL_POSTINGS: Final = 150_000
@@ -38,6 +40,7 @@ RUNS_BOUND: Final = 60
 _COLUMNS: Final = POSTINGS.names
 _MERGED: Final = "merged_postings"
 """Holds a merge while it is sorted."""
+Ints = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 _workspace_hash = lru_cache(maxsize=4_096)(hash64)
@@ -90,20 +93,19 @@ class FulltextProjection:
         return columns
 
     def _count_terms(self, batch: Batch) -> Mapping[str, Any]:
-        tokens = batch_tokens(batch)
+        tokens, words = batch_tokens(batch), batch_words(batch)
         n = len(batch.entries)
-        terms, term_of_word = np.unique(batch_words(batch).keys, return_inverse=True)
-        term = term_of_word[tokens.word]
+        further, of_entry = _further_terms(tokens, words)
+        terms, term_of = np.unique(np.concatenate((words.keys, further)), return_inverse=True)
+        term = term_of[tokens.word]
         entry = np.repeat(np.arange(n, dtype=np.int64), tokens.counts)
         if len(terms) and terms[0] == 0:  # stop words
             indexed = term != 0
             term, entry = term[indexed], entry[indexed]
-        lengths = np.bincount(entry, minlength=n)
-        if len(lengths) and lengths.max() > MAX_TOKENS:
-            starts = np.cumsum(lengths) - lengths
-            kept = np.arange(len(entry)) - starts[entry] < MAX_TOKENS
-            term, entry = term[kept], entry[kept]
-            lengths = np.minimum(lengths, MAX_TOKENS)
+        term, entry, lengths = _bounded(term, entry, n)
+        if len(further):
+            further_term, of_entry, _ = _bounded(term_of[len(words.keys) :], of_entry, n)
+            term, entry = np.concatenate((term, further_term)), np.concatenate((entry, of_entry))
         doc = np.fromiter((event.seq for event in batch.entries), np.uint64, n)
         workspaces, workspace = np.unique(
             np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, n), return_inverse=True
@@ -155,6 +157,35 @@ class FulltextProjection:
         tx.execute(f"DELETE FROM {RUNS} WHERE first_doc BETWEEN ? AND ?", [first, last])
         self._add_run(tx, first, last, size)
         return True
+
+
+def _bounded(term: Ints, entry: Ints, n: int) -> tuple[Ints, Ints, Ints]:
+    """The first ``MAX_TOKENS`` terms of each of ``n`` entries, which ascend, and how many those are."""
+    lengths = np.bincount(entry, minlength=n)
+    if len(lengths) and lengths.max() > MAX_TOKENS:
+        starts = np.cumsum(lengths) - lengths
+        kept = np.arange(len(entry)) - starts[entry] < MAX_TOKENS
+        term, entry = term[kept], entry[kept]
+        lengths = np.minimum(lengths, MAX_TOKENS)
+    return term, entry, lengths
+
+
+def _further_terms(tokens: BatchTokens, words: KnownWords) -> tuple[U64, Ints]:
+    """The further terms of every entry (``rules.text``), and the entry of each, ascending."""
+    starts = np.cumsum(tokens.counts) - tokens.counts
+    at = words.part_sizes[tokens.word].nonzero()[0]
+    of_parts = tokens.word[at]
+    keys = [words.part_keys(of_parts)]
+    entry = [np.repeat(starts.searchsorted(at, side="right") - 1, words.part_sizes[of_parts])]
+    shown = words.is_foreign[tokens.word].nonzero()[0]
+    counts = np.bincount(starts.searchsorted(shown, side="right") - 1, minlength=len(starts))
+    for one in (counts >= CLEARLY_SHOWN).nonzero()[0].tolist():
+        stems = words.foreign_keys(tokens.word[starts[one] : starts[one] + tokens.counts[one]])
+        keys.append(np.array(stems, np.uint64))
+        entry.append(np.full(len(stems), one))
+    every = np.concatenate(entry)
+    order = every.argsort(kind="stable")
+    return np.concatenate(keys)[order], every[order]
 
 
 def _count(tx: FoldTransaction, table: Table[Any]) -> int:

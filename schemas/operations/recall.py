@@ -115,12 +115,17 @@ class ArmShare(Answer):
 
 
 class HitExplanation(Answer):
-    """Explanation of a hit's rank; the recipe ranks by the sum of the shares."""
+    """Explanation of a hit's rank; the recipe ranks by the sum of the shares.
+
+    ``meant`` has the words of the query that occur nowhere in scope, each with the words that were looked up instead and
+    count half: parts of an identifier, what a short name stands for, or words one typing error away.
+    """
 
     lexical: ArmShare
     dense: ArmShare
     importance: float | None
     shares: dict[str, float]
+    meant: dict[str, tuple[str, ...]]
 
 
 class Via(Answer):

@@ -19,9 +19,6 @@ from .text import fold
 CODES: Final = ("en", "de")
 """In order of precedence: a text without function words counts as English."""
 
-CLEARLY_SHOWN: Final = 2
-"""Distinct function words needed to recognise a language other than English; many German ones are also English words.
-"""
 _DAY: Final = r"(?:3[01]|[12]\d|0?[1-9])"
 _YEAR: Final = r"(?:19|20)\d\d"
 
@@ -88,18 +85,6 @@ def languages() -> tuple[Language, ...]:
 def language_of(words: Sequence[str]) -> Language:
     """The language with most function words among the folded words of a text; the first one at a tie."""
     return max(languages(), key=lambda language: sum(word in language.function_words for word in words))
-
-
-def function_words_of(words: Sequence[str]) -> frozenset[str]:
-    """The function words of a text's language if that is clearly not English, else none.
-
-    The full-text index leaves out English stop words only, so queries need this to leave out "du" and "ich". A single
-    function word ("war room", "die size") is not sufficient.
-    """
-    language = language_of(words)
-    if language.code == CODES[0] or sum(word in language.function_words for word in set(words)) < CLEARLY_SHOWN:
-        return frozenset()
-    return language.function_words
 
 
 def _read(data: dict[str, Any]) -> Language:

@@ -15,7 +15,7 @@ from .dates import Days, days_named, explicit_days
 from .languages import Language, language_of, languages
 from .text import fold, tokens_of
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 FIRST_PERSON: Final = 1
 """Flag: the turn is in the first person."""

@@ -11,11 +11,13 @@ from typing import Final
 import numpy as np
 
 from ...schemas.ports import TokenBits
-from ...schemas.rules.languages import function_words_of
 from ...schemas.rules.statements import Told, parts_of, told_by
-from ...schemas.rules.text import Analyzer, tokens_of
+from ...schemas.rules.stop_words import foreign_language
+from ...schemas.rules.text import Analyzer, with_named_months, words_of
+from ...schemas.rules.word_forms import pairs_of, without_marks
 from ...schemas.rules.word_pieces import pieces_of
 from .arms.late import LateQuery
+from .arms.wording import Wording
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 from .search import Query
@@ -54,15 +56,30 @@ def query_of(
     """
     told = told_by(text)
     parts = parts_of(text) if told is Told.QUOTES else [(text, True)]
-    words, quoted = list[str](), list[bool]()
+    written, quoted = list[str](), list[bool]()
     for part, is_quoted in parts:
-        words += tokens_of(part)
-        quoted += [is_quoted] * (len(words) - len(quoted))
-    keys = analyzer.keys_of(words)
-    keyed = list(zip(words, keys, strict=True))
-    empty = function_words_of(words)
-    content = [key for word, key in keyed if key and word not in empty] or [key for _, key in keyed if key]
-    terms = list(dict.fromkeys(content))[:MAX_QUERY_TERMS]
+        written += words_of(with_named_months(part))
+        quoted += [is_quoted] * (len(written) - len(quoted))
+    words = [word.casefold() for word in written]
+    keyed = list(zip(words, analyzer.keys_of(words), strict=True))
+    language = foreign_language(words)
+    empty = language.words if language else frozenset()
+    content = [at for at, (word, key) in enumerate(keyed) if key and word not in empty]
+    content = content or [at for at, (_, key) in enumerate(keyed) if key]
+    terms: list[int] = []
+    forms: dict[int, int] = {}
+    written_as: dict[int, str] = {}
+    for at in content:
+        word, key = keyed[at]
+        pairs = pairs_of(word)
+        terms += analyzer.keys_of(pairs) if pairs else [key]
+        if not pairs:
+            written_as.setdefault(key, written[at])
+        if (bare := without_marks(word)) != word:
+            forms |= dict.fromkeys(analyzer.keys_of([bare]), key)
+    if language:
+        forms |= zip(analyzer.foreign_keys(words, language), (key for _, key in keyed), strict=True)
+    terms = [term for term in dict.fromkeys(terms) if term][:MAX_QUERY_TERMS]
     pieces = [
         (piece, key, 1.0 if is_quoted else AROUND_QUOTED)
         for (word, key), is_quoted in zip(keyed, quoted, strict=True)
@@ -76,7 +93,11 @@ def query_of(
         _capped(tokens),
         tuple(weight for _, _, weight in pieces) if told is Told.QUOTES else (),
     )
-    return Query(text, terms, vector, late, day, {key: word for word, key in reversed(keyed)}, told)
+    forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
+    pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
+    names = dict(zip(analyzer.keys_of(pairs_of_words), pairs_of_words, strict=True))
+    names |= {key: word for word, key in reversed(keyed)}
+    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told)
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

@@ -350,4 +350,5 @@ def _explain(why: Explanation) -> HitExplanation:
         dense=ArmShare(rank=why.dense_rank, score=why.cosine),
         importance=why.importance,
         shares=why.shares,
+        meant=dict(why.meant),
     )

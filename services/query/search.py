@@ -18,6 +18,7 @@ from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
 from .arms.lexical import LexicalResult, search_lexical, words_in_scope
+from .arms.wording import PLAIN, Wording
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
 from .hot.scope import Scope
@@ -60,6 +61,7 @@ class Query:
     vector: Vectors | None
     late: LateQuery | None = None
     day: int | None = None
+    wording: Wording = PLAIN
     words: Mapping[int, str] = field(default_factory=dict)
     told: Told = Told.ASKS
 
@@ -72,6 +74,7 @@ class Explanation:
         lexical_rank: Rank from 1 in the lexical list, or None.
         dense_rank: Rank from 1 in the dense list, or None.
         shares: What each arm and rule adds; the recipe ranks by their sum.
+        meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
     """
 
     lexical_rank: int | None
@@ -80,6 +83,7 @@ class Explanation:
     cosine: float | None
     importance: float | None
     shares: dict[str, float]
+    meant: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,7 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
     if recipe.fusion is Fusion.DENSE:
         lexical = words_in_scope(index, scoped, query.terms)
     else:
-        lexical = search_lexical(index, scoped, query.terms, depth)
+        lexical = search_lexical(index, scoped, query.terms, depth, query.wording)
     dense = None
     if recipe.uses_vectors and query.vector is not None:
         dense = search_dense(index, scoped, query.vector, depth)
@@ -249,6 +253,7 @@ def _explanations(
                 float(found.vectors.cosine[i]) if has_vector else None,
                 float(found.vectors.importance[i]) if has_vector else None,
                 {name: float(values[i]) for name, values in shares.items()},
+                found.lexical.meant,
             )
         )
     return explanations

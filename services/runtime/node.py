@@ -29,7 +29,7 @@ from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.reactor import Reactor, ReactorContext
 from ...consumers.reactors.embed import EmbedReactor
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
-from ...schemas.rules.text import STEMMER, Analyzer
+from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
 from ..access.nats_access import NatsUsers
 from ..access.owner_token import ensure_owner_token
@@ -243,7 +243,7 @@ class Runtime:
         queries = JournalQueries(store)
         stack.callback(queries.close)
         memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
-        analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+        analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
             embedding.running,

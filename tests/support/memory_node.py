@@ -30,7 +30,7 @@ from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.health import Trouble
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -240,7 +240,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
         recall = RecallService(
             base.store,
             lambda _model: observed,
-            analyzer=Analyzer(Stemmer(STEMMER).stemWords),
+            analyzer=Analyzer(Stemmer),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: made[0].now,
         )

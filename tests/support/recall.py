@@ -16,7 +16,7 @@ from bench.folded import Folded
 from crew_journal.schemas.entry import build_entry
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.rules.text import STEMMER, Analyzer, indexed_text
+from crew_journal.schemas.rules.text import Analyzer, indexed_text
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.hot.extend import extend
 from crew_journal.services.query.hot.index import HotIndex
@@ -24,7 +24,7 @@ from crew_journal.services.query.hot.vector_matrix import VectorMatrix
 
 MODEL = "test-model"
 ModelFact = VectorDerived | TokenBitsDerived
-ANALYZER = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+ANALYZER = Analyzer(Stemmer.Stemmer)
 
 
 def recorded(seq: int, summary: str, **fields: Any) -> EntryRecorded:

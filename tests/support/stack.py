@@ -48,7 +48,7 @@ from crew_journal.schemas.operations.letters import (
 )
 from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.text import STEMMER, Analyzer
+from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.access.new_token import NewToken
 from crew_journal.services.access.owner_token import ensure_owner_token
@@ -332,7 +332,7 @@ async def running_stack(
         recall = RecallService(
             store,
             lambda _: None,
-            analyzer=Analyzer(Stemmer(STEMMER).stemWords),
+            analyzer=Analyzer(Stemmer),
             budget_bytes=HOT_INDEX_BYTES,
             clock=lambda: datetime.now(UTC),
             record=log.record,

@@ -23,7 +23,7 @@ HIT = {
 
 
 def test_an_arm_that_did_not_find_a_hit_is_left_out_of_its_explanation(capsys: pytest.CaptureFixture[str]) -> None:
-    print_recall({"hits": [HIT], "recipe": "robust", "model": None, "view_seq": 3})
+    print_recall({"hits": [HIT], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
     assert "    lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
 
 
@@ -36,7 +36,7 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
         "agent_id": "ada",
         "summary": "the disk is full " * 20 + "\x1b[2J",
     }
-    print_recall({"hits": [hit], "recipe": "robust", "model": None, "view_seq": 3})
+    print_recall({"hits": [hit], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
     head, summary = capsys.readouterr().out.splitlines()
     assert head == "#1  0.500  1 min  peer.escalation  platform/ada  e1"
     assert summary == "    " + "the disk is full " * 20 + "\\x1b[2J"
@@ -45,7 +45,7 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
         ({"actor_type": "user", "actor_id": "boss\x1b[2J"}, "platform/ada by user boss\\x1b[2J"),
         ({"actor_type": "keeper", "actor_id": None}, "platform/ada by keeper"),
     ):
-        print_recall({"hits": [{**hit, **actor}], "recipe": "robust", "model": None, "view_seq": 3})
+        print_recall({"hits": [{**hit, **actor}], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
         assert capsys.readouterr().out.splitlines()[0] == f"#1  0.500  1 min  peer.escalation  {said}  e1"
 
 

@@ -94,6 +94,7 @@ def test_the_wheel_holds_the_data_files(unpacked_wheel):
         "schemas/entry.schema.json",
         "schemas/word_pieces.txt",
         "schemas/language/de.json",
+        "schemas/language/stop_words.json",
         "schemas/rules/evidence.json",
         "consumers/adapters/minilm_mean.json",
         "services/cli/sample/journal.jsonl",

@@ -27,7 +27,7 @@ def test_function_words_of_a_german_question_are_not_looked_up(question: str, te
 
 
 def test_a_question_of_function_words_alone_is_looked_up_as_it_is() -> None:
-    assert terms("wer bist du und wo ist er?") == list(dict.fromkeys(ANALYZER.terms("bist")))
+    assert terms("wer bist du und wo ist er?") == list(dict.fromkeys(ANALYZER.terms("wer bist du und wo ist er")))
     assert terms("du und ich") == list(dict.fromkeys(ANALYZER.terms("du und ich")))
 
 
@@ -42,5 +42,6 @@ def test_english_questions_are_looked_up_as_ever() -> None:
     changed = [one for one in questions if terms(one) != list(dict.fromkeys(ANALYZER.terms(one)))]
     assert changed == [
         "Was ist der häufigste Fehler in den deutschen Hilfeartikeln?",
+        "Wie viele Artikel waren in Woche 44 geprüft?",
         "Wie viele Rückfragen zum Kündigen gibt es noch pro Woche?",
     ]

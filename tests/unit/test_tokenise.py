@@ -17,7 +17,7 @@ from crew_journal.consumers.views.fulltext import FulltextProjection
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer, indexed_text, tokens_of
+from crew_journal.schemas.rules.text import MAX_TOKENS, Analyzer, indexed_text, words_of
 
 
 def batch_of(messages: list[OutgoingMessage]) -> Batch:
@@ -38,7 +38,7 @@ def test_tokens_and_postings_are_those_of_the_analyser(messages: list[OutgoingMe
     if not batch.entries:
         return
     tokens = batch_tokens(batch)
-    analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+    analyzer = Analyzer(Stemmer.Stemmer)
     projection = FulltextProjection()
     projection.prepare(batch)
     columns: dict[str, Any] = batch.shared["postings"]
@@ -46,11 +46,13 @@ def test_tokens_and_postings_are_those_of_the_analyser(messages: list[OutgoingMe
     for event, count in zip(batch.entries, tokens.counts.tolist(), strict=True):
         text = indexed_text(event.ts_ms, event.entry.summary, event.entry.payload)
         mine = [tokens.words[i] for i in tokens.word[start : start + count]]
-        assert mine == tokens_of(text)
+        assert mine == words_of(text)
         start += count
         terms = analyzer.terms(text)[:MAX_TOKENS]
         here = columns["doc"] == event.seq
-        assert dict(zip(columns["term"][here].tolist(), columns["tf"][here].tolist(), strict=True)) == Counter(terms)
+        assert dict(zip(columns["term"][here].tolist(), columns["tf"][here].tolist(), strict=True)) == Counter(
+            terms + analyzer.further_terms(text)[:MAX_TOKENS]
+        )
         assert set(columns["dl"][here].tolist()) <= {len(terms)}
 
 
@@ -60,8 +62,8 @@ def test_words_leave_out_the_date() -> None:
 
 
 def test_a_full_cache_of_the_analyser_forgets_no_token_at_hand() -> None:
-    analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords, cache_size=200)
-    fresh = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+    analyzer = Analyzer(Stemmer.Stemmer, cache_size=200)
+    fresh = Analyzer(Stemmer.Stemmer)
     for n in range(0, 300, 10):
         text = " ".join(f"word{i}" for i in range(max(0, n - 10), n + 10))
         assert analyzer.terms(text) == fresh.terms(text)

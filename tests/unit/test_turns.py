@@ -13,12 +13,13 @@ from tokenizers import Tokenizer
 from crew_journal.consumers.folds import words as words_met
 from crew_journal.consumers.folds.turn_columns import batch_turns
 from crew_journal.consumers.projection import Batch
+from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import FoldError
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.rules.dates import days_from_civil
 from crew_journal.schemas.rules.languages import language_of, languages
-from crew_journal.schemas.rules.text import STEMMER, STOP_WORDS, Analyzer, strings_in, tokens_of
+from crew_journal.schemas.rules.text import STOP_WORDS, Analyzer, strings_in, tokens_of
 from crew_journal.schemas.rules.turns import (
     FIRST_PERSON,
     MAX_WORDS,
@@ -175,7 +176,7 @@ def recorded_entries() -> st.SearchStrategy[list[EntryRecorded]]:
 @given(recorded_entries())
 def test_a_batch_of_turns_says_what_each_turn_says_by_itself(events: list[EntryRecorded]) -> None:
     columns = batch_turns(Batch(events, 1, 99))
-    turns = [event for event in events if event.entry.entry_type == "peer.conversation"]
+    turns = [event for event in events if info_of(event.entry.entry_type).conversation]
     assert (columns is None) == (not turns)
     for at, event in enumerate(turns):
         assert columns is not None
@@ -222,7 +223,7 @@ def test_stop_words_and_what_the_vocabulary_cannot_write_have_no_pieces() -> Non
 
 def test_words_that_were_forgotten_say_the_same_when_they_are_met_again(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [[f"word{n}", "gestern", "the", "we", "painting", "42", f"übermorgen{n}"] for n in range(6)]
-    analyzer = Analyzer(Stemmer.Stemmer(STEMMER).stemWords)
+    analyzer = Analyzer(Stemmer.Stemmer)
     monkeypatch.setattr(words_met, "WORDS_KEPT", 15)
     former = None
     for words in batches * 2:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..hot.index import HotIndex
 from ..hot.lists import Docs, distinct, floor_of
 from ..hot.scoped import ScopedDocuments
 from .lane import EMPTY_LANE, Lane, Scores, ranked
+from .wording import MAX_MEANT, PLAIN, SHARE, Wording
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -53,12 +54,14 @@ class LexicalResult:
         idf: idf of each term of the query that occurs in scope.
         parts: The documents of each of these terms.
         sums: (count,) float32 BM25 of every document, in an array that the index reuses; None if no term occurs.
+        meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
     """
 
     lane: Lane
     idf: Mapping[int, float]
     sums: Scores | None = None
     parts: tuple[TermPart, ...] = ()
+    meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
@@ -96,9 +99,13 @@ def words_in_scope(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     return LexicalResult(EMPTY_LANE, idf, None, parts)
 
 
-def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int) -> LexicalResult:
+def search_lexical(
+    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int, wording: Wording = PLAIN
+) -> LexicalResult:
     """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
     parts, idf = _parts(index, scoped, terms)
+    further, meant = _further_parts(index, scoped, [term for term in terms if term not in idf], wording)
+    parts += further
     if not parts:
         return NOTHING
     average = scoped.total_length / scoped.size
@@ -114,7 +121,7 @@ def search_lexical(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant)
 
 
 def idf_of(frequency: int, size: int) -> float:
@@ -122,8 +129,26 @@ def idf_of(frequency: int, size: int) -> float:
     return math.log(1.0 + (size - frequency + 0.5) / (frequency + 0.5))
 
 
+def _further_parts(
+    index: HotIndex, scoped: ScopedDocuments, missing: Sequence[int], wording: Wording
+) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]]]:
+    """The parts of other forms and of words that replace the missing ones; and which words those are."""
+    parts, found = _parts(index, scoped, list(wording.forms), SHARE)
+    with_form = {wording.forms[form] for form in found}
+    meant: dict[str, tuple[str, ...]] = {}
+    for word, groups in wording.meant([term for term in missing if term not in with_form]):
+        for group in groups:
+            _, found = _parts(index, scoped, index.postings.held(list(group)))
+            chosen = sorted(found, key=lambda term: (found[term], term))[:MAX_MEANT]
+            if chosen:
+                parts += _parts(index, scoped, chosen, SHARE)[0]
+                meant[word] = tuple(group[term] for term in chosen)
+                break
+    return parts, meant
+
+
 def _parts(
-    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]
+    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], share: float = 1.0
 ) -> tuple[tuple[TermPart, ...], dict[int, float]]:
     """The postings in scope of each term, split by term frequency 1 and above, and the idf of the terms."""
     parts: list[TermPart] = []
@@ -139,7 +164,7 @@ def _parts(
         if not frequency:
             continue
         idf = idfs[term] = idf_of(frequency, scoped.size)
-        gain = np.float32(idf * (K1 + 1.0))
+        gain = np.float32(share * idf * (K1 + 1.0))
         if len(once):
             parts.append(TermPart(term, once.astype(np.intp), None, gain))
         if len(often):

@@ -18,7 +18,7 @@ from Stemmer import Stemmer
 
 from ....schemas.errors import InvalidQuery
 from ....schemas.ids import hash64
-from ....schemas.rules.text import MAX_TOKENS, STEMMER, Analyzer, fold, indexed_text, strings_in
+from ....schemas.rules.text import MAX_TOKENS, Analyzer, fold, indexed_text, strings_in
 from ....schemas.settings import Q_MAX_CHARS
 from ....schemas.views import POSTINGS, POSTINGS_TAIL
 from .visibility import Condition
@@ -34,11 +34,21 @@ class _SharedAnalyzer:
     analyzer: Analyzer | None = None
 
     @classmethod
-    def terms(cls, text: str) -> list[int]:
+    def phrase_terms(cls, text: str) -> set[int]:
         with _analyzer_lock:
-            if cls.analyzer is None:
-                cls.analyzer = Analyzer(Stemmer(STEMMER).stemWords)
-            return cls.analyzer.terms(text)
+            return set(cls._get().phrase_terms(text))
+
+    @classmethod
+    def indexed_terms(cls, text: str) -> set[int]:
+        with _analyzer_lock:
+            analyzer = cls._get()
+            return {*analyzer.terms(text)[:MAX_TOKENS], *analyzer.further_terms(text)[:MAX_TOKENS]}
+
+    @classmethod
+    def _get(cls) -> Analyzer:
+        if cls.analyzer is None:
+            cls.analyzer = Analyzer(Stemmer)
+        return cls.analyzer
 
 
 def _folded(text: str) -> str:
@@ -71,7 +81,7 @@ class Phrase:
                 field="q",
             )
         folded = _folded(text)
-        return cls(folded, tuple(sorted(set(_SharedAnalyzer.terms(text))))) if folded else None
+        return cls(folded, tuple(sorted(_SharedAnalyzer.phrase_terms(text)))) if folded else None
 
     def found_in(self, summary: str, payload: Mapping[str, Any]) -> bool:
         """Whether the summary or one string of the payload contains the folded phrase."""
@@ -89,7 +99,7 @@ class Phrase:
             return False
         if not self.terms:
             return True
-        return set(self.terms) <= set(_SharedAnalyzer.terms(indexed_text(ts_ms, summary, payload))[:MAX_TOKENS])
+        return _SharedAnalyzer.indexed_terms(indexed_text(ts_ms, summary, payload)).issuperset(self.terms)
 
     def candidates(self, workspace_id: str) -> list[Condition]:
         """Conditions over ``journal_entries`` that every matching entry fulfils, the cheapest first."""

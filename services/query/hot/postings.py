@@ -234,6 +234,12 @@ class Postings:
                 return True
         return False
 
+    def held(self, terms: Sequence[int]) -> list[int]:
+        """Those of the terms that have postings."""
+        wanted = np.array(terms, np.uint64)
+        places = {at for one in self._segments for rows in (one.once, one.often) for at, _ in rows.slices_of(wanted)}
+        return [terms[at] for at in sorted(places)]
+
     def of(self, terms: Sequence[int]) -> list[TermPostings]:
         """The postings of each term over all segments."""
         wanted = np.array(terms, np.uint64)

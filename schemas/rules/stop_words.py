@@ -1,0 +1,81 @@
+"""Which language other than English a text is written in, by its most frequent words: ``language/stop_words.json``.
+
+Invariant: pure, read once, from the package alone; the same words give the same language for ever. A change is a new
+``text.VERSION``, because texts are indexed under the stems of their language, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+CLEARLY_SHOWN: Final = 2
+"""Different stop words of a language, absent from English, by which a text shows it; one ("war room", "die size",
+"Los Angeles") does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLanguage:
+    """A language beside English.
+
+    Attributes:
+        code: ISO 639-1.
+        stemmer: Its Snowball algorithm.
+        words: Its stop words, folded.
+    """
+
+    code: str
+    stemmer: str
+    words: frozenset[str]
+
+
+@cache
+def _data() -> Mapping[str, Mapping[str, str]]:
+    text = resources.files("crew_journal.schemas").joinpath("language", "stop_words.json").read_text("utf-8")
+    data: Mapping[str, Mapping[str, str]] = json.loads(text)
+    return data
+
+
+@cache
+def english_stop_words() -> frozenset[str]:
+    """Stop words of English, question words included; they are not indexed."""
+    return frozenset(_data()["en"]["words"].split())
+
+
+@cache
+def _english() -> frozenset[str]:
+    """Words of English and of programs. If another language has the same word, it shows neither language."""
+    return english_stop_words().union(_data()["en"]["ambiguous"].split())
+
+
+@cache
+def foreign_languages() -> tuple[ForeignLanguage, ...]:
+    """Every language beside English that there is data for; the first wins a tie."""
+    return tuple(
+        ForeignLanguage(code, data["stemmer"], frozenset(data["words"].split()))
+        for code, data in _data().items()
+        if code != "en"
+    )
+
+
+@cache
+def foreign_words() -> frozenset[str]:
+    """Stop words that show a language beside English."""
+    words = frozenset[str]().union(*(language.words for language in foreign_languages())) - _english()
+    return frozenset(word for word in words if len(word) > 1 or not word.isascii())
+
+
+def foreign_language(tokens: Sequence[str]) -> ForeignLanguage | None:
+    """The language of a text by its folded tokens; None where it does not clearly differ from English."""
+    showing = foreign_words()
+    shown = showing.intersection(tokens)
+    if len(shown) < CLEARLY_SHOWN:
+        return None
+    best = max(foreign_languages(), key=lambda language: len(shown & language.words))
+    own = len(shown & best.words)
+    english = len((_english() - best.words).intersection(tokens))
+    return best if own >= CLEARLY_SHOWN and own > english else None

@@ -9,6 +9,7 @@ from . import (
     priorities,
     recall,
     relations,
+    retractions,
     sweeps,
     tokens,
     workspaces,
@@ -18,6 +19,7 @@ from .operation import Operation
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *priorities.OPERATIONS,
+    *retractions.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
     *sweeps.OPERATIONS,

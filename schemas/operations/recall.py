@@ -16,12 +16,15 @@ from ..rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 from ..settings import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..timestamps import DAY_MS, parse_ts, to_ms
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .retractions import Standing
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"
 ASKED_UNKNOWN: Final = "unknown"
 """Value of ``asked_at`` if the time of the query is not known; relative dates then have no effect."""
 Degraded = Literal["lexical-only", "no-vectors"]
+INJECT: Final = "inject"
+Mode = Literal["search", "inject"]
 
 
 class RecallRequest(Request):
@@ -58,6 +61,10 @@ class RecallRequest(Request):
         default=None,
         description="1 appends up to k entries that are similar to the hits, 0 none; the agent's default if absent.",
         json_schema_extra={"x-fix": "send 0 or 1"},
+    )
+    mode: Mode = Field(
+        default="search",
+        description="search, for people, marks entries that do not count any more; inject, for prompts, leaves them out.",
     )
     explain: StrictBool = Field(default=False, description="Return each arm's rank and score and each rule's share.")
     asked_at: str | None = Field(
@@ -129,7 +136,9 @@ class Hit(Answer):
 
     ``score`` is comparable within one answer only. It is the cosine for ``dense``, BM25 mapped into (0, 1) for
     ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for a
-    neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry.
+    neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry. ``standing`` says why
+    the entry does not count any more, null if it counts. ``repeats`` is the number of other entries that say the same
+    and are left out for it.
     """
 
     entry_id: str
@@ -147,6 +156,8 @@ class Hit(Answer):
     trace_id: str | None
     mission_id: str | None
     seq: int
+    standing: Standing | None = None
+    repeats: int = 0
     explain: HitExplanation | None = None
     via: Via | None = None
 
@@ -185,6 +196,9 @@ class RenderRequest(RecallRequest):
     in whole lines. The default recipe is ``dense``, or the hybrid default where there are no vectors.
     """
 
+    mode: Mode = Field(
+        default=INJECT, description="inject leaves out entries that do not count any more; search marks them."
+    )
     max_chars: StrictInt | None = Field(
         default=None,
         description=f"Characters of the block, wrapper included; {RENDER_CHARS_DEFAULT} if absent or not positive, "

@@ -59,6 +59,10 @@ def print_recall(answer: Mapping[str, Any]) -> None:
         when = age(hit["age_seconds"])
         print(safe(f"#{number}  {score}  {when}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
         print(f"    {safe(hit['summary'])}")
+        if standing := hit.get("standing"):
+            print(safe("    {state} by {by}, {at} {reason}".format_map(standing).rstrip()))
+        if hit.get("repeats"):
+            print(f"    and {hit['repeats']} more that say the same")
         if hit.get("explain"):
             print(f"    {_explained(hit['explain'])}")
     _print_origin(answer, "")

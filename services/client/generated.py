@@ -38,6 +38,7 @@ from ...schemas.operations.relations import (
     GraphAnswer,
     RelationAnswer,
 )
+from ...schemas.operations.retractions import RESTORE, RETRACT, RetractionAnswer
 from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
 from ...schemas.operations.tokens import (
     BROKER,
@@ -76,6 +77,7 @@ class Operations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -97,6 +99,8 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: search, for people, marks entries that do not count any more; inject, for prompts, leaves them
+                out.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -111,6 +115,7 @@ class Operations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -128,6 +133,7 @@ class Operations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -150,6 +156,7 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: inject leaves out entries that do not count any more; search marks them.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -165,6 +172,7 @@ class Operations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -219,6 +227,66 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(SET_PRIORITY, given)
+
+    def retract(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        stale: bool = False,
+        superseded_by: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Retract an entry: it stays in the journal and does not count any more.
+
+        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
+        marks the entry and ranks it last; ``mode: inject`` leaves it out.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            stale: The entry was true and is out of date.
+            superseded_by: Id of the entry that replaces it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "stale": stale,
+            "superseded_by": superseded_by,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(RETRACT, given)
+
+    def restore(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Restore a retracted entry: it counts again.
+
+        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
+        itself.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(RESTORE, given)
 
     def health(
         self,
@@ -751,6 +819,7 @@ class AsyncOperations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -772,6 +841,8 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: search, for people, marks entries that do not count any more; inject, for prompts, leaves them
+                out.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -786,6 +857,7 @@ class AsyncOperations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -803,6 +875,7 @@ class AsyncOperations:
         crew_id: str | None = None,
         recipe: str | None = None,
         walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
         min_seq: int | None = None,
@@ -825,6 +898,7 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
+            mode: inject leaves out entries that do not count any more; search marks them.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -840,6 +914,7 @@ class AsyncOperations:
             "crew_id": crew_id,
             "recipe": recipe,
             "walk_depth": walk_depth,
+            "mode": mode,
             "explain": explain,
             "asked_at": asked_at,
             "min_seq": min_seq,
@@ -894,6 +969,66 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(SET_PRIORITY, given)
+
+    async def retract(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        stale: bool = False,
+        superseded_by: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Retract an entry: it stays in the journal and does not count any more.
+
+        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
+        marks the entry and ranks it last; ``mode: inject`` leaves it out.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            stale: The entry was true and is out of date.
+            superseded_by: Id of the entry that replaces it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "stale": stale,
+            "superseded_by": superseded_by,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(RETRACT, given)
+
+    async def restore(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Restore a retracted entry: it counts again.
+
+        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
+        itself.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(RESTORE, given)
 
     async def health(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -17,6 +17,7 @@ import structlog
 
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations.recall import (
+    INJECT,
     LEXICAL_ONLY,
     NO_VECTORS,
     ArmShare,
@@ -27,6 +28,7 @@ from ...schemas.operations.recall import (
     RecallRequest,
     Via,
 )
+from ...schemas.operations.retractions import Standing
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal
 from ...schemas.rules.relations import SIMILAR
@@ -34,6 +36,7 @@ from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
+from .arranging import arranged
 from .asking import no_table, query_of
 from .hot.cache import HotCache
 from .hot.index import HotIndex
@@ -53,6 +56,10 @@ from .query_embedding import (
 from .recipes import Recipe, default_recipe, recipe_named
 from .search import Explanation, Found, search
 
+SEARCHED_MOST: Final = 256
+"""Most hits that are searched where repeats take the places of others."""
+DEEPER: Final = 4
+"""So many times as many hits are searched again if repeats left too few."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -162,6 +169,7 @@ class RecallService:
         scope = resolve_scope(
             principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
         )
+        scope = replace(scope, current=request.mode == INJECT)
         named = recipe_named(request.recipe)
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
@@ -195,19 +203,19 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        found = search(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
-        walked = _neighbours(index, scope, request, found)
-        view_seq = index.seq
-        every: list[Found | Walked] = [*found, *walked]
-        live = _live_priorities(index, every)
-        shown = await self._records(index, workspace_id, [hit.doc for hit in every])
-        now_ms = to_ms(now)
-        ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
-        hits = [
-            _hit(seq, ts_ms, record, hit, now_ms, via, priority)
-            for hit, (seq, ts_ms, record), via, priority in zip(every, shown, ways, live, strict=True)
-            if record is not None  # erased between the search and now: it must not be shown
-        ]
+        asked = request.hits_wanted
+        while True:
+            found = search(index, scope, query, recipe, asked, explain=request.explain)
+            view_seq = index.seq
+            hits = arranged(await self._hits(index, workspace_id, scope, request, found, to_ms(now)), self._analyzer)
+            direct = [hit for hit in hits if hit.via is None][: request.hits_wanted]
+            if len(direct) == request.hits_wanted or len(found) < asked or not any(hit.repeats for hit in hits):
+                break
+            if asked >= SEARCHED_MOST:
+                break
+            asked = min(DEEPER * asked, SEARCHED_MOST)
+        ids = {hit.entry_id for hit in direct}
+        hits = direct + [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
         response = RecallAnswer(
             receipt=f"r_{uuid7_hex()}",
             hits=hits,
@@ -219,6 +227,30 @@ class RecallService:
         )
         self._tell(Answered(principal, workspace_id, request, scope, response, _mean_cosine(found)))
         return response
+
+    async def _hits(
+        self,
+        index: HotIndex,
+        workspace_id: str,
+        scope: Scope,
+        request: RecallRequest,
+        found: Sequence[Found],
+        now_ms: int,
+    ) -> list[RecallHit]:
+        """What was found and its neighbours, with their records."""
+        walked = _neighbours(index, scope, request, found)
+        every: list[Found | Walked] = [*found, *walked]
+        live = _live_priorities(index, every)
+        standings = [index.standings.of(hit.doc) for hit in every]
+        ways = [None] * len(found) + [_via(index, neighbour) for neighbour in walked]
+        shown = await self._records(index, workspace_id, [hit.doc for hit in every])
+        return [
+            _hit(seq, ts_ms, record, hit, now_ms, via, priority, standing)
+            for hit, (seq, ts_ms, record), via, priority, standing in zip(
+                every, shown, ways, live, standings, strict=True
+            )
+            if record is not None  # erased between the search and now: it must not be shown
+        ]
 
     def _tell(self, answered: Answered) -> None:
         for observer in self._observers:
@@ -303,6 +335,7 @@ def _hit(
     now_ms: int,
     via: Via | None,
     live_priority: str | None,
+    standing: Standing | None,
 ) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
@@ -314,6 +347,7 @@ def _hit(
         seq=seq,
         explain=_explain(explanation) if explanation is not None else None,
         via=via,
+        standing=standing,
     )
 
 

@@ -18,6 +18,7 @@ from ...schemas.operations import (
     priorities,
     recall,
     relations,
+    retractions,
     sweeps,
     tokens,
     workspaces,
@@ -44,6 +45,7 @@ from ..memory.priorities import Priorities
 from ..memory.references import ReferenceLog
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
+from ..memory.retractions import Retractions
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
@@ -67,6 +69,7 @@ class Handlers:
     health: MemoryHealth
     letters: Letters
     relations: Relations
+    retractions: Retractions
     graph: GraphQueries
     agents: Agents
     tokens: TokenRegistry
@@ -92,6 +95,8 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(relations.GRAPH, use.graph.graph)
     desk.bind(relations.REGISTER_AGENT, use.agents.register)
     desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(retractions.RETRACT, use.retractions.retract)
+    desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)

@@ -20,6 +20,7 @@ from ..memory.priorities import Priorities
 from ..memory.references import ReferenceLog
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
+from ..memory.retractions import Retractions
 from ..memory.search_log import SearchLog
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
@@ -39,6 +40,7 @@ class Memory:
     sweep_now: SweepNow
     search_log: SearchLog | None
     relations: Relations
+    retractions: Retractions
     agents: Agents
     reindexing: Reindexing
     nudges: NudgeService
@@ -85,6 +87,7 @@ async def start_memory(
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         search_log=search_log,
         relations=Relations(views, queries, journal),
+        retractions=Retractions(views, queries, journal),
         agents=Agents(views, journal),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),

@@ -424,6 +424,8 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 assert followed.documents.words.tolist() == loaded.documents.words.tolist()
                 assert followed.documents.flags.tolist() == loaded.documents.flags.tolist()
                 assert followed.priorities == loaded.priorities
+                standings = [[i.standings.of(doc) for doc in range(len(loaded))] for i in (followed, loaded)]
+                assert standings[0] == standings[1]
                 assert not loaded.stale
                 followed = await cache.get(workspace, followed.needed_seq)  # a sweep's work is read beside
                 every = np.arange(len(loaded))

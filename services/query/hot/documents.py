@@ -31,6 +31,9 @@ CONVERSATION: Final = 8
 USERS: Final = 16
 """Flag: a turn that is the user's own and not an assistant's (``rules.turns.is_users``)."""
 
+NOT_CURRENT: Final = 32
+"""Flag: it is retracted, stale, superseded or contradicted (``services/query/standing``)."""
+
 
 class Documents:
     """The columns of one workspace; ``entries`` holds those that ``journal_entries`` declares hot."""

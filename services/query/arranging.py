@@ -21,6 +21,7 @@ NEAR: Final = 0.75
 FEWEST_WORDS: Final = 3
 """Content words below which only equal texts are repeats."""
 _WORD: Final = re.compile(r"\w+(?:['’]\w+)*")
+_SEPARATOR: Final = re.compile(r"\W+")
 _NEGATIONS: Final = frozenset(
     ["not", "no", "never", "none", "without", "cannot", "nicht", "kein", "keine", "nie", "ohne"]
 )
@@ -30,16 +31,16 @@ _LAST: Final = frozenset({State.RETRACTED, State.STALE})
 class Text:
     """What is compared of a hit."""
 
-    __slots__ = ("folded", "key", "marked", "words")
+    __slots__ = ("folded", "key", "text", "words")
 
     def __init__(self, hit: RecallHit, analyzer: Analyzer) -> None:
         more = hit.payload.get("text")  # of a note whose summary is its first line
         text = f"{hit.summary}\n{more}" if isinstance(more, str) else hit.summary
         turn = info_of(hit.entry_type).conversation
         self.key = (hit.entry_type, hit.actor_type, hit.actor_id) if turn else (hit.entry_type,)
-        self.folded = " ".join(_WORD.findall(fold(text))) or text
+        self.folded = " ".join(_SEPARATOR.split(fold(text))).strip() or text
         self.words = frozenset(analyzer.terms(text))
-        self.marked = frozenset(_marked(text))
+        self.text = text
 
     def repeats(self, other: Text) -> bool:
         """Whether both say the same."""
@@ -48,18 +49,21 @@ class Text:
         if self.folded == other.folded:
             return True
         few, many = sorted((self.words, other.words), key=len)
-        return FEWEST_WORDS <= len(few) >= NEAR * len(many) and few <= many and self.marked == other.marked
+        return (
+            FEWEST_WORDS <= len(few) >= NEAR * len(many) and few <= many and _marked(self.text) == _marked(other.text)
+        )
 
 
-def _marked(text: str) -> list[str]:
+def _marked(text: str) -> set[str]:
     """Numbers, negations, and words with a capital that do not begin a sentence."""
-    found, begins = [], True
+    found: set[str] = set()
+    begins = True
     for match in _WORD.finditer(text):
         word = match[0]
         low = word.casefold()
         named = not begins and word != low
         if named or low in _NEGATIONS or low.endswith(("n't", "n’t")) or any(map(str.isdigit, word)):
-            found.append(low)
+            found.add(low)
         begins = text[match.end() : match.end() + 1] in (".", "!", "?", ":", "\n")
     return found
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from .entry import Id, JournalEntry
+from .entry import Id, JournalEntry, Priority
 from .operations.operation import Answer
+from .operations.retractions import Standing
 
 
 class Receipt(Answer):
@@ -26,10 +27,12 @@ class AppendAnswer(Answer):
 
 
 class EntryRecord(JournalEntry):
-    """A stored entry with its sequence in the journal."""
+    """A stored entry with its sequence, its live priority, and why it does not count any more (null if it counts)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", title="EntryRecord")
     seq: int = Field(ge=1)
+    live_priority: Priority = Priority.NORMAL
+    standing: Standing | None = None
 
 
 class EntriesAnswer(Answer):

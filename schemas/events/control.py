@@ -14,6 +14,7 @@ from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
 from .payload import ControlPayload
 from .relations import RelationAsserted, RelationRetracted
+from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from .workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
@@ -35,6 +36,8 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     NudgeOffered,
     RelationAsserted,
     RelationRetracted,
+    RetractionMade,
+    RetractionRestored,
     HealthRecorded,
     WorkspaceConfigured,
     AgentRegistered,

@@ -16,6 +16,7 @@ from ..rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 from ..settings import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..timestamps import DAY_MS, parse_ts, to_ms
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .retractions import Standing
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"
@@ -63,8 +64,9 @@ class RecallRequest(Request):
     )
     mode: Mode = Field(
         default="search",
-        description="search leaves out entries without any evidence. inject, for prompts, also leaves out entries with too "
-        "little evidence, and all of them if the hits together do not show that the memory holds an answer.",
+        description="search leaves out entries without any evidence and marks entries that do not count any more. inject, "
+        "for prompts, leaves out both, entries with too little evidence, and all of them if the hits together do not show "
+        "that the memory holds an answer.",
     )
     explain: StrictBool = Field(default=False, description="Return each arm's rank and score and each rule's share.")
     asked_at: str | None = Field(
@@ -144,6 +146,8 @@ class Hit(Answer):
     neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry.
     ``confidence`` is the calibrated probability that the hit is relevant (null for a neighbour), comparable across
     answers; ``reason`` names the evidence.
+    ``standing`` says why the entry does not count any more, null if it counts. ``repeats`` is the number of other entries
+    that say the same and are left out.
     """
 
     entry_id: str
@@ -163,6 +167,8 @@ class Hit(Answer):
     trace_id: str | None
     mission_id: str | None
     seq: int
+    standing: Standing | None = None
+    repeats: int = 0
     explain: HitExplanation | None = None
     via: Via | None = None
 
@@ -210,9 +216,9 @@ class RenderRequest(RecallRequest):
     """
 
     mode: Mode = Field(
-        default=INJECT, description="inject leaves out what has too little to speak for it; search is lenient."
+        default=INJECT,
+        description="inject leaves out entries with too little evidence or that do not count any more; search marks them.",
     )
-
     max_chars: StrictInt | None = Field(
         default=None,
         description=f"Characters of the block, wrapper included; {RENDER_CHARS_DEFAULT} if absent or not positive, "

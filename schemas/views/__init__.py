@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import journal, memory, models, workspaces
+from . import journal, memory, models, standings, workspaces
 from .journal import *  # noqa: F403  # the tables of every family are the names of this package
 from .journal import ADMISSION_PROJECTION, EntryRow
 from .memory import *  # noqa: F403
 from .models import *  # noqa: F403
+from .standings import *  # noqa: F403
 from .table import Table as Table
 from .table import Tables
 from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
-    one for family in (journal, models, memory, workspaces) for one in vars(family).values() if isinstance(one, Table)
+    one
+    for family in (journal, models, memory, standings, workspaces)
+    for one in vars(family).values()
+    if isinstance(one, Table)
 )
 
 DECODE_STAGE: Final = "decode"

@@ -26,6 +26,11 @@ def _priority(answer: Mapping[str, Any]) -> None:
     print(f"{safe(answer['entry_id'])}: {f'{before} -> {now}' if answer['changed'] else f'was {now} already'}")
 
 
+def _retraction(answer: Mapping[str, Any]) -> None:
+    state = "is retracted" if answer["retracted"] else "counts"
+    print(f"{safe(answer['entry_id'])} {state}{'' if answer['changed'] else ' already'}")
+
+
 def _dead_letters(answer: Mapping[str, Any]) -> None:
     columns = ("seq", "projection", "state", "workspace_id", "reason")
     rows = [[letter[name] for name in columns] for letter in answer["dead_letters"]]
@@ -152,6 +157,8 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
     "set_priority": _priority,
     "receipt": _receipt,
+    "retract": _retraction,
+    "restore": _retraction,
     "dead_letters": _dead_letters,
     "relate": _relation,
     "unrelate": _relation,

@@ -67,6 +67,10 @@ def print_recall(answer: Mapping[str, Any]) -> None:
         print(f"    {safe(hit['summary'])}")
         if hit.get("confidence") is not None:
             print(f"    {hit['confidence']:.2f} sure: {safe(hit['reason'])}")
+        if standing := hit.get("standing"):
+            print(safe("    {state} by {by}, {at} {reason}".format_map(standing).rstrip()))
+        if hit.get("repeats"):
+            print(f"    and {hit['repeats']} more that say the same")
         if hit.get("explain"):
             print(f"    {_explained(hit['explain'])}")
     _print_origin(answer, "")

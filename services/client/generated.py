@@ -48,6 +48,7 @@ from ...schemas.operations.relations import (
     RelationAnswer,
 )
 from ...schemas.operations.remembering import REMEMBER, RememberAnswer
+from ...schemas.operations.retractions import RESTORE, RETRACT, RetractionAnswer
 from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
 from ...schemas.operations.tokens import (
     BROKER,
@@ -110,9 +111,9 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence. inject, for prompts, also leaves out entries
-                with too little evidence, and all of them if the hits together do not show that the memory holds an
-                answer.
+            mode: search leaves out entries without any evidence and marks entries that do not count any more.
+                inject, for prompts, leaves out both, entries with too little evidence, and all of them if the hits
+                together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -167,7 +168,8 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: inject leaves out what has too little to speak for it; search is lenient.
+            mode: inject leaves out entries with too little evidence or that do not count any more; search marks
+                them.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -300,6 +302,66 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(SET_PRIORITY, given)
+
+    def retract(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        stale: bool = False,
+        superseded_by: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Retract an entry: it stays in the journal and does not count any more.
+
+        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
+        marks the entry and ranks it last; ``mode: inject`` leaves it out.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            stale: The entry was true and is out of date.
+            superseded_by: Id of the entry that replaces it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "stale": stale,
+            "superseded_by": superseded_by,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(RETRACT, given)
+
+    def restore(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Restore a retracted entry: it counts again.
+
+        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
+        itself.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(RESTORE, given)
 
     def health(
         self,
@@ -877,9 +939,9 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence. inject, for prompts, also leaves out entries
-                with too little evidence, and all of them if the hits together do not show that the memory holds an
-                answer.
+            mode: search leaves out entries without any evidence and marks entries that do not count any more.
+                inject, for prompts, leaves out both, entries with too little evidence, and all of them if the hits
+                together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -934,7 +996,8 @@ class AsyncOperations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: inject leaves out what has too little to speak for it; search is lenient.
+            mode: inject leaves out entries with too little evidence or that do not count any more; search marks
+                them.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
@@ -1067,6 +1130,66 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(SET_PRIORITY, given)
+
+    async def retract(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        stale: bool = False,
+        superseded_by: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Retract an entry: it stays in the journal and does not count any more.
+
+        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
+        marks the entry and ranks it last; ``mode: inject`` leaves it out.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            stale: The entry was true and is out of date.
+            superseded_by: Id of the entry that replaces it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "stale": stale,
+            "superseded_by": superseded_by,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(RETRACT, given)
+
+    async def restore(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Restore a retracted entry: it counts again.
+
+        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
+        itself.
+
+        Args:
+            entry_id: The entry.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_id": entry_id,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(RESTORE, given)
 
     async def health(
         self,

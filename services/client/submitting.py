@@ -113,7 +113,8 @@ def _fields(entry: Entry) -> dict[str, Any]:
         record = {name: value for name, value in entry.to_record().items() if name in JournalEntry.model_fields}
     else:
         record = dict(entry)
-    record.pop("seq", None)  # an entry that was read back can be appended elsewhere
+    for name in ("seq", "live_priority", "standing"):  # an entry that was read back can be appended elsewhere
+        record.pop(name, None)
     if not record.get("id"):
         record["id"] = mint_entry_id()
     return record

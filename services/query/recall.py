@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -25,6 +25,7 @@ from ...schemas.operations.recall import (
     RecallRequest,
     Via,
 )
+from ...schemas.operations.retractions import Standing
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal
 from ...schemas.rules.relations import SIMILAR
@@ -32,9 +33,10 @@ from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
+from .arranging import arranged
 from .asking import no_table, query_of
 from .evidence.floors import Floors
-from .evidence.judging import judgement, weighed
+from .evidence.judging import Judgement, Weighed, judgement, weighed
 from .evidence.names import names_in
 from .hot.cache import HotCache
 from .hot.index import HotIndex
@@ -53,8 +55,12 @@ from .query_embedding import (
     ignore_outcome,
 )
 from .recipes import Recipe, default_recipe, recipe_named
-from .search import Explanation, Found, searched
+from .search import Explanation, Found, Searched, searched
 
+SEARCHED_MOST: Final = 256
+"""Most hits that are searched where repeats take the places of others."""
+DEEPER: Final = 4
+"""So many times as many hits are searched again if repeats left too few."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -176,6 +182,7 @@ class RecallService:
         scope = resolve_scope(
             principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
         )
+        scope = replace(scope, current=request.mode == INJECT)
         named = recipe_named(request.recipe)
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
@@ -211,31 +218,21 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        result = searched(index, scope, query, recipe, request.hits_wanted, explain=request.explain)
-        evidence = weighed(index, query, result, recipe.name, floor)
-        found = result.hits
-        walked = _neighbours(index, scope, request, found)
-        view_seq, lacking = index.seq, index.without_vectors(scope)
-        every: list[Found | Walked] = [*found, *walked]
-        live = _live_priorities(index, every)
-        ways = [_via(index, neighbour) for neighbour in walked]
-        shown = await self._records(index, workspace_id, [hit.doc for hit in every])
-        now_ms = to_ms(now)
-        payloads = [None if record is None else record.payload for _, _, record in shown[: len(found)]]
-        judged = judgement(evidence, request.mode, names_in(request.query, payloads, self._analyzer))
-        speaks: dict[int, tuple[float | None, str, Via | None]] = {
-            at: (confidence, reason, None)
-            for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
-        }
-        kept = {found[at].doc for at in judged.kept}
-        for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
-            if neighbour.via in kept:
-                speaks[at] = (None, "similar to a hit", via)
-        hits = [
-            _hit(shown[at][0], shown[at][1], record, every[at], now_ms, live[at], speaks[at])
-            for at in speaks
-            if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
-        ]
+        asked = request.hits_wanted
+        while True:
+            result = searched(index, scope, query, recipe, asked, explain=request.explain)
+            evidence = weighed(index, query, result, recipe.name, floor)
+            found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
+            judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence, to_ms(now))
+            hits = arranged(shown, self._analyzer)
+            direct = [hit for hit in hits if hit.via is None][: request.hits_wanted]
+            if len(direct) == request.hits_wanted or len(found) < asked or not any(hit.repeats for hit in hits):
+                break
+            if asked >= SEARCHED_MOST:
+                break
+            asked = min(DEEPER * asked, SEARCHED_MOST)
+        ids = {hit.entry_id for hit in direct}
+        hits = direct + [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
         response = RecallAnswer(
             receipt=None,
             hits=hits,
@@ -251,6 +248,40 @@ class RecallService:
         )
         cosine = _mean_cosine([found[at] for at in judged.kept])
         return Answered(principal, workspace_id, request, scope, response, cosine, floor)
+
+    async def _hits(
+        self,
+        index: HotIndex,
+        workspace_id: str,
+        scope: Scope,
+        request: RecallRequest,
+        result: Searched,
+        evidence: Weighed,
+        now_ms: int,
+    ) -> tuple[Judgement, list[RecallHit]]:
+        """What was found and has evidence, and its neighbours, with their records."""
+        found = result.hits
+        walked = _neighbours(index, scope, request, found)
+        every: list[Found | Walked] = [*found, *walked]
+        live = _live_priorities(index, every)
+        standings = [index.standings.of(hit.doc) for hit in every]
+        ways = [_via(index, neighbour) for neighbour in walked]
+        shown = await self._records(index, workspace_id, [hit.doc for hit in every])
+        payloads = [None if record is None else record.payload for _, _, record in shown[: len(found)]]
+        judged = judgement(evidence, request.mode, names_in(request.query, payloads, self._analyzer))
+        speaks: dict[int, tuple[float | None, str, Via | None]] = {
+            at: (confidence, reason, None)
+            for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
+        }
+        kept = {found[at].doc for at in judged.kept}
+        for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
+            if neighbour.via in kept:
+                speaks[at] = (None, "similar to a hit", via)
+        return judged, [
+            _hit(shown[at][0], shown[at][1], record, every[at], now_ms, live[at], speaks[at], standings[at])
+            for at in speaks
+            if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
+        ]
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -328,6 +359,7 @@ def _hit(
     now_ms: int,
     live_priority: str | None,
     evidence: tuple[float | None, str, Via | None],
+    standing: Standing | None,
 ) -> RecallHit:
     explanation = found.explanation if isinstance(found, Found) else None
     return RecallHit(
@@ -341,6 +373,7 @@ def _hit(
         seq=seq,
         explain=_explain(explanation) if explanation is not None else None,
         via=evidence[2],
+        standing=standing,
     )
 
 

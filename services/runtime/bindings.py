@@ -19,6 +19,7 @@ from ...schemas.operations import (
     recall,
     relations,
     remembering,
+    retractions,
     sweeps,
     tokens,
     workspaces,
@@ -46,6 +47,7 @@ from ..memory.priorities import Priorities
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
+from ..memory.retractions import Retractions
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
@@ -70,6 +72,7 @@ class Handlers:
     health: MemoryHealth
     letters: Letters
     relations: Relations
+    retractions: Retractions
     graph: GraphQueries
     agents: Agents
     tokens: TokenRegistry
@@ -97,6 +100,8 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(relations.GRAPH, use.graph.graph)
     desk.bind(relations.REGISTER_AGENT, use.agents.register)
     desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(retractions.RETRACT, use.retractions.retract)
+    desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)

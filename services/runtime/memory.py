@@ -21,6 +21,7 @@ from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
+from ..memory.retractions import Retractions
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
@@ -40,6 +41,7 @@ class Memory:
     timekeeper: Sweeps
     sweep_now: SweepNow
     relations: Relations
+    retractions: Retractions
     agents: Agents
     reindexing: Reindexing
     nudges: NudgeService
@@ -76,6 +78,7 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
+        retractions=Retractions(views, queries, journal),
         agents=Agents(views, journal),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),

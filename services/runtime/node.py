@@ -326,6 +326,7 @@ class Runtime:
                 sweeps=memory.sweep_now,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
+                retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
             ),

@@ -31,6 +31,7 @@ from crew_journal.services.query.search import Query, search
 
 
 def told(entry_id, summary="the parser broke", **fields):
+    fields.setdefault("actor_id", entry_id)  # another speaker, so that the same words are no repeat
     return entry(entry_id, summary=summary, entry_type=fields.pop("entry_type", "chat.user_message"), **fields)
 
 
@@ -45,6 +46,7 @@ async def test_a_hit_shows_its_entry_and_the_answer_says_how_it_came_about(tmp_p
             "severity": "info", "priority": "normal", "live_priority": "normal",
             "trace_id": "t1", "mission_id": None, "payload": {"run": 7},
             "refs": {"x": "y"}, "supersedes": (), "valid_at": None, "seq": 2, "via": None,
+            "standing": None, "repeats": 0,
         }  # fmt: skip
         assert (answer.recipe, answer.model, answer.degraded, answer.view_seq) == ("conversational", "mini", None, 2)
         assert hit.explain.lexical.rank == 1
@@ -333,6 +335,8 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 assert followed.documents.words.tolist() == loaded.documents.words.tolist()
                 assert followed.documents.flags.tolist() == loaded.documents.flags.tolist()
                 assert followed.priorities == loaded.priorities
+                standings = [[i.standings.of(doc) for doc in range(len(loaded))] for i in (followed, loaded)]
+                assert standings[0] == standings[1]
                 assert not loaded.stale
                 followed = await cache.get(workspace, followed.needed_seq)  # a sweep's work is read beside
                 every = np.arange(len(loaded))

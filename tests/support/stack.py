@@ -75,6 +75,7 @@ from crew_journal.services.memory.receipts import Receipts
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
+from crew_journal.services.memory.retractions import Retractions
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
@@ -367,6 +368,7 @@ async def running_stack(
                 sweeps=sweeps,
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
+                retractions=Retractions(store, queries, journal),
                 graph=GraphQueries(store, queries),
                 agents=Agents(store, journal),
             ),

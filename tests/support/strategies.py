@@ -35,6 +35,7 @@ from crew_journal.schemas.events.memory import (
 )
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
+from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
 from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered, WorkspaceConfigured
@@ -246,6 +247,14 @@ _MEMORY = st.one_of(
         counts=st.dictionaries(st.sampled_from(["decayed", "written", "refused"]), st.integers(-1, 2**70), max_size=2),
         error=st.sampled_from([None, "the model is away"]),
     ),
+    st.builds(
+        RetractionMade,
+        targets=st.lists(_IDS, max_size=2, unique=True).map(lambda ids: SequenceSet(ids=tuple(sorted(ids)))),
+        stale=st.booleans(),
+        superseded_by=st.one_of(st.none(), _IDS),
+        reason=st.just("r"),
+    ),
+    st.builds(RetractionRestored, targets=_IDS.map(lambda one: SequenceSet(ids=(one,))), reason=st.just("r")),
     st.builds(
         PriorityChanged,
         target_entry_id=_IDS,

@@ -54,7 +54,10 @@ class EntryFilters:
     phrase: Phrase | None = None
 
     def conditions(self, workspace_id: str) -> list[Condition]:
-        """SQL conditions over ``journal_entries``, to be joined by AND; ``phrase`` must be verified afterwards."""
+        """SQL conditions over ``journal_entries``, to be joined by AND.
+
+        ``phrase`` must be verified afterwards; ``priorities`` is about live priorities (``marks``).
+        """
         found: list[Condition] = []
         for column, values in (
             ("crew_id", self.crew_ids),
@@ -62,7 +65,6 @@ class EntryFilters:
             ("entry_type", self.types),
             ("severity", self.severities),
             ("actor_type", self.actor_types),
-            ("priority", self.priorities),
         ):
             if values:
                 found.append(any_of(column, values))
@@ -179,7 +181,7 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "severity": "The same as severities.",
     "actor_types": "Entries of any of these actor types: agent, user, system, keeper, sidecar, orchestrator.",
     "actor_type": "The same as actor_types.",
-    "priorities": "Entries published with any of these priorities: normal, high, pin, permanent.",
+    "priorities": "Entries whose live priority is any of these: normal, high, pin, permanent.",
     "priority": "The same as priorities.",
     "since": "Entries at or after this RFC 3339 time.",
     "until": "Entries at or before this RFC 3339 time.",

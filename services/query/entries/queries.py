@@ -20,9 +20,10 @@ from ....schemas.ids import is_id
 from ....schemas.ports import ViewReader
 from ....schemas.principal import Principal
 from ....schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MIN_SEQ_WAIT_S
-from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION
+from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION, STANDINGS_PROJECTION
 from .cursor import Cursor
 from .filters import EntryFilters, quiet_condition
+from .marks import add_marks, live_priority_condition
 from .phrase import Phrase
 from .rows import SELECT_LIST, EntryCount, EntryFound, EntryPage, StoredEntry
 from .visibility import Condition, Visible
@@ -60,7 +61,10 @@ class _Selection:
 
     @classmethod
     def of(cls, visible: Visible, filters: EntryFilters) -> _Selection:
-        return cls((visible.condition(), *filters.conditions(visible.workspace_id)), filters.phrase)
+        conditions = [visible.condition(), *filters.conditions(visible.workspace_id)]
+        if filters.priorities:
+            conditions.append(live_priority_condition(visible.workspace_id, filters.priorities))
+        return cls(tuple(conditions), filters.phrase)
 
     def also(self, *more: Condition) -> _Selection:
         return _Selection((*self.conditions, *more), self.phrase)
@@ -205,7 +209,9 @@ class JournalQueries:
     # in worker threads
 
     def _first(self, selection: _Selection, order: _Order, limit: int) -> tuple[StoredEntry, ...]:
-        return tuple(StoredEntry.of_row(row) for row in islice(self._rows(selection, order, limit), limit))
+        entries = tuple(StoredEntry.of_row(row) for row in islice(self._rows(selection, order, limit), limit))
+        add_marks(self._views, entries)
+        return entries
 
     def _rows(self, selection: _Selection, order: _Order, limit: int) -> Iterator[Sequence[Any]]:
         """At least the first ``limit`` rows in ``order``; reads again if a phrase excludes rows."""
@@ -251,7 +257,7 @@ class JournalQueries:
     # waiting
 
     async def _passed(self, min_seq: int | None, filters: EntryFilters) -> int:
-        needed = (ENTRIES_PROJECTION,) if filters.phrase is None else (ENTRIES_PROJECTION, FULLTEXT_PROJECTION)
+        needed = (ENTRIES_PROJECTION, STANDINGS_PROJECTION, *((FULLTEXT_PROJECTION,) if filters.phrase else ()))
         if min_seq is None:
             return self._views.view_seq(*needed)
         if not 0 <= min_seq <= MAX_SEQ:

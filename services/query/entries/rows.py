@@ -1,6 +1,7 @@
 """Converts stored rows and committed events to the JSON object of an entry.
 
-Invariant: both give the same object: every field of an entry (null if absent) and ``seq``.
+Invariant: both give the same object: every field of an entry (null if absent), ``seq``, and of an entry that was just
+published ``live_priority`` and ``standing`` (``marks`` sets them for stored rows).
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class StoredEntry:
                 "valid_at": None if entry.valid_at is None else format_ts(entry.valid_at),
                 "schema_version": entry.schema_version,
                 "ts": format_ms(event.ts_ms),
+                "live_priority": entry.priority.value,
+                "standing": None,
             },
         )
 

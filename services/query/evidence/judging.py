@@ -30,6 +30,10 @@ PIECES: Final = 0.25
 """The same by word pieces (``ConversationWeights.alone_floor``)."""
 NAMED: Final = 0.8
 """Confidence in a hit that the query calls by one of its names: set, not fitted."""
+FEW: Final = 50
+"""Entries in scope below which the figures of an answer as a whole, which are fitted on hundreds, say little."""
+SURE: Final = 0.1
+"""Confidence from which a hit in so small a scope is enough by itself: set, not fitted."""
 WORDS_NAMED: Final = 4
 """Words that a reason names."""
 
@@ -89,6 +93,8 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
     kind = recipe if query.told is Told.ASKS else STATEMENT
     judged = judge(figures.answer, figures.hits, model, kind, floor)
     enough = (judged.hits >= judged.floors) & (judged.answer >= judged.gate)
+    if found.scoped.size < FEW:
+        enough |= judged.hits >= SURE
     reasons = [_reason(index, query, found, figures, at) for at in range(count)]
     return Weighed(judged.hits[:count], enough[:count], _something(figures, judged)[:count], reasons, judged.answer)
 

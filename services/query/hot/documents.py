@@ -33,6 +33,9 @@ USERS: Final = 16
 CHAT: Final = 32
 """Flag: chat, embedded only where the workspace chooses so; a crew shares nothing for having a vector by choice."""
 
+NOT_CURRENT: Final = 64
+"""Flag: it is retracted, stale, superseded or contradicted (``services/query/standing``)."""
+
 
 class Documents:
     """The columns of one workspace; ``entries`` holds those that ``journal_entries`` declares hot."""

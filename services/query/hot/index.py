@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from ....schemas import views
 from ....schemas.entry import Priority
-from ....schemas.views import IMPORTANCE, TURNS
+from ....schemas.views import IMPORTANCE, TURNS, VALIDITIES
 from .arrow import Texts
 from .columns import HotTable
-from .documents import CONVERSATION, HIGH_PRIORITY, Documents
+from .documents import CONVERSATION, HIGH_PRIORITY, NOT_CURRENT, Documents
 from .edges import SimilarEdges
 from .postings import (
     INLINE_MERGE_POSTINGS,
@@ -36,6 +36,7 @@ from .scope import Scope, ScopeKind
 from .scoped import ScopedDocuments, ScopeRows, WithoutVectors
 from .sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
 from .speakers import SpeakerNames
+from .standings import Standings
 from .sums import Sums
 from .turns import HotTurns
 from .vector_matrix import VectorMatrix
@@ -98,6 +99,7 @@ class HotIndex:
         self.priorities: dict[str, str] = {}
         """Live priorities set by operators, by entry id; may hold ids that are not documents."""
         self.edges = SimilarEdges()
+        self.standings = Standings(self.documents, self.tables[VALIDITIES.name].columns["valid_ms"])
         turns = self.tables[TURNS.name].columns
         self.turns = HotTurns(turns["flags"], turns["first_passage"])
         self.walk_depths: dict[str, tuple[int, int]] = {}
@@ -236,6 +238,18 @@ class HotIndex:
                 moved = True
         if moved:
             for scope in [s for s in self._scopes if s.kind is ScopeKind.CREW_SHARED]:
+                del self._scopes[scope]
+
+    def set_current(self, entry_ids: Collection[str]) -> None:
+        """Set the flags of entries whose standing may have changed; ids that are not documents are ignored."""
+        moved = False
+        for doc in self.documents.find_ids(list(entry_ids)).tolist() if entry_ids else ():
+            if doc != ABSENT:
+                gone = self.standings.leaves_out(doc)
+                moved |= bool(self.documents.flags[doc] & NOT_CURRENT) != gone
+                self.documents.set_flag(doc, NOT_CURRENT, gone)
+        if moved:
+            for scope in [s for s in self._scopes if s.current]:
                 del self._scopes[scope]
 
     def scoped(self, scope: Scope) -> ScopedDocuments:

@@ -11,7 +11,13 @@ import numpy as np
 
 from ....schemas.active_models import active_in, read_active_models
 from ....schemas.ports import ViewReader
-from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION
+from ....schemas.views import (
+    ENTRIES,
+    ENTRIES_PROJECTION,
+    FULLTEXT_PROJECTION,
+    STANDINGS_PROJECTION,
+    TURNS_PROJECTION,
+)
 from .arrow import array, sequences
 from .index import HotIndex
 from .records import RECORD_COLUMNS, append_records
@@ -20,7 +26,7 @@ from .take import take
 from .vector_matrix import VectorMatrix
 from .vocabulary import ABSENT
 
-INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION)
+INDEXED_PROJECTIONS: Final = (ENTRIES_PROJECTION, FULLTEXT_PROJECTION, TURNS_PROJECTION, STANDINGS_PROJECTION)
 """What ``min_seq`` of a recall waits for; vectors follow (DESIGN §7)."""
 _RECORDS: Final = f"""SELECT {", ".join(RECORD_COLUMNS)} FROM {ENTRIES}
     WHERE workspace_id = ? AND seq BETWEEN ? AND ? ORDER BY seq"""

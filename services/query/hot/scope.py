@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, Documents
+from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, NOT_CURRENT, Documents
 from .vocabulary import ABSENT
 
 
@@ -31,11 +31,12 @@ class ScopeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A scope with the ids it needs."""
+    """A scope with the ids it needs; ``current`` leaves out entries that do not count any more."""
 
     kind: ScopeKind
     agent_id: str | None = None
     crew_id: str | None = None
+    current: bool = False
 
 
 def resolve_scope(
@@ -93,6 +94,13 @@ def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
 
 def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.NDArray[np.bool_]:
     """(end - first,) bool: which of the documents ``first`` to ``end`` (exclusive) are in scope."""
+    mask = _kind_mask(scope, documents, first, end)
+    if scope.current:
+        mask &= (documents.flags[first:end] & NOT_CURRENT) == 0
+    return mask
+
+
+def _kind_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.NDArray[np.bool_]:
     if scope.kind is ScopeKind.WORKSPACE:
         return np.ones(end - first, bool)
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)

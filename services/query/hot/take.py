@@ -6,21 +6,17 @@ same: the folds alone decide what a row says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
-from pydantic_core import from_json
 
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
-from ....schemas.events.memory import PriorityChanged
 from ....schemas.rules.embed_policy import is_chat
 from ....schemas.rules.turns import is_users
-from ....schemas.views import AGENTS, ENTRIES, POSTINGS, POSTINGS_TAIL
+from ....schemas.views import AGENTS, ENTRIES, LIVE_PRIORITIES, POSTINGS, POSTINGS_TAIL
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
 from .documents import CHAT, CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
 from .index import HIGH, HotIndex, PostingColumns
@@ -43,6 +39,7 @@ def take(index: HotIndex, rows: Rows) -> None:
     for matrix in index.matrices():
         fill(matrix, rows, seqs)
     index.edges.take(rows, seqs)
+    index.set_current(index.standings.take(rows, seqs))
     _take_agents(index, rows)
 
 
@@ -110,20 +107,9 @@ def _postings(rows: Rows) -> list[PostingColumns]:
 
 def _take_priorities(index: HotIndex, rows: Rows) -> None:
     """Live priorities that operators gave, in stream order."""
-    found = rows.of(ENTRIES, "payload", order="seq", control=True, entry_type=PriorityChanged.ENTRY_TYPE)
-    if found is None:
-        return
-    changes = [priority_of(from_json(payload)) for payload in values_of(found, "payload")]
-    index.set_priorities(dict(change for change in changes if change is not None))
-
-
-def priority_of(payload: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Entry and live priority of a change; None if it is none, which its fold has parked."""
-    try:
-        change = PriorityChanged.model_validate(payload)
-    except ValidationError:
-        return None
-    return change.target_entry_id, change.new_priority.value
+    found = rows.of(LIVE_PRIORITIES, "entry_id", "priority", "since_seq", order="since_seq")
+    if found is not None:
+        index.set_priorities(dict(zip(values_of(found, "entry_id"), values_of(found, "priority"), strict=True)))
 
 
 def _take_agents(index: HotIndex, rows: Rows) -> None:

@@ -1,0 +1,74 @@
+"""Tables of what counts now: retractions, what supersedes what, live priorities, and since when a statement holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, NamedTuple
+
+from .table import Hot, Ms, Seq, Table
+
+STANDINGS_PROJECTION: Final = "standings"
+NO_VALID_MS: Final = -(2**63)
+"""Hot value of an entry without ``valid_at``."""
+
+
+class RetractionRow(NamedTuple):
+    """A retraction of an entry or document, with history."""
+
+    workspace_id: str
+    kind: str  # ``TargetKind``
+    target_id: str
+    stale: bool
+    superseded_by: str | None
+    reason: str
+    actor_type: str
+    actor_id: str | None
+    made_ms: Ms
+    since_seq: Seq
+    until_seq: Seq | None = None  # the restoration
+
+
+class SupersessionRow(NamedTuple):
+    """An entry that names another one in ``supersedes``; ``services/query/standing`` decides whether that counts."""
+
+    workspace_id: str
+    target_id: str
+    by_id: str
+    by_seq: Seq
+    by_agent: str | None
+    by_ms: Ms  # ``valid_at`` of the superseding entry, else its ``ts``
+
+
+class LivePriorityRow(NamedTuple):
+    """The priority that an operator gave an entry, with history."""
+
+    workspace_id: str
+    entry_id: str
+    priority: str
+    since_seq: Seq
+    until_seq: Seq | None = None
+
+
+class ValidityRow(NamedTuple):
+    """``valid_at`` of an entry that has one."""
+
+    workspace_id: str
+    entry_seq: Seq
+    valid_ms: Annotated[Ms, Hot("int64", NO_VALID_MS)]
+
+
+RETRACTIONS: Final = Table(
+    "retractions", RetractionRow, STANDINGS_PROJECTION, key=("workspace_id", "kind", "target_id")
+)
+SUPERSESSIONS: Final = Table(
+    "supersessions",
+    SupersessionRow,
+    STANDINGS_PROJECTION,
+    key=("workspace_id", "target_id", "by_id"),
+    document="by_seq",
+)
+LIVE_PRIORITIES: Final = Table(
+    "live_priorities", LivePriorityRow, STANDINGS_PROJECTION, key=("workspace_id", "entry_id")
+)
+VALIDITIES: Final = Table(
+    "validities", ValidityRow, STANDINGS_PROJECTION, key=("workspace_id", "entry_seq"), document="entry_seq"
+)

@@ -1,0 +1,143 @@
+"""Retracting and restoring entries.
+
+Invariant: a caller retracts what it may read: AGENT its own entries, LEAD also those of its crew, OWNER and ADMIN all.
+What an operator retracted, only an operator restores. An entry that is so already gets no second event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from ...schemas.catalogue import SERVICE_ALONE, info_of
+from ...schemas.entry import ActorType
+from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
+from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest
+from ...schemas.ports import ViewReader
+from ...schemas.principal import Role
+from ...schemas.sequence_set import SequenceSet
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.views import RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
+from ...schemas.views.table import PRESENT
+from ..desk import Caller
+from ..journal.intake.recorder import Recorder
+from ..query.entries.queries import JournalQueries
+from ..query.entries.rows import StoredEntry
+
+_PRESENT = (
+    f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND kind = ? AND target_id = ? AND {PRESENT}"
+)
+
+
+class Retractions:
+    """The use-cases.
+
+    Args:
+        views: The views.
+        queries: Looks entries up with a token.
+        journal: Records decisions.
+        wait_s: Seconds to wait until a change can be read back.
+    """
+
+    def __init__(
+        self, views: ViewReader, queries: JournalQueries, journal: Recorder, *, wait_s: float = MIN_SEQ_WAIT_S
+    ) -> None:
+        self._views = views
+        self._queries = queries
+        self._journal = journal
+        self._wait_s = wait_s
+
+    async def retract(self, caller: Caller, asked: RetractRequest) -> RetractionAnswer:
+        """Record that an entry does not count any more.
+
+        Raises:
+            NotFound: If there is no such entry, or none that the token may read; likewise for ``superseded_by``.
+            InvalidQuery: If the entry is a decision of the service, or is to supersede itself.
+        """
+        entry = await self._entry(caller, asked.entry_id)
+        if asked.superseded_by is not None:
+            if asked.superseded_by == entry.id:
+                raise InvalidQuery(
+                    "an entry does not supersede itself", hint="name another entry", field="superseded_by"
+                )
+            await self._entry(caller, asked.superseded_by)
+        known = await self._present(caller, entry.id)
+        if known is not None and (known.stale, known.superseded_by) == (asked.stale, asked.superseded_by):
+            return RetractionAnswer(entry_id=entry.id, retracted=True, changed=False, seq=None)
+        if known is not None:
+            _check_authority(caller, known)
+        made = RetractionMade(
+            targets=_only(entry), stale=asked.stale, superseded_by=asked.superseded_by, reason=asked.reason
+        )
+        return await self._record(caller, entry, made, "retracted")
+
+    async def restore(self, caller: Caller, asked: RestoreRequest) -> RetractionAnswer:
+        """Record that a retracted entry counts again.
+
+        Raises:
+            NotFound: If there is no such entry, or none that the token may read.
+            NotAllowed: If someone retracted it whose decision the token may not revoke.
+        """
+        entry = await self._entry(caller, asked.entry_id)
+        known = await self._present(caller, entry.id)
+        if known is None:
+            return RetractionAnswer(entry_id=entry.id, retracted=False, changed=False, seq=None)
+        _check_authority(caller, known)
+        return await self._record(
+            caller, entry, RetractionRestored(targets=_only(entry), reason=asked.reason), "restored"
+        )
+
+    async def _entry(self, caller: Caller, entry_id: str) -> StoredEntry:
+        entry = (await self._queries.get(caller.principal, entry_id, workspace=caller.workspace_id)).entry
+        if info_of(entry.record["entry_type"]).publisher in SERVICE_ALONE:
+            raise InvalidQuery(
+                f"{entry.id} records a decision, which cannot be retracted",
+                hint="make the opposite decision",
+                field="entry_id",
+            )
+        return entry
+
+    async def _present(self, caller: Caller, entry_id: str) -> RetractionRow | None:
+        named = [caller.workspace_id, TargetKind.ENTRY.value, entry_id]
+        rows = await asyncio.to_thread(self._views.rows, _PRESENT, named)
+        return RetractionRow(*rows[0]) if rows else None
+
+    async def _record(
+        self, caller: Caller, entry: StoredEntry, decision: RetractionMade | RetractionRestored, what: str
+    ) -> RetractionAnswer:
+        kind, actor = _actor(caller)
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            decision,
+            summary=f"{entry.id} is {what}",
+            actor_type=kind,
+            actor_id=actor,
+            crew_id=entry.record["crew_id"],
+            agent_id=caller.principal.agent_id,
+        )
+        with contextlib.suppress(ViewsBehind):  # the event is recorded all the same
+            await self._views.wait_for(recorded.seq, self._wait_s, STANDINGS_PROJECTION)
+        retracted = isinstance(decision, RetractionMade)
+        return RetractionAnswer(entry_id=entry.id, retracted=retracted, changed=True, seq=recorded.seq)
+
+
+def _only(entry: StoredEntry) -> SequenceSet:
+    return SequenceSet(sequences=str(entry.seq), ids=(entry.id,))
+
+
+def _actor(caller: Caller) -> tuple[ActorType, str]:
+    """OWNER and ADMIN act as users under the id of the token; others as their agent."""
+    if caller.administers:
+        return ActorType.USER, caller.actor
+    return ActorType.AGENT, caller.principal.agent_id or caller.actor
+
+
+def _check_authority(caller: Caller, known: RetractionRow) -> None:
+    kind, actor = _actor(caller)
+    below = known.actor_type == ActorType.AGENT and caller.principal.role is Role.LEAD
+    if kind is not ActorType.USER and not below and (known.actor_type, known.actor_id) != (kind, actor):
+        raise NotAllowed(
+            f"{known.target_id} was retracted by {known.actor_id}, whose decision this token may not change",
+            hint="ask an OWNER, an ADMIN or the one who retracted it",
+        )

@@ -1,0 +1,85 @@
+"""What stored entries do not say of themselves: their live priority, and whether they count now.
+
+Invariant: the standing follows the rule of ``services/query/standing``, as that of a hit of recall does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ....schemas.ports import ViewReader
+from ....schemas.rules.relations import CONTRADICTS
+from ....schemas.timestamps import parse_ts, to_ms
+from ....schemas.views import (
+    ENTRIES,
+    LIVE_PRIORITIES,
+    RELATIONS,
+    RETRACTIONS,
+    SUPERSESSIONS,
+    RetractionRow,
+    SupersessionRow,
+)
+from ....schemas.views.table import PRESENT
+from ..standing import Facts, Subject
+from .rows import StoredEntry
+from .visibility import Condition
+
+_AMONG: Final = "IN (SELECT unnest(?::VARCHAR[]))"
+_LIVE: Final = (
+    f"SELECT entry_id, priority FROM {LIVE_PRIORITIES} WHERE workspace_id = ? AND {PRESENT} AND entry_id {_AMONG}"
+)
+_SUPERSEDED: Final = f"SELECT {SUPERSESSIONS.names} FROM {SUPERSESSIONS} WHERE workspace_id = ? AND target_id {_AMONG}"
+_RETRACTED: Final = (
+    f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND {PRESENT} AND target_id {_AMONG}"
+)
+_OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, other.id, other.seq, other.agent_id,
+        coalesce(other.valid_ms, other.ts_ms)
+    FROM (SELECT src_entry_id AS here, dst_seq AS there, * FROM {RELATIONS}
+        UNION ALL SELECT dst_entry_id AS here, src_seq AS there, * FROM {RELATIONS}) AS edge
+    JOIN {ENTRIES} AS other ON other.seq = edge.there
+    WHERE edge.workspace_id = ? AND edge.relation = '{CONTRADICTS}' AND edge.here {_AMONG}"""
+
+
+def live_priority_condition(workspace_id: str, priorities: Sequence[str]) -> Condition:
+    """Condition that the live priority of an entry is one of some."""
+    changed = f"SELECT entry_id FROM {LIVE_PRIORITIES} WHERE workspace_id = ? AND {PRESENT}"
+    wanted = f"({', '.join('?' * len(priorities))})"
+    return Condition(
+        f"(id IN ({changed} AND priority IN {wanted}) OR priority IN {wanted} AND id NOT IN ({changed}))",
+        (workspace_id, *priorities, *priorities, workspace_id),
+    )
+
+
+def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
+    """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking."""
+    if not entries:
+        return
+    workspace = entries[0].record["workspace_id"]
+
+    def rows(sql: str, ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        return views.rows(sql, [workspace, ids])
+
+    ids = [entry.id for entry in entries]
+    live = dict(rows(_LIVE, ids))
+    facts = Facts()
+    about = list(ids)
+    subjects = {entry.id: _subject(entry) for entry in entries}
+    for row in rows(_SUPERSEDED, ids):
+        facts.supersede(SupersessionRow(*row))
+        about.append(SupersessionRow(*row).by_id)
+    for here, state, reason, seq, *other in rows(_OTHER, ids):
+        facts.contradict(subjects[here], Subject(*other), state, reason, seq)
+        about.append(other[0])
+    for row in rows(_RETRACTED, about):
+        facts.retract(RetractionRow(*row))
+    for entry in entries:
+        standing = facts.standing(subjects[entry.id])
+        entry.record["live_priority"] = live.get(entry.id, entry.record["priority"])
+        entry.record["standing"] = None if standing is None else standing.model_dump(mode="json")
+
+
+def _subject(entry: StoredEntry) -> Subject:
+    valid_at = entry.record["valid_at"]
+    holds_ms = entry.ts_ms if valid_at is None else to_ms(parse_ts(valid_at))
+    return Subject(entry.id, entry.seq, entry.record["agent_id"], holds_ms)

@@ -1,0 +1,108 @@
+"""Which documents of a hot index count now, kept up by the same rows at a load and after a commit.
+
+Invariant: an entry that stops counting is flagged (``NOT_CURRENT``), so that scopes leave it out; nothing is loaded anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ....schemas.operations.retractions import Standing, State
+from ....schemas.rules.relations import CONTRADICTS
+from ....schemas.views import NO_VALID_MS, RELATIONS, RETRACTIONS, SUPERSESSIONS
+from ....schemas.views.table import R, Table
+from ..standing import Facts, Subject
+from .arrow import present, sequences, values_of
+from .columns import HotColumn
+from .documents import Documents
+from .rows import Rows
+from .vocabulary import ABSENT, places_of
+
+
+class Standings:
+    """What is recorded about the standing of documents.
+
+    Args:
+        documents: The documents.
+        valid_ms: Hot column with ``valid_at`` of those that have it.
+    """
+
+    def __init__(self, documents: Documents, valid_ms: HotColumn) -> None:
+        self._documents = documents
+        self._valid_ms = valid_ms
+        self._facts = Facts()
+        self._agents: list[str] = []
+
+    def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
+        """Take in rows; the ids of entries whose standing may have changed.
+
+        Args:
+            rows: The rows.
+            seqs: (n,) int64 stream sequences of the documents, ascending.
+        """
+        changed: set[str] = set()
+        for superseded in _each(rows, SUPERSESSIONS, "by_seq"):
+            self._facts.supersede(superseded)
+            changed.add(superseded.target_id)
+        changed |= self._contradictions(rows, seqs)
+        retracted: set[str] = set()
+        for row in _each(rows, RETRACTIONS, "since_seq"):
+            self._facts.retract(row)
+            retracted.add(row.target_id)
+        return changed | retracted | self._depending_on(retracted)
+
+    def _depending_on(self, entry_ids: set[str]) -> set[str]:
+        """The entries that one of these supersedes or contradicts."""
+        if not entry_ids:
+            return set()
+        facts = (self._facts.supersessions, self._facts.contradictions)
+        return {target for known in facts for target, by in known.items() if not entry_ids.isdisjoint(by)}
+
+    def _contradictions(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
+        found = rows.of(RELATIONS, "src_seq", "dst_seq", "state", "reason", "seq", relation=CONTRADICTS)
+        if found is None:
+            return set()
+        found = present(present(found, "src_seq"), "dst_seq")  # an end may be unknown
+        ends = [places_of(seqs, sequences(found, name)).tolist() for name in ("src_seq", "dst_seq")]
+        details = (values_of(found, name) for name in ("state", "reason", "seq"))
+        changed: set[str] = set()
+        for src, dst, state, reason, seq in zip(*ends, *details, strict=True):
+            if ABSENT not in (src, dst):
+                one, other = self._subject(src), self._subject(dst)
+                self._facts.contradict(one, other, state, reason, seq)
+                changed |= {one.entry_id, other.entry_id}
+        return changed
+
+    def _subject(self, doc: int) -> Subject:
+        documents = self._documents
+        agent = int(documents.agent[doc])
+        if agent >= len(self._agents):
+            self._agents = documents.agents.names()
+        valid_ms = int(self._valid_ms.rows[doc])
+        return Subject(
+            documents.id_of(doc),
+            int(documents.seq[doc]),
+            None if agent == ABSENT else self._agents[agent],
+            int(documents.ts_ms[doc]) if valid_ms == NO_VALID_MS else valid_ms,
+        )
+
+    def of(self, doc: int) -> Standing | None:
+        """Why a document does not count as it is; None if it counts."""
+        facts = self._facts
+        if not (facts.retractions or facts.supersessions or facts.contradictions):
+            return None
+        return facts.standing(self._subject(doc))
+
+    def leaves_out(self, doc: int) -> bool:
+        """Whether a document does not count; a disputed one still does."""
+        standing = self.of(doc)
+        return standing is not None and standing.state is not State.DISPUTED
+
+
+def _each(rows: Rows, table: Table[R], order: str) -> list[R]:
+    found = rows.of(table, *table.row._fields, order=order)  # type: ignore[attr-defined]  # a NamedTuple
+    if found is None:
+        return []
+    columns = [values_of(found, name) for name in table.row._fields]  # type: ignore[attr-defined]  # a NamedTuple
+    return [table.row(*row) for row in zip(*columns, strict=True)]

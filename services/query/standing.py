@@ -1,0 +1,110 @@
+"""Decides whether an entry counts now, and what it gives way to: one rule for the hot index, ``list`` and ``get``.
+
+Who may do so: an entry supersedes earlier entries of its own agent. One without an agent, which only OWNER and ADMIN
+write, supersedes any entry of the workspace. A LEAD retracts entries of its crew. So no agent silences another one. A
+retracted entry supersedes and contradicts nothing.
+
+Of two contradicting entries, the one with the later ``valid_at`` (``ts`` if absent) counts. A contradiction that only a
+reactor proposes counts between entries of one agent; between agents it is a dispute, which leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...schemas.events.retractions import TargetKind
+from ...schemas.operations.retractions import Standing, State
+from ...schemas.rules.relations import RelationState
+from ...schemas.timestamps import format_ms
+from ...schemas.views import RetractionRow, SupersessionRow
+
+
+class Subject(NamedTuple):
+    """An entry as far as its standing depends on it; ``holds_ms`` is its ``valid_at``, else its ``ts``."""
+
+    entry_id: str
+    seq: int
+    agent_id: str | None
+    holds_ms: int
+
+
+class Contradiction(NamedTuple):
+    """An edge to another entry; ``seq`` is that of the event that made it what it is."""
+
+    other: Subject
+    state: str
+    reason: str
+    seq: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is recorded about entries of one workspace, by the id of the entry it is about."""
+
+    retractions: dict[str, RetractionRow] = field(default_factory=dict)
+    supersessions: dict[str, dict[str, SupersessionRow]] = field(default_factory=dict)
+    contradictions: dict[str, dict[str, Contradiction]] = field(default_factory=dict)
+
+    def retract(self, row: RetractionRow) -> None:
+        """Take in a retraction, open or ended, unless a later state is known."""
+        known = self.retractions.get(row.target_id)
+        if row.kind == TargetKind.ENTRY and (known is None or _age(known) < _age(row)):
+            self.retractions[row.target_id] = row
+
+    def supersede(self, row: SupersessionRow) -> None:
+        """Take in a supersession."""
+        self.supersessions.setdefault(row.target_id, {})[row.by_id] = row
+
+    def contradict(self, one: Subject, other: Subject, state: str, reason: str, seq: int) -> None:
+        """Take in an edge ``contradicts``, unless a later state of it is known."""
+        known = self.contradictions.get(one.entry_id, {}).get(other.entry_id)
+        if known is None or known.seq < seq:
+            for here, there in ((one, other), (other, one)):
+                edge = Contradiction(there, state, reason, seq)
+                self.contradictions.setdefault(here.entry_id, {})[there.entry_id] = edge
+
+    def retracted(self, entry_id: str) -> bool:
+        """Whether an entry is retracted now."""
+        known = self.retractions.get(entry_id)
+        return known is not None and known.until_seq is None
+
+    def standing(self, one: Subject) -> Standing | None:
+        """Why an entry does not count as it is; None if it counts."""
+        if self.retracted(one.entry_id):
+            row = self.retractions[one.entry_id]
+            state = State.SUPERSEDED if row.superseded_by else State.STALE if row.stale else State.RETRACTED
+            return Standing(
+                state=state, by=row.superseded_by or row.actor_id, at=format_ms(row.made_ms), reason=row.reason
+            )
+        by = [
+            row
+            for row in self.supersessions.get(one.entry_id, {}).values()
+            if row.by_seq > one.seq and row.by_agent in (None, one.agent_id) and not self.retracted(row.by_id)
+        ]
+        if by:
+            last = max(by, key=lambda row: row.by_seq)
+            return Standing(state=State.SUPERSEDED, by=last.by_id, at=format_ms(last.by_ms), reason="")
+        return self._contradicted(one)
+
+    def _contradicted(self, one: Subject) -> Standing | None:
+        later = [
+            edge
+            for edge in self.contradictions.get(one.entry_id, {}).values()
+            if edge.state != RelationState.RETRACTED
+            and (edge.other.holds_ms, edge.other.seq) > (one.holds_ms, one.seq)
+            and not self.retracted(edge.other.entry_id)
+        ]
+        if not later:
+            return None
+        edge = max(later, key=lambda edge: (_counts(one, edge), edge.other.holds_ms))
+        state = State.CONTRADICTED if _counts(one, edge) else State.DISPUTED
+        return Standing(state=state, by=edge.other.entry_id, at=format_ms(edge.other.holds_ms), reason=edge.reason)
+
+
+def _counts(one: Subject, edge: Contradiction) -> bool:
+    return edge.state == RelationState.ASSERTED or (one.agent_id is not None and one.agent_id == edge.other.agent_id)
+
+
+def _age(row: RetractionRow) -> tuple[int, bool]:
+    return row.since_seq, row.until_seq is not None

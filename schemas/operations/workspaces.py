@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, StrictInt
 
 from ..entry import Id
-from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION
+from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION, RECEIPTS_PROJECTION
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
@@ -55,6 +55,45 @@ class ConfigureWorkspaceRequest(Request):
         examples=[0.1],
     )
     workspace_id: Workspace = None
+
+
+class CalibrateRequest(Request):
+    """Propose an evidence floor from what recall returned and what of it was used.
+
+    Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits that
+    were used; there is none below 20 used hits. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
+    Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
+    """
+
+    receipts: StrictInt = Field(
+        default=5_000, ge=1, le=50_000, description="How many receipts to replay at most, the newest first."
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class FloorShown(Answer):
+    """What a floor does: hits for each recall, shares of used hits kept and of kept hits used, share of silent recalls."""
+
+    floor: float
+    hits: float
+    used_kept: float
+    used_share: float | None
+    silent: float
+
+
+class CalibrateAnswer(Answer):
+    """The proposed floor, null if too few hits were used, and the figures of every floor.
+
+    ``receipts`` counts the recalls that were replayed, ``used`` their hits that reached a prompt.
+    """
+
+    workspace_id: str
+    floor: float | None
+    receipts: int
+    used: int
+    floors: tuple[FloorShown, ...]
+    view_seq: int
 
 
 class WorkspacesRequest(Request):
@@ -140,4 +179,14 @@ WORKSPACES: Final = Operation(
     views=(ENTRIES_PROJECTION,),
     command="workspace list",
 )
-OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE, WORKSPACES)
+CALIBRATE: Final = Operation(
+    name="calibrate",
+    request=CalibrateRequest,
+    answer=CalibrateAnswer,
+    route="GET /v1/workspace/calibration",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(RECEIPTS_PROJECTION,),
+    command="calibrate",
+)
+OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE, CALIBRATE, WORKSPACES)

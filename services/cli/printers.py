@@ -153,7 +153,22 @@ def _receipt(answer: Mapping[str, Any]) -> None:
         print_table(columns, [[hit[name] for name in columns] for hit in answer["hits"]])
 
 
+def _calibration(answer: Mapping[str, Any]) -> None:
+    columns = ("floor", "hits", "used_kept", "used_share", "silent")
+    print_table(columns, [[_rounded(one[name]) for name in columns] for one in answer["floors"]], right=columns)
+    say(f"{answer['receipts']} receipts, {answer['used']} hits that were used")
+    if answer["floor"] is None:
+        say("no proposal: fewer than 20 hits are known to have been used (`crew-journal recall --used`)")
+    else:
+        say(f"proposed: `crew-journal workspace settings --evidence-floor {answer['floor']}`")
+
+
+def _rounded(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
+    "calibrate": _calibration,
     "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
     "set_priority": _priority,
     "receipt": _receipt,

@@ -61,10 +61,12 @@ from ...schemas.operations.tokens import (
     TokensAnswer,
 )
 from ...schemas.operations.workspaces import (
+    CALIBRATE,
     CONFIGURE_WORKSPACE,
     NUDGES,
     WORKSPACE_SETTINGS,
     WORKSPACES,
+    CalibrateAnswer,
     NudgesAnswer,
     WorkspacesAnswer,
     WorkspaceSettingsAnswer,
@@ -749,6 +751,28 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(CONFIGURE_WORKSPACE, given)
+
+    def calibrate(
+        self,
+        *,
+        receipts: int = 5000,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CalibrateAnswer:
+        """Propose an evidence floor from what recall returned and what of it was used.
+
+        Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
+        the hits that were used; there is none below 20 used hits. Nothing is changed: `workspace settings
+        --evidence-floor` sets the floor. Recalls of mode search count, and those of inject, of which only the
+        hits above their own floor are known.
+
+        Args:
+            receipts: How many receipts to replay at most, the newest first.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"receipts": receipts, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(CALIBRATE, given)
 
     def workspaces(
         self,
@@ -1577,6 +1601,28 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(CONFIGURE_WORKSPACE, given)
+
+    async def calibrate(
+        self,
+        *,
+        receipts: int = 5000,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CalibrateAnswer:
+        """Propose an evidence floor from what recall returned and what of it was used.
+
+        Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
+        the hits that were used; there is none below 20 used hits. Nothing is changed: `workspace settings
+        --evidence-floor` sets the floor. Recalls of mode search count, and those of inject, of which only the
+        hits above their own floor are known.
+
+        Args:
+            receipts: How many receipts to replay at most, the newest first.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"receipts": receipts, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(CALIBRATE, given)
 
     async def workspaces(
         self,

@@ -40,6 +40,7 @@ from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
+from ..memory.calibration import Calibration
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
@@ -79,6 +80,7 @@ class Handlers:
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
+    calibration: Calibration
     models: EmbeddingModels
     timekeeper: Sweeps
     sweeps: SweepNow
@@ -110,6 +112,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(embeddings.ACTIVATE_MODEL, use.models.activate)
     desk.bind(embeddings.DROP_MODEL, use.models.drop)
     desk.bind(workspaces.NUDGES, use.nudges.offer)
+    desk.bind(workspaces.CALIBRATE, use.calibration.propose)
     desk.bind(workspaces.WORKSPACE_SETTINGS, use.workspace_settings.get)
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)

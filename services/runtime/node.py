@@ -50,6 +50,7 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
@@ -319,6 +320,7 @@ class Runtime:
                 letters=Letters(store, views.desk),
                 nudges=memory.nudges,
                 workspace_settings=memory.workspace_settings,
+                calibration=Calibration(store),
                 tokens=tokens,
                 broker=link.answer,
                 models=models,

@@ -66,6 +66,7 @@ from crew_journal.services.journal.broker.streams import declare_streams, stream
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -361,6 +362,7 @@ async def running_stack(
                 letters=cast(Letters, node),
                 nudges=NudgeService(store, journal, clock=lambda: datetime.now(UTC)),
                 workspace_settings=WorkspaceSettingsService(store, journal, clock=lambda: datetime.now(UTC)),
+                calibration=Calibration(store),
                 tokens=tokens,
                 broker=lambda: BrokerAnswer(url="nats://127.0.0.1:4222", user="crew-journal", password="secret"),
                 models=models,

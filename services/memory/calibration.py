@@ -1,0 +1,50 @@
+"""The operation calibrate: which evidence floor a workspace's receipts speak for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from typing import Final
+
+from ...schemas.operations.workspaces import CalibrateAnswer, CalibrateRequest, FloorShown
+from ...schemas.ports import ViewReader
+from ...schemas.rules.evidence_floor import ReplayedHit, propose_floor
+from ...schemas.views import RECEIPTS, RECEIPTS_PROJECTION
+from ..desk import Caller
+
+_NEWEST: Final = f"SELECT hits, used FROM {RECEIPTS} WHERE workspace_id = ? ORDER BY seq DESC LIMIT ?"
+
+
+class Calibration:
+    """Replays the receipts of a workspace."""
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+
+    async def propose(self, caller: Caller, asked: CalibrateRequest) -> CalibrateAnswer:
+        """The floor that keeps what was used."""
+        view_seq = self._views.view_seq(RECEIPTS_PROJECTION)
+        receipts = await asyncio.to_thread(self._replayed, caller.workspace_id, asked.receipts)
+        proposal = await asyncio.to_thread(propose_floor, receipts)
+        return CalibrateAnswer(
+            workspace_id=caller.workspace_id,
+            floor=proposal.floor,
+            receipts=len(receipts),
+            used=sum(hit.used for hits in receipts for hit in hits),
+            floors=tuple(FloorShown(**asdict(one)) for one in proposal.figures),
+            view_seq=view_seq,
+        )
+
+    def _replayed(self, workspace_id: str, most: int) -> list[list[ReplayedHit]]:
+        found = []
+        for hits, used in self._views.rows(_NEWEST, [workspace_id, most]):
+            kept = set(json.loads(used)) if used else set()
+            found.append(
+                [
+                    ReplayedHit(hit["confidence"], hit["entry_id"] in kept)
+                    for hit in json.loads(hits)
+                    if hit["confidence"] is not None  # a neighbour of a hit has none
+                ]
+            )
+        return found

@@ -74,6 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body = 0
         self._unread = 0
         self._unread_since = self.since
+        self._answering: RequestResponseCycle | None = None
         self._refusal: tuple[HTTPStatus, str, str] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -140,6 +141,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unparsed = self._body = 0
         self._awaits, self.since = _BODY, self.loop.time()
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
 
     def on_body(self, body: bytes) -> None:
         """Keep it for the application, or drop it if the answer is given."""
@@ -160,7 +163,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.since = self.loop.time()
         if self.cycle.response_complete:
             self.cycle.body = bytearray()
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the request in hand, which uvicorn forgets if others wait behind it: its answer failed with a stack trace."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        super().connection_lost(exc)
 
     # what does not
 
@@ -195,8 +206,8 @@ class BoundedProtocol(HttpToolsProtocol):
             head = b"HTTP/1.1 %d %s" % (status, status.phrase.encode())
             lines = (b"%s: %s" % header for header in problem.raw_headers)
             self.transport.write(b"\r\n".join((head, *lines, b"", bytes(problem.body))))
-        if cycle is not None:
-            cycle.disconnected = True  # what the application still does for it is not sent
+        if self._answering is not None:
+            self._answering.disconnected = True  # what the application still does for it is not sent
         self.transport.close()
         log.info("http.refused", status=int(status), reason=detail)
 

@@ -55,7 +55,7 @@ async def test_a_stale_entry_sinks_and_a_recalled_or_pinned_one_stays(tmp_path: 
         for name, (entry_type, severity, _) in NOTES.items():
             indexed_ms = sweep_ms - FRESH_DAYS * DAY_MS if name == "fresh" else EPOCH_MS
             flags: dict[str, Any] = {"entry_type": entry_type, "severity": severity, "refs": {"episodic": True}}
-            await fold(indexed_ms, entry(name, summary="the pool has ten connections", **flags))
+            await fold(indexed_ms, entry(name, summary=f"the pool has ten connections, {name}", **flags))
             await fold(indexed_ms, fact(name, live.seq))
         pin = PriorityChanged.model_validate(
             {"target_entry_id": "pinned", "previous_priority": "normal", "new_priority": "pin", "reason": "keep"}

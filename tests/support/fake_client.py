@@ -77,6 +77,8 @@ class FakeClient:
             **{n: ENTRY[n] for n in ("ts", "entry_type", "summary")},
             "entry_id": "a1",
             "score": 1.5,
+            "confidence": 0.8,
+            "reason": "same words: what",
             "age_seconds": 5,
             **dict.fromkeys(("agent_id", "crew_id", "actor_id", "trace_id", "mission_id")),
             "actor_type": "agent",
@@ -133,7 +135,8 @@ class FakeClient:
 
 
 RECALLED = {
-    "receipt": "r_1", "scope": "workspace", "recipe": "robust", "model": None, "degraded": "lexical-only", "view_seq": 7
+    "receipt": "r_1", "scope": "workspace", "recipe": "robust", "model": None, "degraded": "lexical-only", "view_seq": 7,
+    "confidence": 0.9, "no_evidence": False, "without_vectors": 0, "awaiting_vectors": 0,
 }  # fmt: skip
 MODEL = {
     "model": "all-MiniLM-L6-v2", "embedder": "minilm", "state": "added", "active": True, "active_in": ["_system"],

@@ -53,7 +53,7 @@ class Switching:
         await self.decide(EmbeddingsActivated(model=model, embedder="ollama", dim=4), workspace)
 
     async def remember(self, entry_id: str, vectors: Mapping[str, Sequence[float]]) -> None:
-        seq = await self.fold(entry(entry_id, summary="about a colour", entry_type="peer.escalation"))
+        seq = await self.fold(entry(entry_id, summary=f"about a colour, {entry_id}", entry_type="peer.escalation"))
         await self.fold(*(vector(entry_id, entry_seq=seq, model=m, values=v) for m, v in vectors.items()))
 
     async def recall(self, query: str = "which colour", recipe: str = "dense", k: int = 3) -> RecallAnswer:

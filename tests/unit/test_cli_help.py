@@ -62,7 +62,9 @@ def test_every_command_takes_json(name: str) -> None:
 
 def test_the_page_names_no_command_that_is_not_there() -> None:
     named = re.findall(r"^### `([a-z]+(?: [a-z]+)*)", PAGE.read_text("utf-8"), flags=re.MULTILINE)
-    assert {re.sub(r" minilm$", "", name) for name in named} == set(COMMANDS) - GENERATED
+    names = {re.sub(r" minilm$", "", name) for name in named}
+    assert names <= set(COMMANDS)
+    assert set(COMMANDS) - GENERATED <= names
 
 
 def test_help_needs_none_of_the_heavy_libraries() -> None:

@@ -31,15 +31,19 @@ async def node(tmp_path: Path) -> AsyncIterator[Runtime]:
         yield runtime
 
 
-async def told(client: AsyncCrewJournal, crew: str, agent: str, prefix: str = "") -> None:
+async def told(client: AsyncCrewJournal, crew: str, agent: str, prefix: str = "") -> int:
+    seq = 0
     for name, summary in NOTES.items():
         entry = {"id": prefix + name, "crew_id": crew, "agent_id": agent, "entry_type": "peer.escalation"}
-        await client.append({**entry, "summary": summary})
+        seq = (await client.append({**entry, "summary": summary})).seq
+    return seq
 
 
-def linked(client: AsyncCrewJournal, entry_id: str, edges: int) -> Callable[[], Awaitable[GraphAnswer | None]]:
+def linked(
+    client: AsyncCrewJournal, entry_id: str, edges: int, seq: int
+) -> Callable[[], Awaitable[GraphAnswer | None]]:
     async def look() -> GraphAnswer | None:
-        found = await client.graph(entry_id)
+        found = await client.graph(entry_id, min_seq=seq)
         return found if len(found.edges) >= edges else None
 
     return look
@@ -48,9 +52,9 @@ def linked(client: AsyncCrewJournal, entry_id: str, edges: int) -> Callable[[], 
 async def test_near_duplicates_are_linked_and_a_changed_number_is_proposed_as_a_contradiction(node: Runtime) -> None:
     async with AsyncCrewJournal(node.http_url, node.owner_token) as owner:
         await told(owner, "core", "ada")
-        await told(owner, "edge", "cleo", "other-")
-        await until(linked(owner, "limit60", 2), "the links of limit60")
-        await until(linked(owner, "other-backup2", 1), "the links of the other crew")
+        seq = await told(owner, "edge", "cleo", "other-")
+        await until(linked(owner, "limit60", 2, seq), "the links of limit60")
+        await until(linked(owner, "other-backup2", 1, seq), "the links of the other crew")
         found = await owner.graph("limit60", depth=3)
         shown = {(edge.src, edge.dst, edge.relation, edge.state) for edge in found.edges}
         assert shown == {

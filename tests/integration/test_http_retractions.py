@@ -63,7 +63,7 @@ async def test_a_retracted_entry_is_marked_and_last_and_left_out_of_prompts(worl
     done = await world.agent.retract("wrong", reason="it is 60 s")
     assert (done.retracted, done.changed) == (True, True)
     assert await world.found("upload timeout", min_seq=done.seq) == [("right", None), ("wrong", "retracted")]
-    assert await world.found("upload timeout", "inject") == [("right", None)]
+    assert "wrong" not in dict(await world.found("upload timeout", "inject"))
     assert "30 s" not in (await world.owner.render("upload timeout", recipe="lexical")).text
     again = await world.agent.retract("wrong", reason="it is 60 s")
     assert (again.retracted, again.changed, again.seq) == (True, False, None)

@@ -77,4 +77,4 @@ class Folded:
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """See ``FoldTransaction``."""
-        return [(0,)]  # how long the tail of the postings is
+        return [(0, 0, 0)]  # how long the tail of the postings is

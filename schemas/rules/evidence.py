@@ -26,6 +26,8 @@ ANSWER: Final = "answer"
 """Among a hit's figures: the log odds that its answer answers at all."""
 STATEMENT: Final = "statement"
 """What stands for the recipe where the query states instead of asking: other figures count then, under every recipe."""
+CROWDED: Final = 10
+"""Hits whose confidences make the expected number of relevant ones."""
 CROWD: Final = 0.8
 """The floor rises with the expected number of relevant hits to this power: of many that each say a little, the better ones
 are kept. Recall in four hits a question .787 against .776 for 0 (docs/evidence.md)."""
@@ -126,7 +128,7 @@ def judge(
         judged = np.where(missing, other.hit.of_hits(hits, own), judged)
         floors = np.where(missing, other.floor, floors)
     confidence = 1.0 / (1.0 + np.exp(-judged))
-    expected = max(LEAST_EXPECTED, float(confidence.sum()))
+    expected = max(LEAST_EXPECTED, float(confidence[:CROWDED].sum()))
     floors = (floors if floor is None else np.full(count, floor)) * expected**CROWD
     return Judged(float(1.0 / (1.0 + np.exp(-odds))), confidence, row.gate, floors, row.similarity)
 

@@ -31,7 +31,7 @@ class Calibration:
             workspace_id=caller.workspace_id,
             floor=proposal.floor,
             receipts=len(receipts),
-            used=sum(hit.used for hits in receipts for hit in hits),
+            used=await asyncio.to_thread(lambda: sum(hit.used for hits in receipts for hit in hits)),
             floors=tuple(FloorShown(**asdict(one)) for one in proposal.figures),
             view_seq=view_seq,
         )

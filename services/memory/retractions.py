@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from ...schemas.catalogue import SERVICE_ALONE, info_of
+from ...schemas.catalogue import SERVICE_ALONE, Publisher, info_of
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
@@ -90,11 +90,16 @@ class Retractions:
 
     async def _entry(self, caller: Caller, entry_id: str) -> StoredEntry:
         entry = (await self._queries.get(caller.principal, entry_id, workspace=caller.workspace_id)).entry
-        if info_of(entry.record["entry_type"]).publisher in SERVICE_ALONE:
+        publisher = info_of(entry.record["entry_type"]).publisher
+        if publisher in SERVICE_ALONE:
             raise InvalidQuery(
                 f"{entry.id} records a decision, which cannot be retracted",
                 hint="make the opposite decision",
                 field="entry_id",
+            )
+        if publisher is not Publisher.AGENTS and not caller.principal.role.administers:
+            raise NotAllowed(
+                f"{entry.id} is a decision about agents, which no agent retracts", hint="ask an OWNER or ADMIN"
             )
         return entry
 

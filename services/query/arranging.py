@@ -1,7 +1,7 @@
 """Arranges hits: repeats become one hit, and what does not count any more stands below what replaced it.
 
-Two entries repeat each other if they are of one type, in a conversation of one speaker, and either their texts are equal
-after folding, or one has all content words of the other and few more: none of them a number, a name or a negation, so that
+Two entries repeat each other if they are of one type, agent and actor, and either their texts are equal after folding, or
+one has all content words of the other in their order and few more: none of them a number, a name or a negation, so that
 neither "approved" and "rejected" nor two invoices become one. The newest entry that counts stands for the others.
 """
 
@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ...schemas.catalogue import info_of
 from ...schemas.operations.recall import RecallHit
 from ...schemas.operations.retractions import State
 from ...schemas.rules.text import Analyzer, fold
@@ -21,10 +20,68 @@ NEAR: Final = 0.75
 FEWEST_WORDS: Final = 3
 """Content words below which only equal texts are repeats."""
 _WORD: Final = re.compile(r"\w+(?:['’]\w+)*")
-_SEPARATOR: Final = re.compile(r"\W+")
 _NEGATIONS: Final = frozenset(
-    ["not", "no", "never", "none", "without", "cannot", "nicht", "kein", "keine", "nie", "ohne"]
+    [
+        "not",
+        "no",
+        "never",
+        "none",
+        "without",
+        "cannot",
+        "nicht",
+        "kein",
+        "keine",
+        "keinen",
+        "keiner",
+        "nie",
+        "ohne",
+        "pas",
+        "ne",
+        "sans",
+        "non",
+        "sin",
+        "niet",
+        "geen",
+        "ikke",
+        "inte",
+        "before",
+        "after",
+        "on",
+        "off",
+        "in",
+        "out",
+        "up",
+        "down",
+        "under",
+        "over",
+        "more",
+        "less",
+        "only",
+        "from",
+        "to",
+        "by",
+        "until",
+        "since",
+        "vor",
+        "nach",
+        "an",
+        "aus",
+        "ein",
+        "bis",
+        "ab",
+        "nur",
+        "mehr",
+        "weniger",
+        "нет",
+        "не",
+        "без",
+    ]
 )
+"""Words that the analyzer leaves out, or that few words outweigh, and that turn a statement into another one."""
+_TEXTS: Final = ("text", "question", "reason")
+"""Strings of the payload that are compared as well."""
+COMPARED_CHARS: Final = 2_000
+"""Characters that are compared by their words; what follows has to be equal."""
 _LAST: Final = frozenset({State.RETRACTED, State.STALE})
 
 
@@ -34,12 +91,12 @@ class Text:
     __slots__ = ("folded", "key", "text", "words")
 
     def __init__(self, hit: RecallHit, analyzer: Analyzer) -> None:
-        more = hit.payload.get("text")  # of a note whose summary is its first line
-        text = f"{hit.summary}\n{more}" if isinstance(more, str) else hit.summary
-        turn = info_of(hit.entry_type).conversation
-        self.key = (hit.entry_type, hit.actor_type, hit.actor_id) if turn else (hit.entry_type,)
-        self.folded = " ".join(_SEPARATOR.split(fold(text))).strip() or text
-        self.words = frozenset(analyzer.terms(text))
+        more = [part for name in _TEXTS if isinstance(part := hit.payload.get(name), str)]
+        whole = "\n".join((hit.summary, *more))
+        text = whole[:COMPARED_CHARS]
+        self.key = (hit.entry_type, hit.actor_type, hit.actor_id, hit.agent_id, whole[COMPARED_CHARS:])
+        self.folded = " ".join(fold(text).split()).strip(" .!?")
+        self.words = tuple(analyzer.terms(text))
         self.text = text
 
     def repeats(self, other: Text) -> bool:
@@ -49,9 +106,10 @@ class Text:
         if self.folded == other.folded:
             return True
         few, many = sorted((self.words, other.words), key=len)
-        return (
-            FEWEST_WORDS <= len(few) >= NEAR * len(many) and few <= many and _marked(self.text) == _marked(other.text)
-        )
+        if len(few) < FEWEST_WORDS or len(few) < NEAR * len(many):
+            return False
+        rest = iter(many)
+        return all(word in rest for word in few) and _marked(self.text) == _marked(other.text)
 
 
 def _marked(text: str) -> set[str]:
@@ -88,7 +146,8 @@ def _without_repeats(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[Reca
 def _one_of(members: Sequence[RecallHit]) -> RecallHit:
     newest = max(members, key=lambda hit: (hit.standing is None, hit.ts, hit.seq))
     best = members[0]
-    return newest.model_copy(update={"repeats": len(members) - 1, "score": best.score, "via": best.via})
+    first = {"score": best.score, "via": best.via, "confidence": best.confidence, "reason": best.reason}
+    return newest.model_copy(update={"repeats": len(members) - 1, **first})
 
 
 def _in_order(hits: list[RecallHit]) -> list[RecallHit]:

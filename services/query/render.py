@@ -90,7 +90,7 @@ def _memory(hit: RecallHit) -> Memory:
         hit.actor_id,
         date=hit.ts[:DATE_CHARS],
         confidence=hit.confidence,
-        repeats=getattr(hit, "repeats", None) or 1,
+        repeats=hit.repeats + 1,
         standing=None if standing is None else _standing_text(standing.state, standing.by, standing.at),
     )
 

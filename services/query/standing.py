@@ -99,6 +99,8 @@ class Facts:
             return None
         edge = max(later, key=lambda edge: (_counts(one, edge), edge.other.holds_ms))
         state = State.CONTRADICTED if _counts(one, edge) else State.DISPUTED
+        if one.agent_id is None or one.agent_id != edge.other.agent_id:  # its entry may not be visible to the caller
+            return Standing(state=state, by=None, at=format_ms(edge.other.holds_ms), reason="")
         return Standing(state=state, by=edge.other.entry_id, at=format_ms(edge.other.holds_ms), reason=edge.reason)
 
 

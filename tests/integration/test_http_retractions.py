@@ -171,3 +171,20 @@ async def test_list_and_count_filter_by_live_priority(world: World) -> None:
     assert (await of("pin"), await of("high"), await of("normal")) == (["a"], [], ["b", "c"])
     entry = await world.owner.get("a")
     assert (entry.priority, entry.live_priority) == ("normal", "pin")
+
+
+async def test_an_agent_retracts_no_decision_about_itself(world: World) -> None:
+    stored = await world.owner.append(
+        {"id": "no", "workspace_id": "acme", "agent_id": "ada", "crew_id": "core", "entry_type": "keeper.decision",
+         "summary": "Ada may not deploy"}
+    )  # fmt: skip
+    await world.stack.store.wait_for(stored.seq, DEADLINE_S)
+    with pytest.raises(NotAllowed, match="decision"):
+        await world.agent.retract("no", reason="I would rather deploy")
+    assert (await world.owner.retract("no", reason="she may")).changed
+
+
+async def test_a_mistyped_word_finds_what_it_means_over_http_too(world: World) -> None:
+    await world.note(world.agent, "denied", "The checkout deploy was denied by the keeper")
+    await world.note(world.agent, "else", "Lunch was moved to the roof terrace")
+    assert await world.found("chekcout") == [("denied", None)]

@@ -55,6 +55,7 @@ class LexicalResult:
         parts: The documents of each of these terms.
         sums: (count,) float32 BM25 of every document, in an array that the index reuses; None if no term occurs.
         meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
+        stands_for: Each term that was looked up instead, or as another form, and the query's term that it stands for.
     """
 
     lane: Lane
@@ -62,6 +63,7 @@ class LexicalResult:
     sums: Scores | None = None
     parts: tuple[TermPart, ...] = ()
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    stands_for: Mapping[int, int] = field(default_factory=dict)
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
@@ -104,7 +106,7 @@ def search_lexical(
 ) -> LexicalResult:
     """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
     parts, idf = _parts(index, scoped, terms)
-    further, meant = _further_parts(index, scoped, [term for term in terms if term not in idf], wording)
+    further, meant, stands_for = _further_parts(index, scoped, [term for term in terms if term not in idf], wording)
     parts += further
     if not parts:
         return NOTHING
@@ -121,7 +123,7 @@ def search_lexical(
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for)
 
 
 def idf_of(frequency: int, size: int) -> float:
@@ -131,10 +133,12 @@ def idf_of(frequency: int, size: int) -> float:
 
 def _further_parts(
     index: HotIndex, scoped: ScopedDocuments, missing: Sequence[int], wording: Wording
-) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]]]:
-    """The parts of other forms and of words that replace the missing ones; and which words those are."""
+) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int]]:
+    """The parts of other forms and of words that replace the missing ones; which words those are; ``stands_for``."""
     parts, found = _parts(index, scoped, list(wording.forms), SHARE)
-    with_form = {wording.forms[form] for form in found}
+    stands_for = {form: wording.forms[form] for form in found}
+    with_form = set(stands_for.values())
+    terms = {word: term for term, word in wording.written.items()}
     meant: dict[str, tuple[str, ...]] = {}
     for word, groups in wording.meant([term for term in missing if term not in with_form]):
         for group in groups:
@@ -143,8 +147,9 @@ def _further_parts(
             if chosen:
                 parts += _parts(index, scoped, chosen, SHARE)[0]
                 meant[word] = tuple(group[term] for term in chosen)
+                stands_for |= dict.fromkeys(chosen, terms[word])
                 break
-    return parts, meant
+    return parts, meant, stands_for
 
 
 def _parts(

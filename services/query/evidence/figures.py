@@ -70,7 +70,8 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
         "words_near": weights @ near / whole,
         "length": np.log1p(index.documents.words[docs].astype(np.float64)),
     }
-    known = np.array([term in found.lexical.idf for term in terms], bool)
+    heard = {*found.lexical.idf, *found.lexical.stands_for.values()}
+    known = np.array([term in heard for term in terms], bool)
     first = {name: _best(hits[name][:JUDGED]) for name in BY_BEST}
     mean, deviation = _likeness(found)
     hits["likeness"] = (cosine - mean) / deviation
@@ -102,9 +103,10 @@ def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> npt.N
     held = np.zeros((len(terms), len(docs)), bool)
     row = {term: at for at, term in enumerate(terms)}
     for part in lexical.parts:
-        if part.term in row:
+        at = row.get(lexical.stands_for.get(part.term, part.term))
+        if at is not None:
             place = np.minimum(part.docs.searchsorted(docs), len(part.docs) - 1)
-            held[row[part.term]] |= part.docs[place] == docs
+            held[at] |= part.docs[place] == docs
     return held
 
 

@@ -93,7 +93,7 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
     kind = recipe if query.told is Told.ASKS else STATEMENT
     judged = judge(figures.answer, figures.hits, model, kind, floor)
     enough = (judged.hits >= judged.floors) & (judged.answer >= judged.gate)
-    if found.scoped.size < FEW:
+    if floor is None and found.scoped.size < FEW:
         enough |= judged.hits >= SURE
     reasons = [_reason(index, query, found, figures, at) for at in range(count)]
     return Weighed(judged.hits[:count], enough[:count], _something(figures, judged)[:count], reasons, judged.answer)

@@ -27,9 +27,12 @@ _EMPTY_BLOCK: Final = {
 
 @grouped
 def recall(
-    asked: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at",))],
+    asked: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at", "mode"))],
     render: Annotated[bool, Option("--render", help="Print the hits as a block of text for a prompt.")] = False,
     used: Annotated[bool, Option("--used", help="Record that the hits reach a prompt: they count as used.")] = False,
+    mode: Annotated[
+        str | None, Option("--mode", help="search, or inject: only what has evidence (the default of --render).")
+    ] = None,
     embedder: Embedder = None,
     *,
     where: Where,
@@ -40,6 +43,8 @@ def recall(
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
     if not 1 <= asked.get("k", 1) <= RECALL_K_MAX:
         say(f"-k is 1 to {RECALL_K_MAX}; {asked['k']} counts as {RECALL_K_DEFAULT}")
+    if mode is not None:
+        asked["mode"] = mode
     with client(where, embedder=embedder or "auto") as journal:
         answer = journal.render(**asked) if render else journal.recall(**asked)
         if used and answer.receipt is not None:
@@ -82,7 +87,9 @@ def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
     if without := answer.get("without_vectors"):
         lacking = f", {without} entries in scope without a vector ({answer['awaiting_vectors']} will get one)"
     say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}{lacking}")
-    if answer["receipt"] is None:
+    if answer["receipt"] is not None:
+        say(f"receipt {answer['receipt']}")
+    else:
         say("not recorded: the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
     if answer.get("degraded"):
         say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")

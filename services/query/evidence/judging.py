@@ -95,8 +95,11 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
     enough = (judged.hits >= judged.floors) & (judged.answer >= judged.gate)
     if floor is None and found.scoped.size < FEW:
         enough |= judged.hits >= SURE
+    something = _something(figures, judged)
+    if floor is not None:
+        enough &= something  # a floor of zero lets everything through that search would return
     reasons = [_reason(index, query, found, figures, at) for at in range(count)]
-    return Weighed(judged.hits[:count], enough[:count], _something(figures, judged)[:count], reasons, judged.answer)
+    return Weighed(judged.hits[:count], enough[:count], something[:count], reasons, judged.answer)
 
 
 def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judgement:

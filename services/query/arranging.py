@@ -88,7 +88,7 @@ _LAST: Final = frozenset({State.RETRACTED, State.STALE})
 class Text:
     """What is compared of a hit."""
 
-    __slots__ = ("folded", "key", "text", "words")
+    __slots__ = ("_analyzer", "_words", "folded", "key", "text")
 
     def __init__(self, hit: RecallHit, analyzer: Analyzer) -> None:
         more = [part for name in _TEXTS if isinstance(part := hit.payload.get(name), str)]
@@ -96,8 +96,16 @@ class Text:
         text = whole[:COMPARED_CHARS]
         self.key = (hit.entry_type, hit.actor_type, hit.actor_id, hit.agent_id, whole[COMPARED_CHARS:])
         self.folded = " ".join(fold(text).split()).strip(" .!?")
-        self.words = tuple(analyzer.terms(text))
         self.text = text
+        self._analyzer = analyzer
+        self._words: tuple[int, ...] | None = None
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Terms of the content words in order; most hits need no such comparison."""
+        if self._words is None:
+            self._words = tuple(self._analyzer.terms(self.text))
+        return self._words
 
     def repeats(self, other: Text) -> bool:
         """Whether both say the same."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ..schemas.body_problems import body_problems
+from ..schemas.entry import ActorType
 from ..schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
 from ..schemas.operations.operation import Access, Effect, Operation, Request
 from ..schemas.ports import ViewReader
@@ -55,6 +56,13 @@ class Caller:
     def actor(self) -> str:
         """The ``actor_id`` of what the caller decides: the id of the token."""
         return self.principal.token_id
+
+    @property
+    def acts_as(self) -> tuple[ActorType, str]:
+        """Type and id of the actor: OWNER and ADMIN are users under the id of the token, others their agent."""
+        if self.administers:
+            return ActorType.USER, self.actor
+        return ActorType.AGENT, self.principal.agent_id or self.actor
 
 
 Handler = Callable[[Caller, Q], Awaitable[A]]

@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
 from ...schemas.ports import ViewReader
-from ...schemas.principal import Principal, Role
+from ...schemas.principal import Role
 from ...schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
 from ...schemas.views import ENTRIES, RELATIONS
 from ..desk import Caller
@@ -76,15 +75,14 @@ class Relations:
                 another.
             InvalidQuery: If both entries are one.
         """
-        principal = caller.principal
-        if asked.relation == SIMILAR and principal.role is Role.AGENT:
+        if asked.relation == SIMILAR and caller.principal.role is Role.AGENT:
             raise NotAllowed(
                 "a token of role AGENT may assert contradicts and supports",
                 hint="similar follows from the vectors; ask a LEAD, ADMIN or OWNER",
                 field="relation",
             )
         ends = await self._ends(caller, asked)
-        if not principal.role.administers:
+        if not caller.administers:
             known = await self._known(ends.edge(asked.relation))
             if known and known[0][3] == Authority.OPERATOR:
                 raise NotAllowed(
@@ -100,7 +98,7 @@ class Relations:
             weight=asked.weight,
             reason=asked.reason,
         )
-        recorded = await self._record(principal, ends, said, f"{asked.relation} is asserted")
+        recorded = await self._record(caller, ends, said, f"{asked.relation} is asserted")
         return _answer(ends, asked.relation, RelationState.ASSERTED, asked.weight, asked.reason, recorded.seq)
 
     async def retract(self, caller: Caller, asked: UnrelateRequest) -> RelationAnswer:
@@ -111,7 +109,6 @@ class Relations:
             NotAllowed: If the caller does not administer the workspace and it does not rest on the caller's word alone.
             InvalidQuery: If both entries are one.
         """
-        principal = caller.principal
         ends = await self._ends(caller, asked)
         edge = ends.edge(asked.relation)
         rows = await self._known(edge)
@@ -121,8 +118,8 @@ class Relations:
                 hint="see the graph of the entry; pass min_seq for one that was just asserted",
             )
         state, weight, created_ms, _ = rows[0]
-        own = state == RelationState.ASSERTED and await self._is_its_word(principal, edge, created_ms)
-        if not principal.role.administers and not own:
+        own = state == RelationState.ASSERTED and await self._is_its_word(caller, edge, created_ms)
+        if not caller.administers and not own:
             raise NotAllowed(
                 "only an OWNER, an ADMIN or the agent that alone asserted the relation may retract it",
                 hint="assert the relation that holds instead, with a reason",
@@ -135,7 +132,7 @@ class Relations:
             relation=asked.relation,
             reason=asked.reason,
         )
-        recorded = await self._record(principal, ends, said, f"{asked.relation} is retracted")
+        recorded = await self._record(caller, ends, said, f"{asked.relation} is retracted")
         return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
 
     async def _ends(self, caller: Caller, asked: RelateRequest | UnrelateRequest) -> _Ends:
@@ -158,34 +155,26 @@ class Relations:
         """The edge's row, if there is one."""
         return await asyncio.to_thread(self._views.rows, _EDGE, edge)
 
-    async def _is_its_word(self, principal: Principal, edge: list[str], created_ms: int) -> bool:
+    async def _is_its_word(self, caller: Caller, edge: list[str], created_ms: int) -> bool:
         """Whether the relation rests on the caller's word alone.
 
         Saying again what another said, or what a reactor had found, must not give the right to take it back.
         """
         rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, edge)
-        return rows == [(_actor_type(principal).value, _actor(principal), created_ms)]
+        kind, actor = caller.acts_as
+        return rows == [(kind.value, actor, created_ms)]
 
-    async def _record(self, principal: Principal, ends: _Ends, said: ControlPayload, what: str) -> Appended:
+    async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Appended:
+        kind, actor = caller.acts_as
         return await self._journal.record(
             ends.workspace_id,
             said,
             summary=f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
-            actor_type=_actor_type(principal),
-            actor_id=_actor(principal),
+            actor_type=kind,
+            actor_id=actor,
             crew_id=ends.crew_id,
-            agent_id=principal.agent_id,
+            agent_id=caller.principal.agent_id,
         )
-
-
-def _actor_type(principal: Principal) -> ActorType:
-    return ActorType.USER if principal.role.administers else ActorType.AGENT
-
-
-def _actor(principal: Principal) -> str:
-    """Who an assertion is by: the agent, whichever of its tokens it bears; of those who administer the token."""
-    agent = None if principal.role.administers else principal.agent_id
-    return agent or principal.token_id
 
 
 def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, reason: str, seq: int) -> RelationAnswer:

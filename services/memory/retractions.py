@@ -97,7 +97,7 @@ class Retractions:
                 hint="make the opposite decision",
                 field="entry_id",
             )
-        if publisher is not Publisher.AGENTS and not caller.principal.role.administers:
+        if publisher is not Publisher.AGENTS and not caller.administers:
             raise NotAllowed(
                 f"{entry.id} is a decision about agents, which no agent retracts", hint="ask an OWNER or ADMIN"
             )
@@ -111,7 +111,7 @@ class Retractions:
     async def _record(
         self, caller: Caller, entry: StoredEntry, decision: RetractionMade | RetractionRestored, what: str
     ) -> RetractionAnswer:
-        kind, actor = _actor(caller)
+        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             decision,
@@ -131,15 +131,8 @@ def _only(entry: StoredEntry) -> SequenceSet:
     return SequenceSet(sequences=str(entry.seq), ids=(entry.id,))
 
 
-def _actor(caller: Caller) -> tuple[ActorType, str]:
-    """OWNER and ADMIN act as users under the id of the token; others as their agent."""
-    if caller.administers:
-        return ActorType.USER, caller.actor
-    return ActorType.AGENT, caller.principal.agent_id or caller.actor
-
-
 def _check_authority(caller: Caller, known: RetractionRow) -> None:
-    kind, actor = _actor(caller)
+    kind, actor = caller.acts_as
     below = known.actor_type == ActorType.AGENT and caller.principal.role is Role.LEAD
     if kind is not ActorType.USER and not below and (known.actor_type, known.actor_id) != (kind, actor):
         raise NotAllowed(

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from ..entry import Priority
-from ..views import ENTRIES_PROJECTION
+from ..views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
@@ -54,7 +54,7 @@ SET_PRIORITY: Final = Operation(
     route="POST /v1/journal/{entry_id}/priority",
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
-    views=(ENTRIES_PROJECTION,),
+    views=(ENTRIES_PROJECTION, STANDINGS_PROJECTION),
     errors=(404,),
     command="priority",
 )

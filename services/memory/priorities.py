@@ -18,19 +18,20 @@ from ...schemas.ids import derived_id, is_id
 from ...schemas.operations.priorities import PriorityAnswer, PriorityRequest
 from ...schemas.ports import ViewReader
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.views import ENTRIES, ENTRIES_PROJECTION
+from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, LIVE_PRIORITIES, STANDINGS_PROJECTION
+from ...schemas.views.table import PRESENT
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 
 ATTEMPTS: Final = 5
 """Changes of one entry that another node may make between our look and our word before we give up."""
+_READ: Final = (ENTRIES_PROJECTION, STANDINGS_PROJECTION)
 _ID_NAME: Final = "priority"
 _ID_VERSION: Final = 1
-_LIVE: Final = f"""SELECT seq, priority FROM {ENTRIES} WHERE workspace_id = $1 AND id = $2
-    UNION ALL SELECT seq, payload->>'new_priority' FROM {ENTRIES}
-    WHERE workspace_id = $1 AND control AND entry_type = '{PriorityChanged.ENTRY_TYPE}'
-        AND payload->>'target_entry_id' = $2 AND EXISTS (SELECT 1 FROM {ENTRIES} WHERE workspace_id = $1 AND id = $2)
-    ORDER BY seq DESC LIMIT 1"""
+_LIVE: Final = f"""SELECT coalesce(live.since_seq, entry.seq), coalesce(live.priority, entry.priority)
+    FROM {ENTRIES} AS entry LEFT JOIN (SELECT * FROM {LIVE_PRIORITIES} WHERE {PRESENT}) AS live
+        ON live.workspace_id = entry.workspace_id AND live.entry_id = entry.id
+    WHERE entry.workspace_id = $1 AND entry.id = $2"""
 """The latest word on an entry's priority and where it was said; nothing if there is no such entry."""
 
 
@@ -81,7 +82,7 @@ class Priorities:
                     )
                     await self._wait_until_folded(recorded.seq)
                     return _answer(asked, previous, recorded.seq)
-                await self._wait_until_folded(self._views.view_seq(ENTRIES_PROJECTION) + 1)
+                await self._wait_until_folded(self._views.view_seq(*_READ) + 1)
         raise Unavailable(
             f"the priority of {entry_id} is being changed elsewhere", hint="check its present priority and try again"
         )
@@ -96,7 +97,7 @@ class Priorities:
     async def _wait_until_folded(self, seq: int) -> None:
         """Wait until the views have a change, so that the next one finds it."""
         with contextlib.suppress(ViewsBehind):  # then the next one conflicts and looks again
-            await self._views.wait_for(seq, self._wait_s, ENTRIES_PROJECTION)
+            await self._views.wait_for(seq, self._wait_s, *_READ)
 
 
 def _answer(asked: PriorityRequest, previous: Priority, seq: int | None) -> PriorityAnswer:

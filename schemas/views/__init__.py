@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import journal, memory, models, standings, workspaces
+from . import documents, journal, memory, models, standings, workspaces
+from .documents import *  # noqa: F403
 from .journal import *  # noqa: F403  # the tables of every family are the names of this package
 from .journal import ADMISSION_PROJECTION, EntryRow
 from .memory import *  # noqa: F403
@@ -22,7 +23,7 @@ from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
     one
-    for family in (journal, models, memory, standings, workspaces)
+    for family in (journal, models, memory, standings, workspaces, documents)
     for one in vars(family).values()
     if isinstance(one, Table)
 )

@@ -1,0 +1,151 @@
+"""The port of a memory provider: Retain, Recall, Forget, Health (seed 2, contract §18).
+
+Invariant: requests and results are flat, and fields are only ever added. Every method may be called concurrently. Errors are
+those below ``errors.DocumentError``, ``errors.UpstreamTimeout`` and ``errors.NotAllowed``; nothing else leaves a provider.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RECALL_LIMIT_MAX: Final = 20
+"""Most hits of one recall."""
+SNIPPET_CHARS: Final = 500
+"""Most characters of a snippet."""
+HEALTH_DEADLINE_S: Final = 1.0
+"""Seconds after which ``health`` answers that it timed out."""
+HEALTH_TIMEOUT_MESSAGE: Final = "health check timeout"
+
+_FLAT: Final = ConfigDict(frozen=True, extra="ignore")
+
+
+class RetainRequest(BaseModel):
+    """Persist content.
+
+    Attributes:
+        tier: ``AGENT``, ``CREW``, ``PERSONA``, ``WORKSPACE``, ``pins``, ``daily``, ``peers`` or ``topics``.
+        key: A date for ``daily``, a slug for ``peers``, a name for ``topics``; none elsewhere.
+        mode: ``replace`` or ``append``; required, there is no default.
+        write_id: The write's own id: sent again, it counts once.
+        scope: ``agent``, ``crew`` or ``workspace``; None for the default of the tier.
+    """
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    tier: str
+    key: str | None = None
+    content: str
+    mode: str
+    write_id: str | None = None
+    scope: str | None = None
+
+
+class RetainResult(BaseModel):
+    """What was persisted: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
+
+    model_config = _FLAT
+    id: str
+    bytes: int
+
+
+class RecallRequest(BaseModel):
+    """Search snippets.
+
+    Attributes:
+        tier: None for all tiers that the scope may read.
+        limit: Advisory; at most 20 hits are returned.
+        scope: ``agent``, ``crew`` or ``both``.
+    """
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    tier: str | None = None
+    query: str
+    limit: int = 10
+    scope: str = "both"
+
+
+class RecallSnippet(BaseModel):
+    """A hit: label of its document, excerpt of at most 500 characters, first line, score from 0 to 1, scope."""
+
+    model_config = _FLAT
+    source: str
+    snippet: str
+    line: int | None = None
+    score: float = 1.0
+    scope: str = "agent"
+
+
+class RecallResult(BaseModel):
+    """Hits, best first; ``quarantined`` are labels for operators, whose text is in no hit."""
+
+    model_config = _FLAT
+    hits: tuple[RecallSnippet, ...] = ()
+    quarantined: tuple[str, ...] = ()
+
+
+class ForgetRequest(BaseModel):
+    """Forget a document by ``id`` or a person by ``data_subject_id``; exactly one of the two."""
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    id: str | None = None
+    data_subject_id: str | None = None
+    scope: str | None = None
+
+
+class ForgetResult(BaseModel):
+    """How many items were removed; 0 if they were absent. ``cascades``: whether what was derived from them went, too."""
+
+    model_config = _FLAT
+    removed: int
+    cascades: bool = False
+
+
+class HealthStatus(BaseModel):
+    """Whether the provider works; ``message`` only if it does not."""
+
+    model_config = _FLAT
+    ok: bool
+    message: str | None = None
+    checked_at: datetime
+
+
+class ProviderScope(BaseModel):
+    """Whom a provider is bound to: a request that names another is a ``ScopeMismatch``."""
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    role: str = Field(default="AGENT", description="AGENT, LEAD, ADMIN or OWNER: decides what may be written.")
+
+
+@runtime_checkable
+class MemoryProvider(Protocol):
+    """A backend of memory documents, bound to one scope."""
+
+    async def retain(self, asked: RetainRequest) -> RetainResult:
+        """Persist content; returns once it is durable."""
+        ...
+
+    async def recall(self, asked: RecallRequest) -> RecallResult:
+        """Search snippets."""
+        ...
+
+    async def forget(self, asked: ForgetRequest) -> ForgetResult:
+        """Forget a document or a person; what is absent counts 0."""
+        ...
+
+    async def health(self) -> HealthStatus:
+        """Whether it works; never raises, and answers within ``HEALTH_DEADLINE_S``."""
+        ...

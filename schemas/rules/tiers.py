@@ -1,0 +1,159 @@
+"""The tiers of memory documents: whose they are, who writes them, how large they may be (contract §14).
+
+Invariant: a tier, an owner and a key name one document; the owner carries its kind (``a-``, ``c-``, ``w``), so a document
+of agent ``support`` and one of crew ``support`` are never the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+from typing import Final
+
+
+class Scope(StrEnum):
+    """Whose document it is."""
+
+    AGENT = "agent"
+    CREW = "crew"
+    WORKSPACE = "workspace"
+
+
+class Writer(StrEnum):
+    """The least role that may write a tier: the agent itself, a LEAD of the crew, or an operator (OWNER, ADMIN)."""
+
+    AGENT = "agent"
+    LEAD = "lead"
+    OPERATOR = "operator"
+
+
+class KeyKind(StrEnum):
+    """What the key of a document in a tier is."""
+
+    NONE = "none"
+    DATE = "date"
+    SLUG = "slug"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True)
+class TierRule:
+    """What holds for a tier.
+
+    Attributes:
+        writers: Scope → who may write there; its scopes are those that the tier has, the first one is the default.
+        label: Name of its file below ``.memory``; ``{key}`` stands for the key.
+        key: What its key is.
+        cap_bytes: Most bytes of a document; None for a rendering, which nothing writes.
+        file_cap_bytes: Likewise for a write from a directory, where it differs (contract §0 row 10).
+        title: Its title in a prompt block; ``{key}`` stands for the key.
+    """
+
+    writers: dict[Scope, Writer]
+    label: str
+    title: str
+    key: KeyKind = KeyKind.NONE
+    cap_bytes: int | None = None
+    file_cap_bytes: int | None = None
+
+    @property
+    def writable(self) -> bool:
+        """Whether there are documents of this tier; a rendering has none."""
+        return self.cap_bytes is not None
+
+    def label_of(self, key: str | None) -> str:
+        """The label of a document: its path below ``.memory``."""
+        return self.label.format(key=key)
+
+
+DAILY_FILE_CAP_BYTES: Final = 100_000
+"""Ceiling of a daily file that is written in a directory (seed 3, Limits)."""
+AGENT_TOTAL_BYTES: Final = 10_000_000
+"""Most bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
+SOFT_CAP_PERCENT: Final = 80
+"""Share of the cap from which an answer carries the text and asks to shorten it."""
+
+TIERS: Final[dict[str, TierRule]] = {
+    "AGENT": TierRule({Scope.AGENT: Writer.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
+    "CREW": TierRule({Scope.CREW: Writer.LEAD}, "CREW.md", "CREW.md (crew-wide knowledge)", cap_bytes=4_000),
+    "PERSONA": TierRule(
+        {Scope.AGENT: Writer.OPERATOR, Scope.CREW: Writer.OPERATOR}, "PERSONA.md", "PERSONA.md", cap_bytes=1_500
+    ),
+    "WORKSPACE": TierRule(
+        {Scope.WORKSPACE: Writer.OPERATOR}, "WORKSPACE.md", "WORKSPACE.md (workspace-wide knowledge)", cap_bytes=4_000
+    ),
+    "pins": TierRule(
+        {Scope.AGENT: Writer.OPERATOR, Scope.CREW: Writer.OPERATOR, Scope.WORKSPACE: Writer.OPERATOR},
+        "pins.md",
+        "pins.md (pinned by operators)",
+        cap_bytes=8_000,
+    ),
+    "daily": TierRule(
+        {Scope.AGENT: Writer.AGENT, Scope.CREW: Writer.LEAD},
+        "daily/{key}.md",
+        "Daily log: {key}",
+        key=KeyKind.DATE,
+        cap_bytes=30_000,
+        file_cap_bytes=DAILY_FILE_CAP_BYTES,
+    ),
+    "peers": TierRule({Scope.AGENT: Writer.AGENT}, "peers/{key}.md", "Peer: {key}", key=KeyKind.SLUG, cap_bytes=1_500),
+    "topics": TierRule(
+        {Scope.CREW: Writer.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
+    ),
+    "lessons": TierRule({Scope.CREW: Writer.OPERATOR, Scope.AGENT: Writer.OPERATOR}, "lessons.md", "lessons.md"),
+}
+"""Every tier by its name, case included. Contract §14 gives the caps but those of WORKSPACE and topics."""
+
+_SLUG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
+
+
+def key_problem(rule: TierRule, key: str | None) -> str | None:
+    """What is wrong with a key that is given; None if it is valid. A missing key is another error."""
+    if rule.key is KeyKind.NONE:
+        return None if key is None else "this tier has one document and takes no key"
+    if key is None:
+        return None
+    if rule.key is KeyKind.DATE:
+        return None if _is_date(key) else "not a date such as 2026-05-14"
+    if not _SLUG.match(key) or ".." in key or key.endswith(".md"):
+        return "use 1 to 64 of A-Z a-z 0-9 _ . -, starting with a letter or digit, without .. and without .md"
+    return None
+
+
+def _is_date(key: str) -> bool:
+    if not _DATE.match(key):
+        return False
+    try:
+        date.fromisoformat(key)
+    except ValueError:
+        return False
+    return True
+
+
+def owner_of(scope: Scope, name: str | None) -> str:
+    """The owner in a subject: ``a-<agent>``, ``c-<crew>`` or ``w``."""
+    return "w" if scope is Scope.WORKSPACE else f"{scope.value[0]}-{name}"
+
+
+def scope_of(owner: str) -> tuple[Scope, str | None]:
+    """Scope and id of an owner; inverse of ``owner_of``."""
+    if owner == "w":
+        return Scope.WORKSPACE, None
+    return (Scope.AGENT if owner.startswith("a-") else Scope.CREW), owner[2:]
+
+
+def tier_of_label(label: str) -> tuple[str, str | None] | None:
+    """Tier and key of a label such as ``daily/2026-05-14.md``; None if no tier has such a label."""
+    for tier, rule in TIERS.items():
+        before, mark, after = rule.label.partition("{key}")
+        if not mark:
+            if label == rule.label:
+                return tier, None
+        elif label.startswith(before) and label.endswith(after) and len(label) > len(before) + len(after):
+            key = label[len(before) : -len(after)]
+            if key_problem(rule, key) is None:
+                return tier, key
+    return None

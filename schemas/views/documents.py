@@ -1,0 +1,81 @@
+"""Tables of memory documents: the present text, every version, and chunks for search."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .table import Int32, Ms, Seq, Table
+
+DOCUMENTS_PROJECTION: Final = "documents"
+
+
+class DocumentRow(NamedTuple):
+    """A document as it is now."""
+
+    key: Seq  # ``ids.name_key`` of workspace, owner, tier and key ("" for none)
+    workspace_id: str
+    owner: str  # ``rules/tiers.owner_of``
+    tier: str
+    doc_key: str | None
+    content: str  # empty while it is retracted
+    sha256: str
+    bytes: Ms  # of the content in UTF-8
+    finding: str | None  # ``category/pattern`` of what the scanners block in the content
+    retracted: bool
+    base_seq: Seq  # the last write that gave the whole text
+    seq: Seq  # the last write
+    writes: Int32
+    created_ms: Ms
+    updated_ms: Ms
+    actor_type: str  # of the last write
+    actor_id: str | None
+
+
+class VersionRow(NamedTuple):
+    """A write of a document, and what the document was after it."""
+
+    key: Seq  # ``ids.name_key`` of workspace and write id
+    workspace_id: str
+    owner: str
+    tier: str
+    doc_key: str | None
+    seq: Seq
+    base_seq: Seq  # the text is the pieces from this write to ``seq``, joined as ``rules/documents`` says
+    write_id: str
+    action: str
+    piece: str | None  # content of the write; None once it was swept
+    sha256: str  # of the whole text
+    parent_sha256: str | None
+    bytes: Ms
+    source: str
+    actor_type: str
+    actor_id: str | None
+    data_subject_id: str | None
+    derived_from: str  # JSON list of ids
+    reason: str
+    published_ms: Ms
+
+
+class ChunkRow(NamedTuple):
+    """A piece of a document for search (``rules/chunks``)."""
+
+    key: Seq  # of the document
+    workspace_id: str
+    owner: str
+    tier: str
+    doc_key: str | None
+    number: Int32  # within the document, from 0
+    first_line: Int32  # from 1
+    last_line: Int32
+    breadcrumb: str  # headings above it, joined by " > "
+    text: str
+    text_hash: Seq  # ``ids.hash64`` of what is embedded: breadcrumb and text
+    terms: bytes  # uint64 term keys, little-endian, each once, sorted
+    counts: bytes  # uint16 how often, in the same order
+    seq: Seq  # the write from which the chunk is
+    updated_ms: Ms
+
+
+DOCUMENTS: Final = Table("memory_documents", DocumentRow, DOCUMENTS_PROJECTION, key=("key",))
+VERSIONS: Final = Table("memory_versions", VersionRow, DOCUMENTS_PROJECTION, key=("key",))
+CHUNKS: Final = Table("memory_chunks", ChunkRow, DOCUMENTS_PROJECTION, key=("key", "number"))

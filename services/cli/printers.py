@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
-from .output import print_pairs, print_table, safe, say, who_of
+from .output import counted, print_pairs, print_table, safe, say, who_of
 
 Printer = Callable[[Mapping[str, Any]], None]
 
@@ -156,9 +156,12 @@ def _receipt(answer: Mapping[str, Any]) -> None:
 def _calibration(answer: Mapping[str, Any]) -> None:
     columns = ("floor", "hits", "used_kept", "used_share", "silent")
     print_table(columns, [[_rounded(one[name]) for name in columns] for one in answer["floors"]], right=columns)
-    say(f"{answer['receipts']} receipts, {answer['used']} hits that were used")
+    say(
+        f"{counted(answer['receipts'], 'receipt')}, {counted(answer['used'], 'hit')} reported as used, "
+        f"{counted(answer['rendered'], 'hit')} only rendered"
+    )
     if answer["floor"] is None:
-        say("no proposal: fewer than 20 hits are known to have been used (`crew-journal recall --used`)")
+        say("no proposal: fewer than 20 hits are known to have been used (report them: `crew-journal used RECEIPT`)")
     else:
         say(f"proposed: `crew-journal workspace settings --evidence-floor {answer['floor']}`")
 

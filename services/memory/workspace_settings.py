@@ -70,12 +70,13 @@ class WorkspaceSettingsService:
         async with self._changing:
             await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, NUDGES_PROJECTION)
             before = await asyncio.to_thread(self._read, workspace_id)
-            settings = dict(before.settings)
+            settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
+            usd = COST_DEFAULT_USD if "cost_nudge_usd" in asked.reset else before.cost_nudge_usd
             if asked.embed_chat is not None:
                 settings[EMBED_CHAT] = asked.embed_chat
             if asked.evidence_floor is not None:
                 settings[EVIDENCE_FLOOR] = asked.evidence_floor
-            usd = before.cost_nudge_usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
+            usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
             recorded = await self._journal.record(

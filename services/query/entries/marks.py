@@ -69,8 +69,8 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
     for row in rows(_SUPERSEDED, ids):
         facts.supersede(SupersessionRow(*row))
         about.append(SupersessionRow(*row).by_id)
-    for here, state, reason, seq, *other in rows(_OTHER, ids):
-        subject = Subject(*other[:-2], author=author_of(*other[-2:]))
+    for here, state, reason, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_OTHER, ids):
+        subject = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
         facts.contradict(subjects[here], subject, state, reason, seq)
         about.append(subject.entry_id)
     for row in rows(_RETRACTED, about):

@@ -165,7 +165,8 @@ WORKSPACE_SETTINGS: Final = Operation(
     route="GET /v1/workspace/settings",
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
-    views=(NUDGES_PROJECTION,),
+    views=(ENTRIES_PROJECTION, NUDGES_PROJECTION),
+    errors=(404,),
 )
 CONFIGURE_WORKSPACE: Final = Operation(
     name="configure_workspace",
@@ -192,7 +193,8 @@ CALIBRATE: Final = Operation(
     route="GET /v1/workspace/calibration",
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
-    views=(RECEIPTS_PROJECTION,),
+    views=(ENTRIES_PROJECTION, RECEIPTS_PROJECTION),
+    errors=(404,),
     command="calibrate",
 )
 OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE, CALIBRATE, WORKSPACES)

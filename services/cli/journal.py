@@ -38,7 +38,14 @@ class Filters:
     priorities: Annotated[Texts, Option("--priority", help="Any of these priorities (repeatable).")] = None
     since: Annotated[str | None, Option("--since", help="At or after this RFC 3339 time.")] = None
     until: Annotated[str | None, Option("--until", help="At or before this RFC 3339 time.")] = None
-    q: Annotated[str | None, Option("--q", "-q", help="Contains this phrase (at most 200 characters).")] = None
+    q: Annotated[
+        str | None,
+        Option(
+            "--q",
+            "-q",
+            help="Contains this phrase (at most 200 characters); recalls that quote it only with --type memory.searched.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """Those that filter."""

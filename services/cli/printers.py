@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
-from .output import counted, print_pairs, print_table, safe, say, who_of
+from .output import counted, print_pairs, print_table, safe, say, say_warnings, who_of
 
 Printer = Callable[[Mapping[str, Any]], None]
 
@@ -19,6 +19,11 @@ Printer = Callable[[Mapping[str, Any]], None]
 def print_fields(answer: Mapping[str, Any]) -> None:
     """Each field on a line."""
     print_pairs(answer.items())
+
+
+def _remembered(answer: Mapping[str, Any]) -> None:
+    print(safe("{entry_id}  seq {seq}".format_map(answer)))
+    say_warnings(answer)
 
 
 def _priority(answer: Mapping[str, Any]) -> None:
@@ -172,7 +177,7 @@ def _rounded(value: float | None) -> str:
 
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
-    "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
+    "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
     "retract": _retraction,

@@ -245,7 +245,8 @@ class Operations:
         """Remember a text, so that recall finds it by its words and by its meaning.
 
         Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`.
+        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
+        entry of a workspace creates it.
 
         Args:
             text: What to remember, of any length that an entry can hold (256 KiB).
@@ -1098,7 +1099,8 @@ class AsyncOperations:
         """Remember a text, so that recall finds it by its words and by its meaning.
 
         Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`.
+        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
+        entry of a workspace creates it.
 
         Args:
             text: What to remember, of any length that an entry can hold (256 KiB).

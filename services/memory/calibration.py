@@ -12,6 +12,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.evidence_floor import ReplayedHit, propose_floor
 from ...schemas.views import RECEIPTS, RECEIPTS_PROJECTION
 from ..desk import Caller
+from ..query.unknown_names import refuse_unknown_workspace
 
 _NEWEST: Final = f"SELECT hits, used, rendered FROM {RECEIPTS} WHERE workspace_id = ? ORDER BY seq DESC LIMIT ?"
 
@@ -26,6 +27,8 @@ class Calibration:
         """The floor that keeps what was used."""
         view_seq = self._views.view_seq(RECEIPTS_PROJECTION)
         receipts, rendered = await asyncio.to_thread(self._replayed, caller.workspace_id, asked.receipts)
+        if not receipts:
+            await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
         proposal = await asyncio.to_thread(propose_floor, receipts)
         return CalibrateAnswer(
             workspace_id=caller.workspace_id,

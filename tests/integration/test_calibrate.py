@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidEntry, NotAllowed
+from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound
 from crew_journal.schemas.principal import Role
 
 TOPICS = ("parser", "billing", "restore", "deploy", "certificate", "queue", "cache", "invoice", "backup", "router",
@@ -77,6 +77,18 @@ async def test_a_floor_that_was_set_can_be_taken_back(stack: Stack) -> None:
         assert (read.evidence_floor, read.cost_nudge_usd) == (None, 3.0)
         with pytest.raises(InvalidEntry, match="evidence_floor"):
             await owner.configure_workspace(reset=["floor"], workspace_id="c3")  # type: ignore[list-item]  # not a setting
+
+
+async def test_a_workspace_that_does_not_exist_is_an_error_that_names_those_that_do(stack: Stack) -> None:
+    async with stack.client() as owner:
+        stored = await owner.append({"workspace_id": "c4", "entry_type": "run.completed", "summary": "done"})
+        assert (await owner.calibrate(workspace_id="c4", min_seq=stored.seq)).receipts == 0
+        assert (await owner.list(workspace_id="c4", types=["note.taken"])).entries == ()
+        for asking in (owner.list, owner.count, owner.calibrate, owner.workspace_settings):
+            with pytest.raises(NotFound, match="there is no workspace c5") as unknown:
+                await asking(workspace_id="c5")
+            assert "c4" in unknown.value.hint
+        assert (await owner.list()).entries is not None  # the default workspace need not have entries
 
 
 async def test_an_agent_may_not_calibrate(stack: Stack) -> None:

@@ -131,6 +131,21 @@ async def test_no_agent_silences_another_one_but_an_operator_does(world: World) 
     assert ("mine", "superseded") in await world.found("queue")
 
 
+async def test_an_append_warns_of_entries_that_it_does_not_supersede(world: World) -> None:
+    own = await world.agent.append({"id": "mine", "entry_type": "note.taken", "summary": "The queue is empty"})
+    assert own.warnings == ()
+    for vain in ("mine", "not-there"):
+        [receipt] = await world.other_agent.append_batch(
+            [{"entry_type": "note.taken", "summary": "The queue is full", "supersedes": [vain]}]
+        )
+        [warning] = receipt.warnings
+        assert warning.startswith(f"supersedes: {vain} still counts: no such earlier entry")
+    made = await world.agent.remember("The queue is full", supersedes=["mine"])
+    assert made.warnings == ()
+    made = await world.agent.remember("The queue is full", supersedes=["mine", "mein", "main"])
+    assert made.warnings[0].startswith("supersedes: main, mein still count:")
+
+
 async def test_an_agent_does_not_supersede_what_a_keeper_decided_about_it(world: World) -> None:
     about_ada = {"workspace_id": "acme", "agent_id": "ada", "crew_id": "core"}
     decided = {"entry_type": "keeper.decision", "actor_type": "keeper"}

@@ -355,6 +355,7 @@ USED: Final = Operation(
     route="POST /v1/recall/{receipt}/used",
     effect=Effect.CHANGES,
     errors=(404,),
+    command="used",
 )
 RECEIPT: Final = Operation(
     name="receipt",

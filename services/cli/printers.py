@@ -158,6 +158,11 @@ def _receipt(answer: Mapping[str, Any]) -> None:
         print_table(columns, [[hit[name] for name in columns] for hit in answer["hits"]])
 
 
+def _used(answer: Mapping[str, Any]) -> None:
+    already = "; the use of this receipt was recorded before" if answer["already"] else ""
+    print(f"{counted(answer['counted'], 'entry', 'entries')} recorded as used{already}")
+
+
 def _calibration(answer: Mapping[str, Any]) -> None:
     columns = ("floor", "hits", "used_kept", "used_share", "silent")
     print_table(columns, [[_rounded(one[name]) for name in columns] for one in answer["floors"]], right=columns)
@@ -180,6 +185,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
+    "used": _used,
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,

@@ -389,3 +389,12 @@ async def test_without_a_model_no_entry_is_said_to_get_a_vector(tmp_path):
         await at_work.fold(MINI)
         await at_work.service.settled()
         assert (await at_work.recall()).awaiting_vectors == 1
+
+
+async def test_a_reason_names_no_function_words_of_other_languages(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1", "Umsatz und Gewinn sind gestiegen"), told("e2", "Regen und Wind"))
+        hits = (await at_work.recall(query="Umsatz und Gewinn")).hits
+        reasons = {hit.entry_id: hit.reason.partition(";")[0] for hit in hits}
+        assert sorted(reasons["e1"].removeprefix("same words: ").split(", ")) == ["gewinn", "umsatz"]
+        assert reasons["e2"] == "same words: und", "nothing else speaks for it"

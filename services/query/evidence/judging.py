@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ....schemas.operations.recall import INJECT, Mode
 from ....schemas.rules.evidence import STATEMENT, Judged, judge
 from ....schemas.rules.statements import Told
+from ....schemas.rules.stop_words import foreign_words
 from ....schemas.rules.text import date_prefix
 from ..hot.index import HotIndex
 from ..search import Query, Searched
@@ -145,7 +146,11 @@ def _reason(index: HotIndex, query: Query, found: Searched, figures: Figures, at
     terms.sort(key=lambda term: -idf.get(term, 0.0))
     reasons = []
     if terms:
-        reasons.append("same words: " + ", ".join(query.words.get(term, "") for term in terms[:WORDS_NAMED]))
+        words = [
+            query.words.get(term, "") for term in terms
+        ]  # function words count where a query hardly shows its language
+        named = [word for word in words if word not in foreign_words()] or words
+        reasons.append("same words: " + ", ".join(named[:WORDS_NAMED]))
     cosine = figures.hits["cosine"][at]
     if not terms and figures.hits["words_near"][at] > 0:
         reasons.append("follows an entry with the same words")

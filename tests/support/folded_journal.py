@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from support.views import MEMORY_MB
@@ -24,6 +25,8 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import Connection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
 from crew_journal.services.journal.publishing.writer import Writer
+
+_log = structlog.get_logger(__name__)
 
 FETCH = 1_000
 FETCH_WAIT_S = 0.02
@@ -47,7 +50,11 @@ async def _feed(client: Connection, host: Host) -> None:
             )
             for found in fetched
         ]
-        await host.fold(raw)
+        try:
+            await host.fold(raw)
+        except Exception:
+            _log.exception("test_feed.failed", seqs=[one.seq for one in raw])  # a test only sees views stay behind
+            raise
         for found in fetched:
             await found.ack()
 

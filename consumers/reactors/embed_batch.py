@@ -164,7 +164,7 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
     seq, _, published_ms, _ = position_of(message.reply)  # to the millisecond as the feed has it; nats-py's is a float
     event = decode(seq, message.subject, message.headers, message.data, published_ms)
     if not isinstance(event, EntryRecorded):
-        raise FoldError(f"the message at {seq} is no entry")
+        raise FoldError(f"the message at {seq} is not an entry")
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, with_chat=with_chat):
         return None

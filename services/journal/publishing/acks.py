@@ -84,7 +84,7 @@ def read_answer(data: bytes) -> Answer:
         code, kind = int(error.get("code", 0)), int(error.get("err_code", 0))
         text = f"the broker refuses the write: {error.get('description', 'no reason given')} ({kind})"
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is no ack"))
+        return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is not an ack"))
     if kind in _SINGLES_HELP:
         return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
     if kind in _NO_SPACE:

@@ -369,6 +369,12 @@ class UpstreamTimeout(Unavailable):
     status = 504
 
 
+class BackendFailed(Unavailable):
+    """The backend of a memory provider cannot be reached, or failed."""
+
+    title = "The memory backend failed"
+
+
 class VersionGone(CrewJournalError):
     """The text of the version was swept."""
 

@@ -5,6 +5,8 @@ Invariant: answers only gain fields, and readers ignore fields that they do not 
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ConfigDict, Field
 
 from .entry import Id, JournalEntry, Priority
@@ -74,9 +76,10 @@ class ProblemField(Answer):
 
 
 class Problem(Answer):
-    """An error as problem+json (RFC 9457)."""
+    """An error as problem+json (RFC 9457); ``code`` is its class in ``schemas.errors``."""
 
     type: str = "about:blank"
+    code: str | None = None
     title: str
     status: int
     detail: str
@@ -84,3 +87,4 @@ class Problem(Answer):
     trace_id: str
     field: str | None = None
     problems: tuple[ProblemField, ...] | None = None
+    facts: dict[str, Any] | None = None

@@ -362,6 +362,14 @@ class CascadeUnsupported(DocumentError):
     exit_code = 1
 
 
+class NotByProvider(DocumentError):
+    """The memory provider of the workspace cannot answer this; the journal can."""
+
+    title = "The memory provider does not offer this"
+    status = 501
+    exit_code = 1
+
+
 class UpstreamTimeout(Unavailable):
     """The backend of a memory provider did not answer in time."""
 

@@ -7,6 +7,7 @@ those below ``errors.DocumentError`` and ``errors.Unavailable`` (``UpstreamTimeo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 
@@ -171,6 +172,10 @@ class MemoryProvider(Protocol):
     async def health(self) -> HealthStatus:
         """Whether it works; never raises, and answers within ``HEALTH_DEADLINE_S``."""
         ...
+
+
+ProviderFactory = Callable[[ProviderScope], MemoryProvider]
+"""Makes a provider that is bound to a scope: what ``module:factory`` names."""
 
 
 @runtime_checkable

@@ -28,6 +28,7 @@ from .journal import list_entries, tail
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
+from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
@@ -48,9 +49,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 USING: Final = (up, work, demo, publish, import_command, list_entries, tail, recall, evaluate, schema)
-OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
-RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
-"""Commands whose names are words of Python."""
+OPERATING: Final = (status, health, doctor, rebuild, verify, salvage, provider_parity)
+RENAMED: Final = {
+    "import_command": "import",
+    "list_entries": "list",
+    "evaluate": "eval",
+    "provider_parity": "provider-parity",
+}
+"""Commands whose names are words of Python, or hold a hyphen."""
 for command in (*USING, *OPERATING):
     app.command(RENAMED.get(command.__name__, command.__name__))(command)
 GROUPS: Final = {

@@ -119,7 +119,7 @@ def place_to_write(bound: ProviderScope, asked: RetainRequest) -> Place:
     place = _place(bound, asked.tier, asked.key, asked.scope)
     if asked.write_id is not None and not is_id(asked.write_id):
         raise DocumentError("write_id is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field="write_id")
-    _check_role(bound, place)
+    check_role(bound, place.tier, place.rule, place.scope)
     return place
 
 
@@ -166,7 +166,7 @@ def place_to_forget(bound: ProviderScope, asked: ForgetRequest, *, cascade: str)
             field="id",
         )
     place = _place(bound, *known, asked.scope)
-    _check_role(bound, place)
+    check_role(bound, place.tier, place.rule, place.scope)
     return place
 
 
@@ -277,11 +277,16 @@ def _scope(named: str, tier: str, rule: TierRule) -> Scope:
     return Scope(named)
 
 
-def _check_role(bound: ProviderScope, place: Place) -> None:
-    least = place.rule.writers[place.scope]
+def check_role(bound: ProviderScope, tier: str, rule: TierRule, scope: Scope) -> None:
+    """Raise if the role may not write the tier there.
+
+    Raises:
+        NotAllowed: Naming the role that may.
+    """
+    least = rule.writers[scope]
     if bound.role not in _MAY_WRITE[least]:
         raise NotAllowed(
-            f"role {bound.role} may not write {place.label} of {_an(place.scope)}",
+            f"role {bound.role} may not write {tier} of {_an(scope)}",
             hint=f"this needs {'OWNER or ADMIN' if least is Writer.OPERATOR else 'the LEAD of the crew'}",
             field="tier",
         )

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from . import (
+    document_search,
     embeddings,
     health,
     letters,
@@ -20,6 +21,7 @@ from .operation import Operation
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *remembering.OPERATIONS,
+    *document_search.OPERATIONS,
     *priorities.OPERATIONS,
     *retractions.OPERATIONS,
     *health.OPERATIONS,

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ...schemas.operations import (
+    document_search,
     embeddings,
     health,
     letters,
@@ -53,6 +54,8 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.recall import RecallService
 from ..query.render import RenderService
@@ -85,6 +88,8 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     reindexing: Reindexing
+    document_search: DocumentSearch
+    memory_search: MemorySearch
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -94,6 +99,10 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
+    desk.bind(document_search.DOCUMENT_SEARCH, use.document_search.search)
+    desk.bind(document_search.DOCUMENT_INDEX, use.document_search.status)
+    desk.bind(document_search.DOCUMENT_REINDEX, use.document_search.reindex)
+    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support.stack import DEADLINE_S, Stack, running_stack
@@ -13,6 +14,7 @@ from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.views.table import as_of
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.registry import Registry
 
@@ -108,7 +110,7 @@ async def test_whether_memory_is_on_follows_commits_after_the_first_question(wor
     made = await world.admin.register_agent("ada", memory_enabled=True)
     await world.stack.store.wait_for(made.seq, DEADLINE_S)
     registry = Registry(world.stack.store)
-    agents = Agents(world.stack.store, world.stack.services.journal, registry)
+    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry)
     assert [await agents.memory_enabled("acme", name) for name in ("ada", "bruno")] == [True, None]
     assert await agents.memory_enabled("globex", "ada") is None
     off = await world.admin.update_agent("ada", memory_enabled=False)
@@ -121,7 +123,7 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
     off = await world.admin.register_agent("ada", crew_id="core")
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
     registry = Registry(world.stack.store)
-    agents = Agents(world.stack.store, world.stack.services.journal, registry)
+    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry)
     assert not await agents.enable_on_first_write("acme", "ada", "core")
     assert await agents.enable_on_first_write("acme", "bruno", "edge")
     assert await agents.enable_on_first_write("acme", "bruno", "edge")

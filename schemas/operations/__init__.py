@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from . import (
+    agents,
     embeddings,
     health,
     letters,
@@ -24,6 +25,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *retractions.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
+    *agents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from . import (
+    agents,
     document_search,
     embeddings,
     health,
@@ -26,6 +27,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *retractions.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
+    *agents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ...schemas.operations import (
+    agents,
     document_search,
     embeddings,
     health,
@@ -109,8 +110,13 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(relations.RELATE, use.relations.relate)
     desk.bind(relations.UNRELATE, use.relations.retract)
     desk.bind(relations.GRAPH, use.graph.graph)
-    desk.bind(relations.REGISTER_AGENT, use.agents.register)
-    desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(agents.REGISTER_AGENT, use.agents.register)
+    desk.bind(agents.UPDATE_AGENT, use.agents.update)
+    desk.bind(agents.AGENT, use.agents.get)
+    desk.bind(agents.AGENTS, use.agents.list)
+    desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
+    desk.bind(agents.CREW, use.agents.get_crew)
+    desk.bind(agents.CREWS, use.agents.list_crews)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)

@@ -19,6 +19,7 @@ from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
+from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
@@ -44,6 +45,7 @@ class Memory:
     sweep_now: SweepNow
     relations: Relations
     retractions: Retractions
+    registry: Registry
     agents: Agents
     reindexing: Reindexing
     nudges: NudgeService
@@ -72,6 +74,8 @@ async def start_memory(
     stack.push_async_callback(receipt_log.stop)
     timekeeper = Sweeps(journal, views, clock=clock)
     stack.push_async_callback(timekeeper.stop)
+    registry = Registry(views)
+    stack.callback(registry.close)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -82,7 +86,8 @@ async def start_memory(
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
-        agents=Agents(views, journal),
+        registry=registry,
+        agents=Agents(views, journal, registry),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

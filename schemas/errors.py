@@ -389,3 +389,9 @@ class VersionGone(CrewJournalError):
     title = "The version was swept"
     status = 410
     exit_code = 4
+
+
+class NoCrewMemory(Unavailable):
+    """The agent has no crew, so there is no crew memory to search."""
+
+    title = "There is no crew memory"

@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 from . import (
+    agents,
+    document_search,
     embeddings,
     health,
     letters,
@@ -20,10 +22,12 @@ from .operation import Operation
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *remembering.OPERATIONS,
+    *document_search.OPERATIONS,
     *priorities.OPERATIONS,
     *retractions.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
+    *agents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

@@ -16,7 +16,8 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from .administration import agents, tokens, workspaces
+from .administration import tokens, workspaces
+from .agents import agents, crews
 from .checks import doctor
 from .demo import demo
 from .embeddings import app as embeddings
@@ -64,6 +65,7 @@ GROUPS: Final = {
     "embedder": embedder,
     "embeddings": embeddings,
     "agent": agents,
+    "crew": crews,
     "token": tokens,
     "workspace": workspaces,
 }

@@ -58,9 +58,22 @@ def _graph(answer: Mapping[str, Any]) -> None:
         say("there are more entries: raise --limit")
 
 
-def print_agent(answer: Mapping[str, Any]) -> None:
-    """What is registered of an agent."""
+def print_registered(answer: Mapping[str, Any]) -> None:
+    """What is registered of an agent or a crew."""
     print_fields({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)})
+
+
+def _agents(answer: Mapping[str, Any]) -> None:
+    columns = ("agent_id", "name", "role", "crew_id", "memory")
+    rows = [
+        (*(one[name] for name in columns[:4]), "on" if one["memory_enabled"] else "off") for one in answer["agents"]
+    ]
+    print_table(columns, [[value or "-" for value in row] for row in rows])
+
+
+def _crews(answer: Mapping[str, Any]) -> None:
+    rows = [(one["crew_id"], one["name"] or "-", ", ".join(one["agents"]) or "-") for one in answer["crews"]]
+    print_table(("crew_id", "name", "agents"), rows)
 
 
 def _relation(answer: Mapping[str, Any]) -> None:
@@ -178,7 +191,10 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "relate": _relation,
     "unrelate": _relation,
     "graph": _graph,
-    "agent": print_agent,
+    "agent": print_registered,
+    "agents": _agents,
+    "crew": print_registered,
+    "crews": _crews,
     "sweep": lambda it: print(safe("{sweep} of {workspace_id}, due {due}, at sequence {seq}".format_map(it))),
     "sweep_embeddings": _sweep_embeddings,
     "reindex": _reindex,

@@ -8,6 +8,19 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from ...schemas.operations.agents import (
+    AGENT,
+    AGENTS,
+    CREW,
+    CREWS,
+    REGISTER_AGENT,
+    REGISTER_CREW,
+    UPDATE_AGENT,
+    AgentAnswer,
+    AgentsAnswer,
+    CrewAnswer,
+    CrewsAnswer,
+)
 from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
     ADD_MODEL,
@@ -37,16 +50,7 @@ from ...schemas.operations.recall import (
     RenderAnswer,
     UsedAnswer,
 )
-from ...schemas.operations.relations import (
-    AGENT,
-    GRAPH,
-    REGISTER_AGENT,
-    RELATE,
-    UNRELATE,
-    AgentAnswer,
-    GraphAnswer,
-    RelationAnswer,
-)
+from ...schemas.operations.relations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
 from ...schemas.operations.remembering import REMEMBER, RememberAnswer
 from ...schemas.operations.retractions import RESTORE, RETRACT, RetractionAnswer
 from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
@@ -521,7 +525,11 @@ class Operations:
         self,
         agent_id: str,
         *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] = "agent",
         crew_id: str | None = None,
+        memory_enabled: bool = False,
+        memory_budget_chars: int | None = None,
         memory_walk_depth: int = 0,
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
@@ -530,19 +538,66 @@ class Operations:
 
         Args:
             agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
             crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "agent_id": agent_id,
+            "name": name,
+            "role": role,
             "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
             "memory_walk_depth": memory_walk_depth,
             "settings": settings,
             "workspace_id": workspace_id,
         }
         return self._operate(REGISTER_AGENT, given)
+
+    def update_agent(
+        self,
+        agent_id: str,
+        *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] | None = None,
+        crew_id: str | None = None,
+        memory_enabled: bool | None = None,
+        memory_budget_chars: int | None = None,
+        memory_walk_depth: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Change the given settings of a registered agent and keep the others.
+
+        Args:
+            agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
+            crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "name": name,
+            "role": role,
+            "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(UPDATE_AGENT, given)
 
     def agent(
         self,
@@ -562,6 +617,76 @@ class Operations:
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(AGENT, given)
+
+    def agents(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentsAnswer:
+        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
+
+        Args:
+            crew_id: Those of this crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(AGENTS, given)
+
+    def register_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Register a crew with its settings; a setting that is left out gets its default.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
+        return self._operate(REGISTER_CREW, given)
+
+    def crew(
+        self,
+        crew_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Show the settings of a crew and its registered agents.
+
+        OWNER and ADMIN may read those of any crew, others those of their own.
+
+        Args:
+            crew_id: Id of the crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(CREW, given)
+
+    def crews(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewsAnswer:
+        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(CREWS, given)
 
     def sweep(
         self,
@@ -1371,7 +1496,11 @@ class AsyncOperations:
         self,
         agent_id: str,
         *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] = "agent",
         crew_id: str | None = None,
+        memory_enabled: bool = False,
+        memory_budget_chars: int | None = None,
         memory_walk_depth: int = 0,
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
@@ -1380,19 +1509,66 @@ class AsyncOperations:
 
         Args:
             agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
             crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "agent_id": agent_id,
+            "name": name,
+            "role": role,
             "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
             "memory_walk_depth": memory_walk_depth,
             "settings": settings,
             "workspace_id": workspace_id,
         }
         return await self._operate(REGISTER_AGENT, given)
+
+    async def update_agent(
+        self,
+        agent_id: str,
+        *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] | None = None,
+        crew_id: str | None = None,
+        memory_enabled: bool | None = None,
+        memory_budget_chars: int | None = None,
+        memory_walk_depth: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Change the given settings of a registered agent and keep the others.
+
+        Args:
+            agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
+            crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "name": name,
+            "role": role,
+            "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(UPDATE_AGENT, given)
 
     async def agent(
         self,
@@ -1412,6 +1588,76 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(AGENT, given)
+
+    async def agents(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentsAnswer:
+        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
+
+        Args:
+            crew_id: Those of this crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(AGENTS, given)
+
+    async def register_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Register a crew with its settings; a setting that is left out gets its default.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
+        return await self._operate(REGISTER_CREW, given)
+
+    async def crew(
+        self,
+        crew_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Show the settings of a crew and its registered agents.
+
+        OWNER and ADMIN may read those of any crew, others those of their own.
+
+        Args:
+            crew_id: Id of the crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(CREW, given)
+
+    async def crews(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewsAnswer:
+        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(CREWS, given)
 
     async def sweep(
         self,

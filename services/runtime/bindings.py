@@ -12,6 +12,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ...schemas.operations import (
+    agents,
+    document_search,
     embeddings,
     health,
     letters,
@@ -53,6 +55,8 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.recall import RecallService
 from ..query.render import RenderService
@@ -85,6 +89,8 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     reindexing: Reindexing
+    document_search: DocumentSearch
+    memory_search: MemorySearch
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -94,14 +100,23 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
+    desk.bind(document_search.DOCUMENT_SEARCH, use.document_search.search)
+    desk.bind(document_search.DOCUMENT_INDEX, use.document_search.status)
+    desk.bind(document_search.DOCUMENT_REINDEX, use.document_search.reindex)
+    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)
     desk.bind(relations.RELATE, use.relations.relate)
     desk.bind(relations.UNRELATE, use.relations.retract)
     desk.bind(relations.GRAPH, use.graph.graph)
-    desk.bind(relations.REGISTER_AGENT, use.agents.register)
-    desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(agents.REGISTER_AGENT, use.agents.register)
+    desk.bind(agents.UPDATE_AGENT, use.agents.update)
+    desk.bind(agents.AGENT, use.agents.get)
+    desk.bind(agents.AGENTS, use.agents.list)
+    desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
+    desk.bind(agents.CREW, use.agents.get_crew)
+    desk.bind(agents.CREWS, use.agents.list_crews)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)

@@ -19,6 +19,7 @@ from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
+from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
@@ -26,6 +27,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
+from ..query.chunks.documents import RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
 
@@ -36,12 +38,14 @@ class Memory:
 
     receipt_log: ReceiptLog
     record: Record
+    record_search: RecordSearch
     receipts: Receipts
     priorities: Priorities
     timekeeper: Sweeps
     sweep_now: SweepNow
     relations: Relations
     retractions: Retractions
+    registry: Registry
     agents: Agents
     reindexing: Reindexing
     nudges: NudgeService
@@ -70,16 +74,20 @@ async def start_memory(
     stack.push_async_callback(receipt_log.stop)
     timekeeper = Sweeps(journal, views, clock=clock)
     stack.push_async_callback(timekeeper.stop)
+    registry = Registry(views)
+    stack.callback(registry.close)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
+        record_search=receipt_log.keep if settings.query_log else no_record,
         receipts=Receipts(views, journal, receipt_log),
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
-        agents=Agents(views, journal),
+        registry=registry,
+        agents=Agents(views, journal, registry),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

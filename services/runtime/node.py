@@ -57,9 +57,12 @@ from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
-from ..operating.status import Node, disk_figures, space_trouble
+from ..operating.status import Node, as_json, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
+from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -257,6 +260,10 @@ class Runtime:
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)
+        chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
+        stack.callback(chunks.close)
+        parts.show("document_index", lambda: as_json(chunks.figures()))
+        documents = DocumentSearch(chunks, recall.queries, analyzer=analyzer, record=memory.record_search)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -331,6 +338,8 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
+                document_search=documents,
+                memory_search=MemorySearch(documents, recall, memory.record_search),
             ),
         )
         app = App(

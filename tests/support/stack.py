@@ -73,6 +73,7 @@ from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
+from crew_journal.services.memory.registry import Registry
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
@@ -349,6 +350,8 @@ async def running_stack(
             wait_s=DEADLINE_S,
         )
         models = cast(EmbeddingModels, FakeModels(node.asked))
+        registry = Registry(store)
+        ends.callback(registry.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -372,7 +375,7 @@ async def running_stack(
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
                 graph=GraphQueries(store, queries),
-                agents=Agents(store, journal),
+                agents=Agents(store, journal, registry),
             ),
         )
         services = AppServices(

@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
     """The body of a fault of our own."""
     body: dict[str, Any] = {
+        **(error.facts if isinstance(error, CapExceeded) else {}),
         "type": "about:blank",
         "code": type(error).__name__,
         "title": error.title,

@@ -246,7 +246,8 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
+        memory = await start_memory(
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected)
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
@@ -340,6 +341,7 @@ class Runtime:
                 agents=memory.agents,
                 document_search=documents,
                 memory_search=MemorySearch(documents, recall, memory.record_search),
+                documents=memory.documents,
             ),
         )
         app = App(

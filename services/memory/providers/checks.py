@@ -114,7 +114,7 @@ def place_to_write(bound: ProviderScope, asked: RetainRequest) -> Place:
         raise InvalidMode(
             f"mode {asked.mode[:32]!r} is not a mode", hint="use replace or append; there is no default", field="mode"
         )
-    if not asked.content:
+    if not asked.content.strip():
         raise EmptyContent("content is empty", hint="to remove a document, forget it by its id", field="content")
     place = _place(bound, asked.tier, asked.key, asked.scope)
     if asked.write_id is not None and not is_id(asked.write_id):
@@ -181,6 +181,8 @@ def owners_to_search(bound: ProviderScope, asked: RecallRequest) -> list[tuple[S
         rule_of(asked.tier)
     if asked.scope not in _RECALL_SCOPES:
         raise DocumentError(f"scope {asked.scope[:32]!r} is not a scope", hint="use agent, crew or both", field="scope")
+    if not asked.query.strip():
+        raise DocumentError("query is blank", hint="send words or a question", field="query")
     named = [(scope, _name(bound, scope)) for scope in _RECALL_SCOPES[asked.scope]]
     return [(scope, name) for scope, name in named if name is not None or scope is Scope.WORKSPACE]
 

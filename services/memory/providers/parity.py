@@ -234,10 +234,11 @@ async def key_is_required(world: World) -> None:
 
 
 async def content_is_required(world: World) -> None:
-    """An empty content is an EmptyContent, in both modes."""
+    """An empty or blank content is an EmptyContent, in both modes."""
     bound = world.bound()
     for mode in ("replace", "append"):
-        await _refused(EmptyContent, bound.retain("", mode=mode), f"{mode} of nothing")
+        for content in ("", " \n"):
+            await _refused(EmptyContent, bound.retain(content, mode=mode), f"{mode} with content {content!r}")
 
 
 async def caps_hold(world: World) -> None:

@@ -21,6 +21,15 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.document_search import (
+    DOCUMENT_INDEX,
+    DOCUMENT_REINDEX,
+    DOCUMENT_SEARCH,
+    SEARCH_MEMORY,
+    DocumentIndexAnswer,
+    DocumentSearchAnswer,
+    SearchMemoryAnswer,
+)
 from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
     ADD_MODEL,
@@ -278,6 +287,140 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(REMEMBER, given)
+
+    def document_search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        tier: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentSearchAnswer:
+        """Search memory documents, best first.
+
+        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
+        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
+        agent's documents.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            tier: Only documents of this tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "tier": tier,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENT_SEARCH, given)
+
+    def document_index(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Show the state of the search index of memory documents.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENT_INDEX, given)
+
+    def document_reindex(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Load the search index of memory documents again; returns its state.
+
+        The index follows every write by itself: this is never needed.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENT_REINDEX, given)
+
+    def search_memory(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> SearchMemoryAnswer:
+        """Search memory documents and the journal together.
+
+        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
+        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
+        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
+        everything.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew; AGENT and LEAD may name their own only.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(SEARCH_MEMORY, given)
 
     def set_priority(
         self,
@@ -1249,6 +1392,140 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(REMEMBER, given)
+
+    async def document_search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        tier: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentSearchAnswer:
+        """Search memory documents, best first.
+
+        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
+        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
+        agent's documents.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            tier: Only documents of this tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "tier": tier,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENT_SEARCH, given)
+
+    async def document_index(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Show the state of the search index of memory documents.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENT_INDEX, given)
+
+    async def document_reindex(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Load the search index of memory documents again; returns its state.
+
+        The index follows every write by itself: this is never needed.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENT_REINDEX, given)
+
+    async def search_memory(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> SearchMemoryAnswer:
+        """Search memory documents and the journal together.
+
+        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
+        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
+        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
+        everything.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew; AGENT and LEAD may name their own only.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(SEARCH_MEMORY, given)
 
     async def set_priority(
         self,

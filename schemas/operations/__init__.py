@@ -4,7 +4,11 @@ from typing import Any, Final
 
 from . import (
     agents,
+<<<<<<< HEAD
     document_search,
+=======
+    documents,
+>>>>>>> h5
     embeddings,
     health,
     letters,
@@ -28,6 +32,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *health.OPERATIONS,
     *relations.OPERATIONS,
     *agents.OPERATIONS,
+    *documents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

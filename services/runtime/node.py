@@ -246,7 +246,8 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
+        memory = await start_memory(
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected)
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
@@ -344,8 +345,12 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
+<<<<<<< HEAD
                 document_search=documents,
                 memory_search=MemorySearch(documents, recall, memory.record_search),
+=======
+                documents=memory.documents,
+>>>>>>> h5
             ),
         )
         app = App(

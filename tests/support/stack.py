@@ -67,6 +67,7 @@ from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -356,11 +357,16 @@ async def running_stack(
         registry = Registry(store)
         ends.callback(registry.close)
         agents = Agents(store, journal, registry)
+<<<<<<< HEAD
         chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
         ends.callback(chunks.close)
         documents = DocumentSearch(
             chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
         )
+=======
+        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        ends.callback(documents.close)
+>>>>>>> h5
         desk = Desk(store)
         bind_operations(
             desk,
@@ -387,6 +393,10 @@ async def running_stack(
                 memory_search=MemorySearch(documents, recall, log.keep),
                 graph=GraphQueries(store, queries),
                 agents=agents,
+<<<<<<< HEAD
+=======
+                documents=documents,
+>>>>>>> h5
             ),
         )
         services = AppServices(

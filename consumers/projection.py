@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 from ..schemas.events.envelope import (
     ChunkVectorDerived,
+    DocumentWritten,
     EntryRecorded,
     Event,
     LinkDerived,
@@ -72,6 +73,11 @@ class Batch:
     def chunk_vectors(self) -> list[ChunkVectorDerived]:
         """The vectors of texts of documents among the events."""
         return [event for event in self.events if isinstance(event, ChunkVectorDerived)]
+
+    @cached_property
+    def documents(self) -> list[DocumentWritten]:
+        """The writes of documents among the events."""
+        return [event for event in self.events if isinstance(event, DocumentWritten)]
 
     @cached_property
     def controls(self) -> list[EntryRecorded]:

@@ -399,7 +399,7 @@ class VersionGone(CrewJournalError):
     exit_code = 4
 
 
-class NoCrewMemory(Unavailable):
-    """The agent has no crew, so there is no crew memory to search."""
+class NoSuchMemory(Unavailable):
+    """There is no memory to search: the agent has no crew, or its memory is off."""
 
-    title = "There is no crew memory"
+    title = "There is no such memory"

@@ -1,7 +1,7 @@
 """The terms of a chunk, as a row of ``memory_chunks`` holds them.
 
-Invariant: what a query is split into by the same analyser is found here; English stop words are kept apart under keys of their
-own, by which a query of nothing but stop words is answered.
+Invariant: what a query is split into by the same analyser is found here; English stop words are kept apart under keys of
+their own, by which a query of nothing but stop words is answered.
 """
 
 from __future__ import annotations

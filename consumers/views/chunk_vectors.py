@@ -1,7 +1,7 @@
 """``memory_chunk_vectors``: the vector of each text of memory documents, by model, from the facts of chunk embedders.
 
-Invariant: one row per (workspace, model, text); of several facts the last counts. A dropped model has no rows, and facts that
-still arrive of it count for nothing until it is added or activated again, as with vectors of entries.
+Invariant: one row per (workspace, model, text); of several facts the last counts. A dropped model has no rows, and facts
+that still arrive of it count for nothing until it is added or activated again, as with vectors of entries.
 """
 
 from __future__ import annotations

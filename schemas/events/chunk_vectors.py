@@ -1,7 +1,7 @@
 """Encodes and decodes the fact ``derived.<workspace>.chunk_vector``: the vector of a text of memory documents.
 
-Invariant: ``encode`` and ``decode`` are inverse; the id depends on workspace, text and model alone, so a text is embedded once
-however often it is written. A version that does not know this kind ignores it.
+Invariant: ``encode`` and ``decode`` are inverse; the id depends on workspace, text and model alone, so a text is embedded
+once however often it is written. A version that does not know this kind ignores it.
 """
 
 from __future__ import annotations

@@ -265,7 +265,13 @@ class Runtime:
         chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
         stack.callback(chunks.close)
         parts.show("document_index", lambda: as_json(chunks.figures()))
-        documents = DocumentSearch(chunks, recall.queries, analyzer=analyzer, record=memory.record_search)
+        documents = DocumentSearch(
+            chunks,
+            recall.queries,
+            analyzer=analyzer,
+            memory_on=memory.agents.memory_enabled,
+            record=memory.record_search,
+        )
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,

@@ -56,8 +56,8 @@ from .checks import (
 )
 
 CASCADE: Final = (
-    "`crew-journal forget` will erase a person from the whole journal and from what was made of it; this version does not have "
-    "it yet, so forget each document by its id"
+    "`crew-journal forget` will erase a person from the whole journal and from what was made of it; this version does not "
+    "have it yet, so forget each document by its id"
 )
 TOKEN_ID: Final = "memory-provider"
 """Who decides, in the journal, where no token of a caller is at hand."""
@@ -117,12 +117,18 @@ class JournalProvider:
 
         Raises:
             DocumentError: What is wrong with the request.
+            NotAllowed: If the agent's memory is off.
             BackendFailed: If the views fail.
         """
         owners = tuple(owner_of(scope, name) for scope, name in owners_to_search(self._scope, asked))
         searched = SearchedOwners(owners, self._scope.agent_id, self._scope.crew_id)
         limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
         async with _named_errors():
+            if await self._search.is_off(self._caller()):
+                raise NotAllowed(
+                    f"the memory of agent {self._scope.agent_id} is off",
+                    hint="an OWNER or ADMIN turns it on: crew-journal agent update",
+                )
             found = await self._search.find(
                 self._scope.workspace_id,
                 searched,

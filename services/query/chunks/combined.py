@@ -7,6 +7,7 @@ what this does; the order says nothing of whether a document or an entry answers
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ....schemas.events.memory import MemorySearched
 from ....schemas.operations.document_search import SNIPPET_CHARS, MemoryHit, SearchMemoryAnswer, SearchMemoryRequest
@@ -39,6 +40,8 @@ class MemorySearch:
         """Both lists, interleaved; raises as ``memory_scope`` and ``RecallService.answer``."""
         owners, kind = memory_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
         limit = asked.hits_wanted
+        if await self._documents.is_off(caller):
+            owners = replace(owners, owners=())
         answered = await self._recall.answer(
             caller.principal,
             RecallRequest(

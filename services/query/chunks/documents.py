@@ -6,11 +6,12 @@ answer. Only the owners that the token may read are given to the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from ....schemas.errors import NoSuchMemory
 from ....schemas.events.memory import MemorySearched
 from ....schemas.operations.document_search import (
     SNIPPET_CHARS,
@@ -43,6 +44,10 @@ RecordSearch = Callable[[Principal, str, MemorySearched], str | None]
 """``ReceiptLog.keep``: records a search by a principal in a workspace; returns the receipt or None."""
 
 
+MemoryOn = Callable[[str, str], Awaitable[bool | None]]
+"""``Agents.memory_enabled``: whether an agent's memory is on; None if the agent is not registered."""
+
+
 def no_record(_principal: Principal, _workspace_id: str, _searched: MemorySearched) -> None:
     """The default if searches are not recorded."""
 
@@ -73,20 +78,28 @@ class DocumentSearch:
         cache: The hot indexes.
         queries: Embeds queries.
         analyzer: Turns the query into terms, as the fold of documents does.
+        memory_on: Whether the memory of an agent in a workspace is on.
         record: Records searches that found something.
     """
 
     def __init__(
-        self, cache: ChunkCache, queries: QueryEmbedder, *, analyzer: Analyzer, record: RecordSearch = no_record
+        self,
+        cache: ChunkCache,
+        queries: QueryEmbedder,
+        *,
+        analyzer: Analyzer,
+        memory_on: MemoryOn,
+        record: RecordSearch = no_record,
     ) -> None:
         self._cache = cache
         self._queries = queries
         self._analyzer = analyzer
+        self._memory_on = memory_on
         self._record = record
 
     async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
-        """The best chunks in scope; raises as ``file_scope``."""
-        scope = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        """The best chunks in scope; raises as ``_scope``."""
+        scope = await self._scope(caller, asked)
         found = await self.find(
             caller.workspace_id, scope, asked.query, asked.hits_wanted, tier=asked.tier, min_seq=asked.min_seq or 0
         )
@@ -146,15 +159,36 @@ class DocumentSearch:
         )
 
     async def status(self, caller: Caller, asked: DocumentIndexRequest) -> DocumentIndexAnswer:
-        """The state of the index; raises as ``file_scope``."""
-        scope = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        """The state of the index; raises as ``_scope``."""
+        scope = await self._scope(caller, asked)
         index = await self._cache.get(caller.workspace_id, asked.min_seq or 0)
         return self._state(caller.workspace_id, index, scope)
 
     async def reindex(self, caller: Caller, asked: DocumentIndexRequest) -> DocumentIndexAnswer:
-        """Load the index again; raises as ``file_scope``."""
-        scope = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        """Load the index again; raises as ``_scope``."""
+        scope = await self._scope(caller, asked)
         return self._state(caller.workspace_id, await self._cache.reload(caller.workspace_id), scope)
+
+    async def is_off(self, caller: Caller) -> bool:
+        """Whether the caller's memory is off: then it is not read, neither its own documents nor its crew's."""
+        agent = caller.principal.agent_id
+        if caller.administers or agent is None:
+            return False
+        return await self._memory_on(caller.workspace_id, agent) is False
+
+    async def _scope(self, caller: Caller, asked: DocumentSearchRequest | DocumentIndexRequest) -> SearchedOwners:
+        """Whose documents a request is about; raises as ``file_scope``.
+
+        Raises:
+            NoSuchMemory: If the agent's memory is off.
+        """
+        scope = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        if await self.is_off(caller):
+            raise NoSuchMemory(
+                f"the memory of agent {caller.principal.agent_id} is off",
+                hint="an operator turns it on: crew-journal agent update",
+            )
+        return scope
 
     def _state(self, workspace_id: str, index: ChunkIndex, scope: SearchedOwners) -> DocumentIndexAnswer:
         owners = _owners_in(index, scope)

@@ -74,9 +74,9 @@ def tier_code(tier: str) -> int:
 
 
 def label_of(tier: str, doc_key: str | None) -> str:
-    """The label of a document; of a tier that is not known here, its name and key."""
+    """The label of a document; of a tier that is not known here, its name and key; without a tier, its key."""
     rule = TIERS.get(tier)
-    return rule.label_of(doc_key) if rule is not None else f"{tier}/{doc_key}"
+    return rule.label_of(doc_key) if rule is not None else f"{tier}/{doc_key}".removeprefix("/")
 
 
 class OwnerChunks:

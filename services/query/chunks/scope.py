@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....schemas.errors import InvalidQuery, NoCrewMemory, NotAllowed
+from ....schemas.errors import InvalidQuery, NoSuchMemory, NotAllowed
 from ....schemas.operations.document_search import FileScope
 from ....schemas.principal import Principal, Role
 from ....schemas.rules.tiers import Scope, owner_of
@@ -29,7 +29,7 @@ def file_scope(principal: Principal, scope: FileScope, agent_id: str | None, cre
     Raises:
         NotAllowed: If AGENT or LEAD names another agent or crew.
         InvalidQuery: If an operator names no agent, or no crew, where the scope needs one.
-        NoCrewMemory: If scope is ``crew`` and the agent has no crew.
+        NoSuchMemory: If scope is ``crew`` and the agent has no crew.
     """
     agent, crew = _bound(principal, agent_id, crew_id)
     owners: list[str] = []
@@ -37,11 +37,13 @@ def file_scope(principal: Principal, scope: FileScope, agent_id: str | None, cre
         owners.append(owner_of(Scope.AGENT, agent))
     if scope != "agent" and crew is not None:
         owners.append(owner_of(Scope.CREW, crew))
+    if owners and scope == "both":
+        owners.append(owner_of(Scope.WORKSPACE, None))
     if owners:
         return SearchedOwners(tuple(owners), agent if scope != "crew" else None, crew if scope != "agent" else None)
     field = "crew_id" if scope == "crew" else "agent_id"
     if scope == "crew" and not (principal.role.administers and agent is None):
-        raise NoCrewMemory(
+        raise NoSuchMemory(
             f"agent {agent} has no crew, so there is no crew memory",
             hint="search with scope agent, or use a token that is bound to a crew",
             field="scope",

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from . import (
     agents,
+    documents,
     embeddings,
     health,
     letters,
@@ -26,6 +27,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *health.OPERATIONS,
     *relations.OPERATIONS,
     *agents.OPERATIONS,
+    *documents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

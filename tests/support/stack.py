@@ -67,6 +67,7 @@ from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -352,6 +353,9 @@ async def running_stack(
         models = cast(EmbeddingModels, FakeModels(node.asked))
         registry = Registry(store)
         ends.callback(registry.close)
+        agents = Agents(store, journal, registry)
+        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        ends.callback(documents.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -375,7 +379,8 @@ async def running_stack(
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
                 graph=GraphQueries(store, queries),
-                agents=Agents(store, journal, registry),
+                agents=agents,
+                documents=documents,
             ),
         )
         services = AppServices(

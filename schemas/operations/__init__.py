@@ -5,6 +5,7 @@ from typing import Any, Final
 from . import (
     agents,
     document_search,
+    documents,
     embeddings,
     health,
     letters,
@@ -28,6 +29,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *health.OPERATIONS,
     *relations.OPERATIONS,
     *agents.OPERATIONS,
+    *documents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

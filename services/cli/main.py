@@ -26,6 +26,7 @@ from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import list_entries, tail
+from .memory import memory
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
@@ -55,6 +56,7 @@ RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate"
 for command in (*USING, *OPERATING):
     app.command(RENAMED.get(command.__name__, command.__name__))(command)
 GROUPS: Final = {
+    "memory": memory,
     "dlq": dlq,
     "embedder": embedder,
     "embeddings": embeddings,

@@ -14,7 +14,9 @@ from typing import Any
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
+from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
+from ..memory.documents.use_cases import Documents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
@@ -47,6 +49,7 @@ class Memory:
     retractions: Retractions
     registry: Registry
     agents: Agents
+    documents: Documents
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
@@ -62,6 +65,7 @@ class Memory:
 async def start_memory(
     stack: AsyncExitStack,
     journal: Journal,
+    writer: Writer,
     queries: JournalQueries,
     views: ViewReader,
     settings: Settings,
@@ -76,6 +80,9 @@ async def start_memory(
     stack.push_async_callback(timekeeper.stop)
     registry = Registry(views)
     stack.callback(registry.close)
+    agents = Agents(views, journal, registry)
+    documents = Documents(views, writer, journal, agents, clock=clock)
+    stack.callback(documents.close)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -87,7 +94,8 @@ async def start_memory(
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
         registry=registry,
-        agents=Agents(views, journal, registry),
+        agents=agents,
+        documents=documents,
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

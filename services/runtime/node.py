@@ -246,7 +246,9 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
+        memory = await start_memory(
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected
+        )
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
@@ -263,7 +265,7 @@ class Runtime:
         chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
         stack.callback(chunks.close)
         parts.show("document_index", lambda: as_json(chunks.figures()))
-        documents = DocumentSearch(
+        document_search = DocumentSearch(
             chunks,
             recall.queries,
             analyzer=analyzer,
@@ -344,8 +346,9 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
-                document_search=documents,
-                memory_search=MemorySearch(documents, recall, memory.record_search),
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, memory.record_search),
+                documents=memory.documents,
             ),
         )
         app = App(

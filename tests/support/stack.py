@@ -67,6 +67,7 @@ from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -358,9 +359,11 @@ async def running_stack(
         agents = Agents(store, journal, registry)
         chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
         ends.callback(chunks.close)
-        documents = DocumentSearch(
+        document_search = DocumentSearch(
             chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
         )
+        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        ends.callback(documents.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -383,10 +386,11 @@ async def running_stack(
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
-                document_search=documents,
-                memory_search=MemorySearch(documents, recall, log.keep),
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, log.keep),
                 graph=GraphQueries(store, queries),
                 agents=agents,
+                documents=documents,
             ),
         )
         services = AppServices(

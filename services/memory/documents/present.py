@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ....schemas.ports import CommittedBatch, TableChanges, ViewReader
-from ....schemas.rules.documents import joint
+from ....schemas.rules.documents import SCAN_OVERLAP, joint
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import DocumentRow
 from .addressing import Address
-from .scanning import CONTEXT_CHARS, Scanning
+from .scanning import Scanning
 from .turns import Turns
 
 KEPT: Final = 256
@@ -107,15 +107,15 @@ class WrittenDocument:
     @property
     def end(self) -> str:
         """Its last characters once all that is pending is stored."""
-        end = self.content[-CONTEXT_CHARS:]
+        end = self.content[-SCAN_OVERLAP:]
         for one in self.pending:
-            end = one.end if one.whole else (end + one.end)[-CONTEXT_CHARS:]
+            end = one.end if one.whole else (end + one.end)[-SCAN_OVERLAP:]
         return end
 
     def reserve(self, text: str, *, whole: bool) -> Pending:
         """Count a write from now on."""
         added = text if whole else joint(self.end, text)
-        made = Pending(whole, len(added.encode()), added[-CONTEXT_CHARS:])
+        made = Pending(whole, len(added.encode()), added[-SCAN_OVERLAP:])
         self.pending.append(made)
         return made
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ....schemas.rules.documents import joint
-from ....schemas.rules.injection import Finding, scan
+from ....schemas.rules.documents import SCAN_OVERLAP, finding_in, joint
 
-CONTEXT_CHARS: Final = 2_000
-"""Characters before an append that are scanned with it."""
 GROUP_CHARS: Final = 20_000
 """Characters of appends that share a scan: about 50 ms."""
-_Waiting = tuple[str, str, "asyncio.Future[Finding | None]"]
+_Waiting = tuple[str, str, "asyncio.Future[str | None]"]
 
 
 class Scanning:
@@ -27,10 +24,10 @@ class Scanning:
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def appended(self, before: str, text: str) -> Finding | None:
+    async def appended(self, before: str, text: str) -> str | None:
         """What the scanners block in ``text`` after ``before``; None if nothing."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Finding | None] = loop.create_future()
+        future: asyncio.Future[str | None] = loop.create_future()
         self._waiting.append((before, text, future))
         if self._task is None:
             self._task = loop.create_task(self._run(), name="document scan")
@@ -62,18 +59,18 @@ class Scanning:
         return group
 
 
-def _scan_group(group: list[tuple[str, str]]) -> list[Finding | None]:
+def _scan_group(group: list[tuple[str, str]]) -> list[str | None]:
     """The finding of each append: all of them together first, one by one if there is any."""
     text = group[0][0]
     for _, piece in group:
         text += joint(text, piece)
-    if scan(text) is None:
+    if finding_in(text) is None:
         return [None] * len(group)
-    found: list[Finding | None] = []
+    found: list[str | None] = []
     clean = ""
     for before, piece in group:
-        before = (before + clean)[-CONTEXT_CHARS:]
-        found.append(scan(before + joint(before, piece)))
+        before = (before + clean)[-SCAN_OVERLAP:]
+        found.append(finding_in(before + joint(before, piece)))
         if found[-1] is None:
             clean += joint(before, piece)
     return found

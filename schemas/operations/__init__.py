@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from . import (
     agents,
+    document_search,
     documents,
     embeddings,
     health,
@@ -22,6 +23,7 @@ from .operation import Operation
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *remembering.OPERATIONS,
+    *document_search.OPERATIONS,
     *priorities.OPERATIONS,
     *retractions.OPERATIONS,
     *health.OPERATIONS,

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    document_search,
     documents,
     embeddings,
     health,
@@ -56,6 +57,8 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.recall import RecallService
 from ..query.render import RenderService
@@ -89,6 +92,8 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     reindexing: Reindexing
+    document_search: DocumentSearch
+    memory_search: MemorySearch
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -98,6 +103,10 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
+    desk.bind(document_search.DOCUMENT_SEARCH, use.document_search.search)
+    desk.bind(document_search.DOCUMENT_INDEX, use.document_search.status)
+    desk.bind(document_search.DOCUMENT_REINDEX, use.document_search.reindex)
+    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)

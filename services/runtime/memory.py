@@ -29,6 +29,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
+from ..query.chunks.documents import RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
 
@@ -39,6 +40,7 @@ class Memory:
 
     receipt_log: ReceiptLog
     record: Record
+    record_search: RecordSearch
     receipts: Receipts
     priorities: Priorities
     timekeeper: Sweeps
@@ -84,6 +86,7 @@ async def start_memory(
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
+        record_search=receipt_log.keep if settings.query_log else no_record,
         receipts=Receipts(views, journal, receipt_log),
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,

@@ -57,9 +57,12 @@ from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
-from ..operating.status import Node, disk_figures, space_trouble
+from ..operating.status import Node, as_json, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
+from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -244,7 +247,8 @@ class Runtime:
         queries = JournalQueries(store)
         stack.callback(queries.close)
         memory = await start_memory(
-            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected)
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected
+        )
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
@@ -258,6 +262,16 @@ class Runtime:
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)
+        chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
+        stack.callback(chunks.close)
+        parts.show("document_index", lambda: as_json(chunks.figures()))
+        document_search = DocumentSearch(
+            chunks,
+            recall.queries,
+            analyzer=analyzer,
+            memory_on=memory.agents.memory_enabled,
+            record=memory.record_search,
+        )
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -332,6 +346,8 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, memory.record_search),
                 documents=memory.documents,
             ),
         )

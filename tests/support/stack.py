@@ -86,6 +86,9 @@ from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations, Progress
 from crew_journal.services.operating.status import Node
 from crew_journal.services.parts import Parts
+from crew_journal.services.query.chunks.cache import ChunkCache
+from crew_journal.services.query.chunks.combined import MemorySearch
+from crew_journal.services.query.chunks.documents import DocumentSearch
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -354,6 +357,11 @@ async def running_stack(
         registry = Registry(store)
         ends.callback(registry.close)
         agents = Agents(store, journal, registry)
+        chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
+        ends.callback(chunks.close)
+        document_search = DocumentSearch(
+            chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
+        )
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
         desk = Desk(store)
@@ -378,6 +386,8 @@ async def running_stack(
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, log.keep),
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 documents=documents,

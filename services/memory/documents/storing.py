@@ -132,7 +132,9 @@ class Storing:
                 raise _conflict(address, document)
             if draft.action is DocumentAction.RETRACT:
                 if document.row is None:
-                    raise NotFound(f"{address.label} was never written", hint="nothing is to be retracted", field="tier")
+                    raise NotFound(
+                        f"{address.label} was never written", hint="nothing is to be retracted", field="tier"
+                    )
                 if document.row.retracted:
                     known = await asyncio.to_thread(self._history.at, address, document.seq)
                     same = replace(draft, write_id=known.write_id)

@@ -74,7 +74,7 @@ from .embedding import Embedding
 from .figures import broker_figures, connection_trouble, fillings, reactor_figures, show_views, stream_section
 from .filling import Filling
 from .link import BrokerLink, open_link
-from .memory import start_memory
+from .memory import start_memory, start_providers
 from .resting import Resting
 from .static_table import StaticTable
 from .views import VIEWS_FILE, NodeViews, aside_text
@@ -265,12 +265,15 @@ class Runtime:
         chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
         stack.callback(chunks.close)
         parts.show("document_index", lambda: as_json(chunks.figures()))
-        documents = DocumentSearch(
+        document_search = DocumentSearch(
             chunks,
             recall.queries,
             analyzer=analyzer,
             memory_on=memory.agents.memory_enabled,
             record=memory.record_search,
+        )
+        providers, provided = await start_providers(
+            stack, memory, document_search, journal, store, settings, utc_now, lambda: connection_trouble(client)
         )
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
@@ -310,6 +313,7 @@ class Runtime:
             parts,
             projections={projection.name: projection.version for projection in host.projections},
             memory=memory.figures,
+            provider=providers.health,
             about={
                 "version": distribution_version("crew-journal"),
                 "started_at": self._started_at,
@@ -346,9 +350,10 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
-                document_search=documents,
-                memory_search=MemorySearch(documents, recall, memory.record_search),
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, memory.record_search),
                 documents=memory.documents,
+                provided=provided,
             ),
         )
         app = App(

@@ -72,6 +72,9 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
+from crew_journal.services.memory.providers.journal import JournalProvider
+from crew_journal.services.memory.providers.serving import ProvidedDocuments
 from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
 from crew_journal.services.memory.registry import Registry
@@ -224,6 +227,7 @@ class Stack:
     recall: RecallService
     timekeeper: Sweeps
     app: Starlette
+    providers: Providers
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -317,6 +321,7 @@ async def running_stack(
     connection_bounds: ConnectionBounds | None = None,
     tail_queue: int | None = None,
     token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    providers_chosen: Choices | None = None,
 ) -> AsyncIterator[Stack]:
     """A service below ``data_dir``, ended when the block is left."""
     async with contextlib.AsyncExitStack() as ends:
@@ -364,6 +369,18 @@ async def running_stack(
         )
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
+        providers = Providers(
+            providers_chosen or Choices(Choice(), {}),
+            lambda scope: JournalProvider(
+                documents, document_search, store, lambda: None, scope, clock=lambda: datetime.now(UTC)
+            ),
+            clock=lambda: datetime.now(UTC),
+        )
+        ends.push_async_callback(providers.close)
+        provided = ProvidedDocuments(
+            documents, document_search, providers, store, journal, agents, clock=lambda: datetime.now(UTC)
+        )
+        ends.callback(provided.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -391,6 +408,7 @@ async def running_stack(
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 documents=documents,
+                provided=provided,
             ),
         )
         services = AppServices(
@@ -404,6 +422,7 @@ async def running_stack(
                 parts,
                 projections={projection.name: projection.version for projection in base.host.projections},
                 memory=lambda workspace_id, _node: timekeeper.figures(workspace_id),
+                provider=providers.health,
                 about={"started_at": datetime.now(UTC)},
                 clock=lambda: datetime.now(UTC),
             ),
@@ -428,4 +447,5 @@ async def running_stack(
             recall,
             timekeeper,
             app,
+            providers,
         )

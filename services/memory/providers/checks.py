@@ -249,7 +249,7 @@ async def health_of(probe: Callable[[], Awaitable[str | None]], clock: Callable[
     if not done:
         message: str | None = HEALTH_TIMEOUT_MESSAGE
     elif task.cancelled() or (error := task.exception()) is not None:
-        message = "cancelled" if task.cancelled() else f"{type(error).__name__}: {error}"
+        message = "cancelled" if task.cancelled() else type(error).__name__
     else:
         message = task.result()
     return HealthStatus(ok=message is None, message=message, checked_at=clock())

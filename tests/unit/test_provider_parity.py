@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.wrong_providers import WRONG
@@ -35,6 +37,15 @@ async def test_a_provider_that_does_not_answer_breaks_a_law_instead_of_hanging_t
 
     report = await check(World(lambda scope: hung(tmp_path, scope)), [law], law_s=0.05)
     assert report.lines()[1] == "        seen: no end within 0 s"
+
+
+async def test_every_law_holds_for_the_example_of_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "providers.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    module: dict[str, Any] = {}
+    exec(compile(example, "docs/providers.md", "exec"), module)
+    report = await check(World(module["DictionaryProvider"]))
+    assert report.broken == ()
 
 
 def test_every_law_says_in_a_sentence_what_holds() -> None:

@@ -44,26 +44,25 @@ class Choice(BaseModel):
     token: str | None = Field(default=None, repr=False)
     root: Path | None = None
 
-    def checked(self, where: str, *, prefix: str = "") -> Choice:
+    def checked(self, named: Callable[[str], str]) -> Choice:
         """The choice, if nothing that its provider needs is missing.
 
         Args:
-            where: Stands before the name of a field in a message.
-            prefix: What a field but ``provider`` begins with there.
+            named: How a field is called where the choice stands.
 
         Raises:
             InvalidQuery: Naming the field.
         """
-        needs = {DISK: ("root",), HTTP: ("url", "token")}.get(self.provider, ())
-        for name in needs:
+        for name in {DISK: ("root",), HTTP: ("url", "token")}.get(self.provider, ()):
             if not getattr(self, name):
-                field = f"{where}{prefix}{name}"
-                raise InvalidQuery(f"{field} is missing", hint=f"provider {self.provider} needs it", field=field)
+                raise InvalidQuery(
+                    f"{named(name)} is missing", hint=f"provider {self.provider} needs it", field=named(name)
+                )
         if self.provider not in (JOURNAL, DISK, HTTP) and not _FACTORY.match(self.provider):
             raise InvalidQuery(
-                f"{where}provider {self.provider[:64]!r} is not a memory provider",
+                f"{named('provider')} {self.provider[:64]!r} is not a memory provider",
                 hint="use journal, disk, http or module:factory",
-                field=f"{where}provider",
+                field=named("provider"),
             )
         return self
 
@@ -106,10 +105,17 @@ def read_choices(settings: Settings) -> Choices:
     named: dict[str, Choice] = {}
     if settings.memory_file is not None:
         read = _read(settings.memory_file)
-        named = {name: one.memory.checked(f"workspace.{name}.memory.") for name, one in read.workspace.items()}
+        named = {
+            name: one.memory.checked(f"workspace.{name}.memory.{{}}".format)
+            for name, one in read.workspace.items()
+        }
         if read.memory is not None:
-            return Choices(read.memory.checked("memory."), named)
-    return Choices(default.checked("CREW_JOURNAL_MEMORY_", prefix="provider_"), named)
+            return Choices(read.memory.checked("memory.{}".format), named)
+    return Choices(default.checked(_variable), named)
+
+
+def _variable(field: str) -> str:
+    return "CREW_JOURNAL_MEMORY_PROVIDER" + ("" if field == "provider" else f"_{field.upper()}")
 
 
 def _read(path: Path) -> _File:

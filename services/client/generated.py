@@ -21,6 +21,21 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.documents import (
+    APPEND_DAILY,
+    DOCUMENT_DIFF,
+    DOCUMENT_READ,
+    DOCUMENT_RESTORE,
+    DOCUMENT_RETRACT,
+    DOCUMENT_VERSIONS,
+    DOCUMENT_WRITE,
+    DOCUMENTS,
+    DocumentAnswer,
+    DocumentDiffAnswer,
+    DocumentsAnswer,
+    DocumentVersionsAnswer,
+    DocumentWrittenAnswer,
+)
 from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
     ADD_MODEL,
@@ -687,6 +702,315 @@ class Operations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(CREWS, given)
+
+    def document_read(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        as_of: int | None = None,
+    ) -> DocumentAnswer:
+        """Read a memory document.
+
+        A document that was never written has an empty content. Content that the injection scanners block is
+        replaced by a notice for AGENT and LEAD tokens.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of a write: the document as that write left it.
+            as_of: Any sequence: the document as it was right after it.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "as_of": as_of,
+        }
+        return self._operate(DOCUMENT_READ, given)
+
+    def document_write(
+        self,
+        tier: str,
+        mode: str,
+        content: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        write_id: str | None = None,
+        expected_seq: int | None = None,
+        data_subject_id: str | None = None,
+        derived_from: Sequence[str] = (),
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Write a memory document; returns once the write is durable and can be read.
+
+        An append is one message and never conflicts. A replace may name the version that it replaces.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            mode: `replace` (content is the whole text) or `append` (content is what is added).
+            content: The text.
+            write_id: The write's own id; the same id again writes nothing.
+            expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
+                changed.
+            data_subject_id: The person whose personal data this is.
+            derived_from: Ids that the content was made of.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "mode": mode,
+            "content": content,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "write_id": write_id,
+            "expected_seq": expected_seq,
+            "data_subject_id": data_subject_id,
+            "derived_from": derived_from,
+            "reason": reason,
+        }
+        return self._operate(DOCUMENT_WRITE, given)
+
+    def append_daily(
+        self,
+        entry: str,
+        *,
+        scope: Literal["agent", "crew"] = "agent",
+        write_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentWrittenAnswer:
+        """Append a line with the present time to today's daily log (UTC).
+
+        Args:
+            entry: What to note, one line; line breaks become blanks.
+            scope: The agent's log, or its crew's.
+            write_id: The write's own id; the same id again writes nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry": entry,
+            "scope": scope,
+            "write_id": write_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(APPEND_DAILY, given)
+
+    def documents(
+        self,
+        *,
+        tier: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentsAnswer:
+        """List the memory documents that the token may read, with their sizes.
+
+        Args:
+            tier: Of one tier only.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENTS, given)
+
+    def document_versions(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 20,
+    ) -> DocumentVersionsAnswer:
+        """List the versions of a memory document, newest first.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            limit: Most versions.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+        }
+        return self._operate(DOCUMENT_VERSIONS, given)
+
+    def document_diff(
+        self,
+        tier: str,
+        from_version: int,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        to_version: int | None = None,
+    ) -> DocumentDiffAnswer:
+        """Show what changed between two versions of a memory document, as a unified diff.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            from_version: Sequence of the older version; 0 for none.
+            to_version: Sequence of the newer version; the present one if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "from_version": from_version,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "to_version": to_version,
+        }
+        return self._operate(DOCUMENT_DIFF, given)
+
+    def document_restore(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of the version; the last one with a text if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "reason": reason,
+        }
+        return self._operate(DOCUMENT_RESTORE, given)
+
+    def document_retract(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "reason": reason,
+        }
+        return self._operate(DOCUMENT_RETRACT, given)
 
     def sweep(
         self,
@@ -1658,6 +1982,315 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(CREWS, given)
+
+    async def document_read(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        as_of: int | None = None,
+    ) -> DocumentAnswer:
+        """Read a memory document.
+
+        A document that was never written has an empty content. Content that the injection scanners block is
+        replaced by a notice for AGENT and LEAD tokens.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of a write: the document as that write left it.
+            as_of: Any sequence: the document as it was right after it.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "as_of": as_of,
+        }
+        return await self._operate(DOCUMENT_READ, given)
+
+    async def document_write(
+        self,
+        tier: str,
+        mode: str,
+        content: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        write_id: str | None = None,
+        expected_seq: int | None = None,
+        data_subject_id: str | None = None,
+        derived_from: Sequence[str] = (),
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Write a memory document; returns once the write is durable and can be read.
+
+        An append is one message and never conflicts. A replace may name the version that it replaces.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            mode: `replace` (content is the whole text) or `append` (content is what is added).
+            content: The text.
+            write_id: The write's own id; the same id again writes nothing.
+            expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
+                changed.
+            data_subject_id: The person whose personal data this is.
+            derived_from: Ids that the content was made of.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "mode": mode,
+            "content": content,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "write_id": write_id,
+            "expected_seq": expected_seq,
+            "data_subject_id": data_subject_id,
+            "derived_from": derived_from,
+            "reason": reason,
+        }
+        return await self._operate(DOCUMENT_WRITE, given)
+
+    async def append_daily(
+        self,
+        entry: str,
+        *,
+        scope: Literal["agent", "crew"] = "agent",
+        write_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentWrittenAnswer:
+        """Append a line with the present time to today's daily log (UTC).
+
+        Args:
+            entry: What to note, one line; line breaks become blanks.
+            scope: The agent's log, or its crew's.
+            write_id: The write's own id; the same id again writes nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry": entry,
+            "scope": scope,
+            "write_id": write_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(APPEND_DAILY, given)
+
+    async def documents(
+        self,
+        *,
+        tier: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentsAnswer:
+        """List the memory documents that the token may read, with their sizes.
+
+        Args:
+            tier: Of one tier only.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENTS, given)
+
+    async def document_versions(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 20,
+    ) -> DocumentVersionsAnswer:
+        """List the versions of a memory document, newest first.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            limit: Most versions.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+        }
+        return await self._operate(DOCUMENT_VERSIONS, given)
+
+    async def document_diff(
+        self,
+        tier: str,
+        from_version: int,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        to_version: int | None = None,
+    ) -> DocumentDiffAnswer:
+        """Show what changed between two versions of a memory document, as a unified diff.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            from_version: Sequence of the older version; 0 for none.
+            to_version: Sequence of the newer version; the present one if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "from_version": from_version,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "to_version": to_version,
+        }
+        return await self._operate(DOCUMENT_DIFF, given)
+
+    async def document_restore(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of the version; the last one with a text if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "reason": reason,
+        }
+        return await self._operate(DOCUMENT_RESTORE, given)
+
+    async def document_retract(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "reason": reason,
+        }
+        return await self._operate(DOCUMENT_RETRACT, given)
 
     async def sweep(
         self,

@@ -244,7 +244,8 @@ class Runtime:
         queries = JournalQueries(store)
         stack.callback(queries.close)
         memory = await start_memory(
-            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected)
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected
+        )
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,

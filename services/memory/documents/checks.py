@@ -149,7 +149,11 @@ class Checks:
             caller,
             address,
             MemoryWriteVerifierBlocked(
-                tier=address.tier, key=address.key, owner=address.owner, problem="contradicts a pinned fact", source=source
+                tier=address.tier,
+                key=address.key,
+                owner=address.owner,
+                problem="contradicts a pinned fact",
+                source=source,
             ),
             f"a write of {address.label} was refused: it contradicts a pinned fact",
         )

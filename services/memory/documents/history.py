@@ -94,7 +94,9 @@ class History:
             last = piece[-1:]
         text = "".join(made)
         if sha256_of(text) != version.sha256:
-            raise ViewsDamaged(f"version {version.seq} of {address.label} differs from its hash", hint=ViewsDamaged.HINT)
+            raise ViewsDamaged(
+                f"version {version.seq} of {address.label} differs from its hash", hint=ViewsDamaged.HINT
+            )
         return text
 
     def _rows(self, sql: str, address: Address, *more: int) -> list[VersionRow]:

@@ -102,7 +102,9 @@ class Writing:
         )
         return await self._storing.store(caller, draft)
 
-    async def append_daily(self, caller: Caller, asked: AppendDailyRequest, source: str = _API) -> DocumentWrittenAnswer:
+    async def append_daily(
+        self, caller: Caller, asked: AppendDailyRequest, source: str = _API
+    ) -> DocumentWrittenAnswer:
         """Append ``- <time> — <entry>`` to today's daily log; raises as ``write``."""
         address = self._address(caller, asked, "daily", None)
         entry = " ".join(_content(asked.entry, "entry").split())

@@ -40,10 +40,11 @@ def write(
     """Write a memory document; returns once the write is durable and can be read."""
     if (content is None) == (file is None):
         raise typer.BadParameter("give the text, or - for stdin, or --file", param_hint="CONTENT")
+    text = content or ""
     if file is not None:
-        content = file.read_text("utf-8")
+        text = file.read_text("utf-8")
     elif content == "-":
-        content = sys.stdin.read()
+        text = sys.stdin.read()
     with client(where) as journal:
-        answer = journal.document_write(content=content, **asked)
+        answer = journal.document_write(content=text, **asked)
     show(answer, json_output, print_written)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.stack import Stack, until
 
@@ -15,13 +17,14 @@ async def _seeded(stack: Stack, workspace: str) -> int:
     """Documents of agent ada and crew red, and of others; returns the last sequence."""
     seq = 0
     async with stack.client() as owner:
-        for tier, fields, text in (
+        written: list[tuple[str, dict[str, Any], str]] = [
             ("AGENT", {"agent_id": "ada"}, "# Facts\n\nThe deployment of Maria uses Postgres 16.\n"),
             ("CREW", {"crew_id": "red"}, "All deployments are announced.\n"),
             ("topics", {"crew_id": "red", "key": "deployment"}, TOPIC),
             ("AGENT", {"agent_id": "eve"}, "The deployment password hint of Eve.\n"),
             ("CREW", {"crew_id": "blue"}, "The deployment of the blue crew.\n"),
-        ):
+        ]
+        for tier, fields, text in written:
             done = await owner.document_write(tier, "replace", text, workspace_id=workspace, **fields)
             seq = max(seq, done.seq)
         other = await owner.document_write(
@@ -66,7 +69,13 @@ async def test_the_routes_of_the_sidecar_answer_as_their_contract_says(stack: St
         assert answer.status_code == 200
         assert answer.json()["count"] == len(answer.json()["results"]) == 3
         assert {"file", "snippet", "score", "source"} <= set(answer.json()["results"][0])
-        for wrong in ({}, {"query": ""}, {"query": "  "}, {"query": "x", "scope": "all"}, {"query": "x", "limit": "many"}):
+        for wrong in (
+            {},
+            {"query": ""},
+            {"query": "  "},
+            {"query": "x", "scope": "all"},
+            {"query": "x", "limit": "many"},
+        ):
             assert (await client.post("/memory/search", json=wrong)).status_code == 400
         assert (await client.post("/memory/search", content=b"{")).status_code == 400
         assert (await client.post("/memory/search", json={"query": '"AND (* OR'})).status_code == 200
@@ -135,6 +144,7 @@ async def test_documents_and_entries_are_interleaved_and_name_their_origin(stack
         assert found.results[0].score == found.results[1].score == 1 / 61
         with pytest.raises(NotAllowed):
             await client.search_memory("deployment", crew_id="blue")
+        assert found.receipt is not None
         shown = await client.receipt(found.receipt)
         assert [hit.entry_id for hit in shown.hits] == [h.entry_id for h in found.results if h.origin == "entry"]
     async with stack.client(plain.plaintext) as client:

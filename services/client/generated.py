@@ -989,7 +989,7 @@ class Operations:
         """List the memory documents that the token may read, with their sizes.
 
         Args:
-            tier:
+            tier: Of one tier only.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -2443,7 +2443,7 @@ class AsyncOperations:
         """List the memory documents that the token may read, with their sizes.
 
         Args:
-            tier:
+            tier: Of one tier only.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.

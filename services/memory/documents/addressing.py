@@ -1,7 +1,7 @@
 """Which document a request is about, and who may write it.
 
-Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request names
-must agree with the token. Pure.
+Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request
+names must agree with the token. Pure.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Invariant: answers only gain fields, and readers ignore fields that they do not 
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import ConfigDict, Field
 
 from .entry import Id, JournalEntry, Priority
@@ -87,4 +85,3 @@ class Problem(Answer):
     trace_id: str
     field: str | None = None
     problems: tuple[ProblemField, ...] | None = None
-    facts: dict[str, Any] | None = None

@@ -6,7 +6,7 @@ Invariant: every status of 400 or more raises; one that no error of the tree sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from .errors import (
     CapExceeded,
@@ -34,6 +34,10 @@ _BY_STATUS: dict[int, type[CrewJournalError]] = {
 }
 
 
+_MEMBERS: Final = frozenset({"type", "code", "title", "status", "detail", "hint", "trace_id", "field"})
+"""Members of every problem."""
+
+
 def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
     """The error that a problem stands for: by its ``code``, else by its title, else by its status."""
     known = [one for one in _tree(CrewJournalError) if one.__module__ == CrewJournalError.__module__]
@@ -50,9 +54,8 @@ def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
             tuple(FieldProblem(str(f["field"]), str(f["problem"]), str(f.get("fix", ""))) for f in fields)
         )
     elif issubclass(kind, CapExceeded):
-        error = kind(
-            detail, hint=str(problem.get("hint") or ""), field=problem.get("field"), facts=problem.get("facts")
-        )
+        facts = {name: value for name, value in problem.items() if name not in _MEMBERS}
+        error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"), facts=facts)
     else:
         error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"))
     if problem.get("trace_id"):

@@ -34,8 +34,6 @@ def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
     }
     if error.field is not None:
         body["field"] = error.field
-    if isinstance(error, CapExceeded):
-        body["facts"] = error.facts
     if isinstance(error, InvalidEntry):
         body["problems"] = [problem.as_dict() for problem in error.problems[:_MAX_PROBLEMS]]
     return body

@@ -40,10 +40,10 @@ _SCANNERS: Final = sum(map(int, injection.VERSION.split(".")))
 """Rises with each version of a scanner: a finding may be another one then."""
 _STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNKS}
     WHERE key IN (SELECT unnest(?::UBIGINT[])) ORDER BY key, number"""
-_SWEEP: Final = f"""UPDATE {VERSIONS} SET piece = NULL WHERE workspace_id = $workspace AND seq < $seq
-    AND published_ms < $cutoff AND piece IS NOT NULL AND seq NOT IN (
-        SELECT seq FROM {VERSIONS} WHERE workspace_id = $workspace AND seq < $seq
-        QUALIFY row_number() OVER (PARTITION BY owner, tier, doc_key ORDER BY seq DESC) <= $keep)"""
+_SWEEP: Final = f"""UPDATE {VERSIONS} SET piece = NULL WHERE workspace_id = $1 AND seq < $2
+    AND published_ms < $3 AND piece IS NOT NULL AND seq NOT IN (
+        SELECT seq FROM {VERSIONS} WHERE workspace_id = $1 AND seq < $2
+        QUALIFY row_number() OVER (PARTITION BY owner, tier, doc_key ORDER BY seq DESC) <= $4)"""
 
 
 class DocumentsProjection:
@@ -64,9 +64,11 @@ class DocumentsProjection:
             self._write(batch.documents, tx)
         for event in batch.control(MemoryVersionsSwept.ENTRY_TYPE):
             swept = payload_of(event, MemoryVersionsSwept)
-            named = {"workspace": event.workspace_id, "seq": event.seq}
             tx.rewrite(
-                VERSIONS, event.workspace_id, _SWEEP, {**named, "cutoff": swept.cutoff_ms, "keep": swept.keep_latest}
+                VERSIONS,
+                event.workspace_id,
+                _SWEEP,
+                [event.workspace_id, event.seq, swept.cutoff_ms, swept.keep_latest],
             )
         for event in batch.control(MemoryConfigUpdated.ENTRY_TYPE):
             wanted = payload_of(event, MemoryConfigUpdated)

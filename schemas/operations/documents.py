@@ -93,7 +93,7 @@ class AppendDailyRequest(Request):
 class DocumentsRequest(Request):
     """List the memory documents that the token may read, with their sizes."""
 
-    tier: TierName | None = None
+    tier: Annotated[TierName | None, Field(description="Of one tier only.")] = None
     scope: ScopeName = None
     agent_id: ForAgent = None
     crew_id: ForCrew = None

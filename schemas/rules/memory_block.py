@@ -51,7 +51,6 @@ MARKERS: Final = (
     "MEMORY NOTICE",
 )
 READ_CALL: Final = "GET /v1/memory/document?tier={tier}&key={key}"
-READ_CREW_CALL: Final = "GET /v1/memory/document?tier={tier}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,9 @@ def _has_text(section: Section | None) -> bool:
 
 
 def _shown_of(section: Section | None, made: Assembled) -> Shown | None:
-    return next((one for one in made.shown if section is not None and one.name == section.name), None)
+    return next(
+        (one for one in made.shown if section is not None and (one.block, one.name) == ("agent", section.name)), None
+    )
 
 
 def _instructions(given: BlockInput, made: Assembled) -> str:

@@ -15,11 +15,14 @@ from typer import Argument, Option
 from ...schemas.operations.documents import DOCUMENT_WRITE
 from .connection import client
 from .groups import Fields, grouped
+from .memory_search import reindex, search
 from .options import Json, Where
 from .output import show
 from .printers import print_written
 
 memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics and the others.", no_args_is_help=True)
+memory.command("search")(search)
+memory.command("reindex")(reindex)
 
 
 @memory.command("write")
@@ -37,10 +40,11 @@ def write(
     """Write a memory document; returns once the write is durable and can be read."""
     if (content is None) == (file is None):
         raise typer.BadParameter("give the text, or - for stdin, or --file", param_hint="CONTENT")
+    text = content or ""
     if file is not None:
-        content = file.read_text("utf-8")
+        text = file.read_text("utf-8")
     elif content == "-":
-        content = sys.stdin.read()
+        text = sys.stdin.read()
     with client(where) as journal:
-        answer = journal.document_write(content=content, **asked)
+        answer = journal.document_write(content=text, **asked)
     show(answer, json_output, print_written)

@@ -50,8 +50,10 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
+from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
@@ -275,6 +277,8 @@ class Runtime:
         providers, provided = await start_providers(
             stack, memory, document_search, journal, store, settings, utc_now, lambda: connection_trouble(client)
         )
+        prompt_documents = PromptDocuments(store)
+        stack.callback(prompt_documents.close)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -354,6 +358,7 @@ class Runtime:
                 memory_search=MemorySearch(document_search, recall, memory.record_search),
                 documents=memory.documents,
                 provided=provided,
+                blocks=MemoryBlocks(store, memory.registry, prompt_documents, document_search, clock=utc_now),
             ),
         )
         app = App(

@@ -66,7 +66,9 @@ from crew_journal.services.journal.broker.streams import declare_streams, stream
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
@@ -381,6 +383,8 @@ async def running_stack(
             documents, document_search, providers, store, journal, agents, clock=lambda: datetime.now(UTC)
         )
         ends.callback(provided.close)
+        prompt_documents = PromptDocuments(store)
+        ends.callback(prompt_documents.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -407,6 +411,9 @@ async def running_stack(
                 memory_search=MemorySearch(document_search, recall, log.keep),
                 graph=GraphQueries(store, queries),
                 agents=agents,
+                blocks=MemoryBlocks(
+                    store, registry, prompt_documents, document_search, clock=lambda: datetime.now(UTC)
+                ),
                 documents=documents,
                 provided=provided,
             ),

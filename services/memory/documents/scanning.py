@@ -1,7 +1,7 @@
 """Scans what is appended for injections, many appends at once.
 
-Why: the scanners take about 2 µs a character, and each append is scanned with 2,000 characters before it; alone, 640 appends a
-second would take more than a core. Appends that come while a scan runs share the next one.
+Why: the scanners take about 2 µs a character, and each append is scanned with 2,000 characters before it; alone, 640 appends
+a second would take more than a core. Appends that come while a scan runs share the next one.
 Invariant: an append is clean only if it was scanned together with the characters before it.
 """
 

@@ -8,7 +8,7 @@ text goes alone and expects the version that it was checked against. A write id 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
@@ -23,7 +23,7 @@ from ....schemas.errors import (
 )
 from ....schemas.events.documents import DocumentAction
 from ....schemas.operations.documents import DocumentWrittenAnswer
-from ....schemas.ports import Published, ViewReader
+from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import finding_in, joint
 from ....schemas.rules.tiers import SOFT_CAP_PERCENT
 from ....schemas.views import DOCUMENTS_PROJECTION
@@ -148,20 +148,19 @@ class Storing:
             except WrongLastSequence as error:  # the broker's last message, which the fold may have ignored
                 last_seq = document.seq if error.last_seq is None else error.last_seq
                 await self._views.wait_for(last_seq, self._wait_s, DOCUMENTS_PROJECTION)
+                if (known := await self._known(draft)) is not None:  # stored by this request, but the ack was lost
+                    return _answer(caller, draft, document, known.seq)
         raise _conflict(address, document)
 
     async def _publish(
         self, caller: Caller, draft: Draft, document: WrittenDocument, pending: Pending, last_seq: int | None
     ) -> DocumentWrittenAnswer:
         message = draft.message(caller)
-        send: Awaitable[Published]
         try:
             await enable_writer(self._enabled, caller)
-            if last_seq is None:
-                send = self._writer.post(message)
-            else:
-                send = self._writer.post_expecting(message, last_seq)
-            published = await send
+            published = await (
+                self._writer.post(message) if last_seq is None else self._writer.post_expecting(message, last_seq)
+            )
             pending.seq = published.seq
         except BaseException as error:
             document.release(pending)

@@ -134,6 +134,23 @@ class ReadResult(BaseModel):
     finding: str | None = None
 
 
+class LabelsRequest(BaseModel):
+    """Name the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    scope: str
+
+
+class LabelsResult(BaseModel):
+    """The ids of documents that have a text, sorted."""
+
+    model_config = _FLAT
+    ids: tuple[str, ...] = ()
+
+
 class HealthStatus(BaseModel):
     """Whether the provider works; ``message`` only if it does not."""
 
@@ -180,8 +197,12 @@ ProviderFactory = Callable[[ProviderScope], MemoryProvider]
 
 @runtime_checkable
 class DocumentReader(Protocol):
-    """What a provider may offer besides: reading a document whole. Without it, its documents are found by recall alone."""
+    """What a provider may offer besides: whole documents. Without it there is no prompt block, and reading is refused."""
 
     async def read(self, asked: ReadRequest) -> ReadResult:
         """Read a document; one that was never written is empty."""
+        ...
+
+    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+        """Name the documents of a scope."""
         ...

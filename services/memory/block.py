@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from ...schemas.errors import InvalidQuery
 from ...schemas.events.workspaces import AgentRole
@@ -27,7 +27,7 @@ from ..desk import Caller
 from ..query.chunks.documents import DocumentSearch
 from ..query.chunks.scope import SearchedOwners
 from .documents.addressing import check_own
-from .documents.owned import OwnedDocuments, PromptDocuments
+from .documents.owned import OwnedDocuments
 from .documents.past import Past
 from .registry import Registry
 
@@ -48,6 +48,14 @@ class _State:
     workspace: OwnedDocuments
 
 
+class DocumentsByOwner(Protocol):
+    """``documents.owned.PromptDocuments``, or what asks a provider."""
+
+    async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
+        """The documents of an owner."""
+        ...
+
+
 class MemoryBlocks:
     """Builds blocks.
 
@@ -63,7 +71,7 @@ class MemoryBlocks:
         self,
         views: ViewReader,
         registry: Registry,
-        documents: PromptDocuments,
+        documents: DocumentsByOwner,
         search: DocumentSearch,
         *,
         clock: Callable[[], datetime],

@@ -56,6 +56,7 @@ from ..memory.compare import ModelComparison
 from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
+from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
@@ -279,6 +280,7 @@ class Runtime:
         )
         prompt_documents = PromptDocuments(store)
         stack.callback(prompt_documents.close)
+        provided_prompts = ProvidedPrompts(prompt_documents, providers)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -358,7 +360,7 @@ class Runtime:
                 memory_search=MemorySearch(document_search, recall, memory.record_search),
                 documents=memory.documents,
                 provided=provided,
-                blocks=MemoryBlocks(store, memory.registry, prompt_documents, document_search, clock=utc_now),
+                blocks=MemoryBlocks(store, memory.registry, provided_prompts, document_search, clock=utc_now),
             ),
         )
         app = App(

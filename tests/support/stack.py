@@ -76,6 +76,7 @@ from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
 from crew_journal.services.memory.providers.journal import JournalProvider
+from crew_journal.services.memory.providers.prompts import ProvidedPrompts
 from crew_journal.services.memory.providers.serving import ProvidedDocuments
 from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
@@ -385,6 +386,7 @@ async def running_stack(
         ends.callback(provided.close)
         prompt_documents = PromptDocuments(store)
         ends.callback(prompt_documents.close)
+        provided_prompts = ProvidedPrompts(prompt_documents, providers)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -412,7 +414,11 @@ async def running_stack(
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 blocks=MemoryBlocks(
-                    store, registry, prompt_documents, document_search, clock=lambda: datetime.now(UTC)
+                    store,
+                    registry,
+                    provided_prompts,
+                    document_search,
+                    clock=lambda: datetime.now(UTC),
                 ),
                 documents=documents,
                 provided=provided,

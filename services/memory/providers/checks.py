@@ -31,6 +31,7 @@ from ....schemas.provider import (
     HEALTH_TIMEOUT_MESSAGE,
     ForgetRequest,
     HealthStatus,
+    LabelsRequest,
     ProviderScope,
     ReadRequest,
     RecallRequest,
@@ -50,6 +51,9 @@ _MAY_WRITE: Final = {
     Writer.LEAD: frozenset({Role.LEAD, Role.ADMIN, Role.OWNER}),
     Writer.OPERATOR: frozenset({Role.ADMIN, Role.OWNER}),
 }
+
+
+_Asked = RetainRequest | RecallRequest | ForgetRequest | ReadRequest | LabelsRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Place:
         return owner_of(self.scope, self.name)
 
 
-def check_scope(bound: ProviderScope, asked: RetainRequest | RecallRequest | ForgetRequest | ReadRequest) -> None:
+def check_scope(bound: ProviderScope, asked: _Asked) -> None:
     """Raise if the request names another workspace, agent or crew than the provider is bound to.
 
     Raises:
@@ -187,6 +191,22 @@ def owners_to_search(bound: ProviderScope, asked: RecallRequest) -> list[tuple[S
     return [(scope, name) for scope, name in named if name is not None or scope is Scope.WORKSPACE]
 
 
+def owner_to_list(bound: ProviderScope, asked: LabelsRequest) -> tuple[Scope, str | None]:
+    """Whose documents are named: scope and name of the owner.
+
+    Raises:
+        ScopeMismatch: If the request names another, or the provider is bound to none.
+        DocumentError: If the scope is not valid.
+    """
+    check_scope(bound, asked)
+    if asked.scope not in list(Scope):
+        raise DocumentError(
+            f"scope {asked.scope[:32]!r} is not a scope", hint="use agent, crew or workspace", field="scope"
+        )
+    scope = Scope(asked.scope)
+    return scope, _owner_name(bound, scope, "the request")
+
+
 def rule_of(tier: str) -> TierRule:
     """The rule of a tier.
 
@@ -262,14 +282,18 @@ def _place(bound: ProviderScope, tier: str, key: str | None, scope: str | None) 
     if rule.key != "none" and key is None:
         raise MissingKey(f"tier {tier} needs a key", hint=f"send key: a {rule.key.value}", field="key")
     whose = next(iter(rule.writers)) if scope is None else _scope(scope, tier, rule)
-    name = _name(bound, whose)
-    if name is None and whose is not Scope.WORKSPACE:
+    return Place(whose, _owner_name(bound, whose, f"tier {tier}"), tier, key, rule)
+
+
+def _owner_name(bound: ProviderScope, scope: Scope, what: str) -> str | None:
+    name = _name(bound, scope)
+    if name is None and scope is not Scope.WORKSPACE:
         raise ScopeMismatch(
-            f"tier {tier} belongs to {_an(whose)}, and the provider is bound to none",
-            hint=f"use a provider that is bound to {_an(whose)}",
-            field=f"{whose.value}_id",
+            f"{what} is about {_an(scope)}, and the provider is bound to none",
+            hint=f"use a provider that is bound to {_an(scope)}",
+            field=f"{scope.value}_id",
         )
-    return Place(whose, name, tier, key, rule)
+    return name
 
 
 def _scope(named: str, tier: str, rule: TierRule) -> Scope:

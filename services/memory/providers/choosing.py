@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ....schemas.errors import InvalidQuery
+from ....schemas.errors import InvalidQuery, NotByProvider
 from ....schemas.ids import is_workspace
 from ....schemas.provider import MemoryProvider, ProviderFactory, ProviderScope
 from ....schemas.settings import DEFAULT_WORKSPACE, Settings
@@ -106,8 +106,7 @@ def read_choices(settings: Settings) -> Choices:
     if settings.memory_file is not None:
         read = _read(settings.memory_file)
         named = {
-            name: one.memory.checked(f"workspace.{name}.memory.{{}}".format)
-            for name, one in read.workspace.items()
+            name: one.memory.checked(f"workspace.{name}.memory.{{}}".format) for name, one in read.workspace.items()
         }
         if read.memory is not None:
             return Choices(read.memory.checked("memory.{}".format), named)
@@ -179,6 +178,14 @@ class Providers:
     def is_journal(self, workspace_id: str) -> bool:
         """Whether a workspace's documents are in the journal."""
         return self.name_of(workspace_id) == JOURNAL
+
+    def refusal(self, workspace_id: str, what: str) -> NotByProvider:
+        """The refusal of what only the journal can do; ``what`` names it."""
+        return NotByProvider(
+            f"{what} needs memory documents in the journal; workspace {workspace_id} has the memory provider "
+            f"{self.name_of(workspace_id)}",
+            hint="choose provider journal for this workspace (docs/providers.md)",
+        )
 
     async def health(self, workspace_id: str | None) -> dict[str, Any]:
         """The health of a workspace's provider for ``status``; if None, of all that are configured."""

@@ -27,6 +27,8 @@ from ....schemas.provider import (
     ForgetRequest,
     ForgetResult,
     HealthStatus,
+    LabelsRequest,
+    LabelsResult,
     ProviderScope,
     ReadRequest,
     ReadResult,
@@ -46,6 +48,7 @@ from .checks import (
     Place,
     check_result,
     health_of,
+    owner_to_list,
     owners_to_search,
     place_to_forget,
     place_to_read,
@@ -139,6 +142,16 @@ class DiskProvider:
         place = place_to_read(self._scope, asked)
         return await _in_thread(self._read, place)
 
+    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+        """Name the documents of a scope.
+
+        Raises:
+            DocumentError: What is wrong with the request.
+            BackendFailed: If the disk refuses.
+        """
+        scope, name = owner_to_list(self._scope, asked)
+        return await _in_thread(self._labels, scope, name)
+
     async def health(self) -> HealthStatus:
         """Whether a file can be written below the root."""
         return await health_of(lambda: asyncio.to_thread(self._probe), self._clock)
@@ -181,6 +194,9 @@ class DiskProvider:
         found = scan(text or "")
         content = "" if found is not None else text or ""
         return ReadResult(id=place.label, content=content, finding=found and f"{found.category}/{found.pattern}")
+
+    def _labels(self, scope: Scope, name: str | None) -> LabelsResult:
+        return LabelsResult(ids=tuple(label for label, text in self._texts(scope, name, None) if text))
 
     def _recall(self, owners: list[tuple[Scope, str | None]], asked: RecallRequest) -> RecallResult:
         said = tokens_of(asked.query)

@@ -1,6 +1,7 @@
 """A provider over HTTP: another service that answers the routes of memory documents, such as another Crew Journal.
 
-Routes: ``POST /memory/write``, ``POST /memory/search``, ``GET`` and ``POST /v1/memory/document[/retract]``, ``GET /readyz``.
+Routes: ``POST /memory/write``, ``POST /memory/search``, ``GET`` and ``POST /v1/memory/document[/retract]``,
+``GET /v1/memory/documents``, ``GET /readyz``.
 Invariant: what leaves is a named error, never a text of the HTTP library; every write has an id, so that sending it again is
 safe. Scope, role and the required key of ``daily``, which the routes do not know or default, are checked here.
 """
@@ -28,13 +29,15 @@ from ....schemas.errors import (
 )
 from ....schemas.faults import error_of
 from ....schemas.ids import uuid7_hex
-from ....schemas.operations.documents import DocumentAnswer, DocumentWrittenAnswer
+from ....schemas.operations.documents import DocumentAnswer, DocumentsAnswer, DocumentWrittenAnswer
 from ....schemas.provider import (
     RECALL_LIMIT_MAX,
     SNIPPET_CHARS,
     ForgetRequest,
     ForgetResult,
     HealthStatus,
+    LabelsRequest,
+    LabelsResult,
     ProviderScope,
     ReadRequest,
     ReadResult,
@@ -44,8 +47,8 @@ from ....schemas.provider import (
     RetainRequest,
     RetainResult,
 )
-from ....schemas.rules.tiers import TIERS, KeyKind, Scope
-from .checks import Place, check_role, check_scope, health_of, place_to_forget, place_to_read
+from ....schemas.rules.tiers import TIERS, KeyKind, Scope, owner_of
+from .checks import Place, check_role, check_scope, health_of, owner_to_list, place_to_forget, place_to_read
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one answer of a provider; an ordinary write takes some 5 ms."""
@@ -171,6 +174,12 @@ class HttpProvider:
         bad = found.quarantined
         finding = None if bad is None else f"{bad.category}/{bad.pattern}"
         return ReadResult(id=found.id, content="" if finding else found.content, finding=finding)
+
+    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+        """Name the documents of a scope; raises as ``recall``."""
+        owner = owner_of(*owner_to_list(self._scope, asked))
+        found = await self._ask("GET", "/v1/memory/documents", DocumentsAnswer, {**self._owner(), "scope": asked.scope})
+        return LabelsResult(ids=tuple(sorted(one.id for one in found.documents if one.owner == owner and one.bytes)))
 
     async def health(self) -> HealthStatus:
         """Whether the service is ready."""

@@ -22,7 +22,12 @@ from ....schemas.errors import (
     UpstreamTimeout,
     ViewsBehind,
 )
-from ....schemas.operations.documents import ReadDocumentRequest, RetractDocumentRequest, WriteDocumentRequest
+from ....schemas.operations.documents import (
+    DocumentsRequest,
+    ReadDocumentRequest,
+    RetractDocumentRequest,
+    WriteDocumentRequest,
+)
 from ....schemas.ports import ViewReader
 from ....schemas.principal import Principal, Role
 from ....schemas.provider import (
@@ -31,6 +36,8 @@ from ....schemas.provider import (
     ForgetRequest,
     ForgetResult,
     HealthStatus,
+    LabelsRequest,
+    LabelsResult,
     ProviderScope,
     ReadRequest,
     ReadResult,
@@ -49,6 +56,7 @@ from ..documents.use_cases import Documents
 from .checks import (
     Place,
     health_of,
+    owner_to_list,
     owners_to_search,
     place_to_forget,
     place_to_read,
@@ -179,6 +187,14 @@ class JournalProvider:
         bad = found.quarantined
         finding = None if bad is None else f"{bad.category}/{bad.pattern}"
         return ReadResult(id=found.id, content="" if finding else found.content, finding=finding)
+
+    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+        """Name the documents of a scope; raises as ``recall``."""
+        owner = owner_of(*owner_to_list(self._scope, asked))
+        request = DocumentsRequest.model_validate({"scope": asked.scope})
+        async with _named_errors():
+            found = await self._documents.reading.list(self._caller(), request)
+        return LabelsResult(ids=tuple(sorted(one.id for one in found.documents if one.owner == owner and one.bytes)))
 
     async def health(self) -> HealthStatus:
         """Whether the broker takes writes and the views answer."""

@@ -22,6 +22,7 @@ from ....schemas.errors import (
     InvalidTier,
     MissingKey,
     NotAllowed,
+    NotByProvider,
     Quarantined,
     ScopeMismatch,
     SelectorConflict,
@@ -30,11 +31,14 @@ from ....schemas.provider import (
     HEALTH_DEADLINE_S,
     RECALL_LIMIT_MAX,
     SNIPPET_CHARS,
+    DocumentReader,
     ForgetRequest,
     ForgetResult,
+    LabelsRequest,
     MemoryProvider,
     ProviderFactory,
     ProviderScope,
+    ReadRequest,
     RecallRequest,
     RecallResult,
     RecallSnippet,
@@ -372,6 +376,31 @@ async def hits_are_well_formed(world: World) -> None:
         _law(found == {source}, f"a search in tier {tier} returns {sorted(found)}")
 
 
+async def whole_documents(world: World) -> None:
+    """Where a provider reads whole documents: what is read is what was written, and labels name what has a text."""
+    bound = world.bound()
+    reader, workspace = bound.provider, bound.scope.workspace_id
+    if not isinstance(reader, DocumentReader):
+        return
+    try:
+        await reader.labels(LabelsRequest(workspace_id=workspace, scope="agent"))
+    except NotByProvider:
+        return
+    text = f"## Notes\n- {_word()}\n"
+    await bound.retain(text)
+    await bound.retain(f"- {_word()}\n", tier="peers", key="ada")
+    await bound.retain(f"- {_word()}\n", tier="CREW")
+    read = await reader.read(ReadRequest(workspace_id=workspace, tier="AGENT"))
+    _law(read.content == text, f"{text!r} was written, {read.content!r} read")
+    own = (await reader.labels(LabelsRequest(workspace_id=workspace, scope="agent"))).ids
+    _law(own == ("AGENT.md", "peers/ada.md"), f"the agent's documents are named {own}")
+    await bound.forget("AGENT.md")
+    read = await reader.read(ReadRequest(workspace_id=workspace, tier="AGENT"))
+    _law(read.content == "", "a forgotten document is read")
+    own = (await reader.labels(LabelsRequest(workspace_id=workspace, scope="agent"))).ids
+    _law(own == ("peers/ada.md",), f"after AGENT.md was forgotten, the documents are named {own}")
+
+
 async def forget_is_idempotent(world: World) -> None:
     """What is absent is forgotten with removed 0 and no error: never written, or forgotten before."""
     bound = world.bound()
@@ -460,6 +489,7 @@ LAWS: Final[tuple[Law, ...]] = (
     recall_is_bounded,
     hits_are_always_there,
     hits_are_well_formed,
+    whole_documents,
     forget_is_idempotent,
     forget_touches_nothing_else,
     one_selector,

@@ -6,17 +6,14 @@ rights, secrets and caps are judged as ever; what only the journal can answer is
 
 from __future__ import annotations
 
-import asyncio
-import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import TypeVar
 
-import structlog
 from pydantic import BaseModel
 
-from ....schemas.errors import BackendFailed, CrewJournalError, NotByProvider, UpstreamTimeout
+from ....schemas.errors import NotByProvider
 from ....schemas.operations.document_search import DocumentHit, DocumentSearchAnswer, DocumentSearchRequest
 from ....schemas.operations.documents import (
     AppendDailyRequest,
@@ -52,14 +49,11 @@ from ..documents.configs import MemoryConfigs
 from ..documents.drafts import mint_write_id
 from ..documents.ports import Enabled, check_enabled, enable_writer
 from ..documents.use_cases import Documents
+from .calls import answered
 from .choosing import Providers
 
-CALL_S: Final = 30.0
-"""Seconds for one call of a provider; the client of the HTTP provider gives up after 10."""
-_R = TypeVar("_R")
 _Q = TypeVar("_Q", bound=Request)
 _A = TypeVar("_A", bound=BaseModel)
-_log = structlog.get_logger(__name__)
 
 
 class ProvidedDocuments:
@@ -95,15 +89,22 @@ class ProvidedDocuments:
         self._configs = MemoryConfigs(views)
         self.close = self._configs.close
 
-    def by_journal(self, what: str, handler: Handler[_Q, _A]) -> Handler[_Q, _A]:
-        """The handler of an operation that only the journal can answer; ``what`` names it in the refusal.
+    def by_journal(
+        self, what: str, handler: Handler[_Q, _A], only_if: Callable[[_Q], bool] = lambda _: True
+    ) -> Handler[_Q, _A]:
+        """The handler of an operation that only the journal can answer, or only ``only_if`` a request asks for more.
+
+        Args:
+            what: Names it in the refusal.
+            handler: Answers it for the journal.
+            only_if: Whether a request needs the journal.
 
         Raises:
             NotByProvider: By the handler, if the workspace has another provider.
         """
 
         async def handle(caller: Caller, asked: _Q) -> _A:
-            if not self._providers.is_journal(caller.workspace_id):
+            if only_if(asked) and not self._providers.is_journal(caller.workspace_id):
                 raise self._not_by_provider(caller, what)
             return await handler(caller, asked)
 
@@ -169,7 +170,7 @@ class ProvidedDocuments:
         await check_enabled(self._enabled, caller)
         provider, scope = self._of(caller, asked, address)
         request = ForgetRequest(workspace_id=scope.workspace_id, id=address.label, scope=address.scope.value)
-        forgot = await self._call(provider.forget(request))
+        forgot = await answered(provider.forget(request))
         return _written(address, mint_write_id(), 0, 0).model_copy(update={"duplicate": not forgot.removed})
 
     async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
@@ -195,7 +196,7 @@ class ProvidedDocuments:
             limit=min(asked.hits_wanted, RECALL_LIMIT_MAX),
             scope=asked.scope,
         )
-        found = await self._call(self._providers.of(scope).recall(request))
+        found = await answered(self._providers.of(scope).recall(request))
         hits = [
             DocumentHit(
                 file=hit.source,
@@ -234,7 +235,7 @@ class ProvidedDocuments:
             scope=address.scope.value,
         )
         await enable_writer(self._enabled, caller)
-        wrote = await self._call(provider.retain(request))
+        wrote = await answered(provider.retain(request))
         answer = _written(address, request.write_id or "", len(content.encode()), wrote.bytes)
         if answer.cap_pct < SOFT_CAP_PERCENT:
             return answer.model_copy(update={"warning": warning})
@@ -253,7 +254,7 @@ class ProvidedDocuments:
         request = ReadRequest(
             workspace_id=scope.workspace_id, tier=address.tier, key=address.key, scope=address.scope.value
         )
-        return await self._call(provider.read(request))
+        return await answered(provider.read(request))
 
     def _address(self, caller: Caller, asked: Addressed, tier: str, key: str | None) -> Address:
         return address_of(caller, asked, tier, key, self._clock().astimezone(UTC).date())
@@ -271,29 +272,7 @@ class ProvidedDocuments:
         return self._providers.of(scope), scope
 
     def _not_by_provider(self, caller: Caller, what: str) -> NotByProvider:
-        name = self._providers.name_of(caller.workspace_id)
-        return NotByProvider(
-            f"{what} needs memory documents in the journal; workspace {caller.workspace_id} has the memory provider {name}",
-            hint="choose provider journal for this workspace (docs/providers.md)",
-        )
-
-    async def _call(self, call: Awaitable[_R]) -> _R:
-        """A call of a provider, whoever wrote it, with a bound and named errors."""
-        try:
-            async with asyncio.timeout(CALL_S):
-                return await call
-        except TimeoutError:
-            raise UpstreamTimeout(
-                f"the memory provider did not answer within {CALL_S:.0f} s", hint="see memory_provider in `status`"
-            ) from None
-        except CrewJournalError:
-            raise
-        except Exception as error:
-            frames = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("provider.failed", error=type(error).__name__, frames=frames)  # the message may hold memory text
-            raise BackendFailed(
-                f"the memory provider failed: {type(error).__name__}", hint="the log says where: provider.failed"
-            ) from None
+        return self._providers.refusal(caller.workspace_id, what)
 
 
 def _written(address: Address, write_id: str, added: int, size: int) -> DocumentWrittenAnswer:

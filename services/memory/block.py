@@ -192,7 +192,7 @@ def _input(
     return BlockInput(
         agent=_section(state.own, "AGENT"),
         prior=_prior(state.own, state.today),
-        today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
+        of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
         crew=tuple(_crew_sections(crew, day, relevance)),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),

@@ -24,6 +24,7 @@ BENCHES: Final = (
     "follow",
     "freshness",
     "memory",
+    "block",
     "injection",
     "quality",
     "further",

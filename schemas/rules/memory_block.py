@@ -102,6 +102,13 @@ class MemoryBlock:
     usage: dict[str, int] = field(default_factory=dict)
 
 
+def crew_may_overflow(crew: Sequence[Section], budget: int) -> bool:
+    """Whether the crew's sections may be more than its share, so that a relevance of topics can matter."""
+    share = (budget - budget * PINS_PERCENT // 100) * CREW_PERCENT // 100
+    frame = len(wrapped(MARKERS[1], HINTS)) + 1
+    return frame + sum(len(f"--- {one.label} ---\n\n") + len(one.body) for one in crew) > share
+
+
 def build_memory_block(given: BlockInput, budget: int = BUDGET_DEFAULT) -> MemoryBlock:
     """Build the block within a budget in characters."""
     made = assemble(_blocks(given), budget, MARKERS)

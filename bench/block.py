@@ -143,7 +143,10 @@ async def run(quick: bool, folder: Path) -> Report:
         report.figure("the first block: documents read", await build(None) * MS, "ms")
         report.figure("the first block with a query: chunks read", await build("the parser") * MS, "ms")
         queries = corpus.queries(asked, seed=7)
-        latencies(report, "idle", [await build(None) for _ in range(asked)], None, None)
+        for name, wanted in (("idle", [None] * asked), ("idle, with a query that ranks topics", queries)):
+            began = time.thread_time()
+            latencies(report, name, [await build(query) for query in wanted], None, None)
+            report.figure(f"{name}, CPU of the event loop", (time.thread_time() - began) / asked * MS, "ms")
         seconds = 2 * asked / ASKED_PER_S
         batches = list(_batches(corpus, today, int(seconds * WRITES_PER_S) + 1_000))
         writing = asyncio.create_task(_write_into(host, batches))

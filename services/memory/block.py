@@ -28,7 +28,7 @@ from .documents.owned import OwnedDocuments, PromptDocuments
 from .documents.past import Past
 from .registry import Registry
 
-TOPICS_RANKED: Final = 50
+TOPICS_RANKED: Final = 20
 """Chunks of topics by which a query ranks them."""
 
 

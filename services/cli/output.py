@@ -197,6 +197,7 @@ def report_error(error: BaseException, *, as_json: bool) -> None:
             "hint": hint,
             "field": getattr(error, "field", None),
             "problems": problems,
+            **getattr(error, "facts", {}),
         }
         say(json.dumps({"error": body}))
         return

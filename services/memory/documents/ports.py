@@ -24,7 +24,7 @@ class DocumentPublisher(Protocol):
         """Publish if ``last_seq`` is the last message of the subject.
 
         Raises:
-            WrongLastSequence: If it is not.
+            WrongLastSequence: If it is not. After a lost ack, the last message may be this one.
         """
         ...
 

@@ -148,6 +148,8 @@ class Storing:
             except WrongLastSequence as error:  # the broker's last message, which the fold may have ignored
                 last_seq = document.seq if error.last_seq is None else error.last_seq
                 await self._views.wait_for(last_seq, self._wait_s, DOCUMENTS_PROJECTION)
+                if (known := await self._known(draft)) is not None:  # stored by this request, but the ack was lost
+                    return _answer(caller, draft, document, known.seq)
         raise _conflict(address, document)
 
     async def _publish(

@@ -20,7 +20,7 @@ import pyarrow as pa
 import Stemmer
 
 from bench.corpus import Corpus, random_units
-from bench.figures import MB, MS, Report, latencies
+from bench.figures import MB, MS, Report, latencies, percentile
 from bench.journals import DIM, MODEL, never_park, raw, ready_made
 from bench.recall import ReadyEmbedder, activation, moments_of
 from crew_journal.consumers.discovery import discover_projections
@@ -166,10 +166,13 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
     lead = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, agent_id="agent-0", crew_id="crew-0")
     caller = Caller.of(lead)
 
+    cpu: list[float] = []
+
     async def ask(query: str) -> float:
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.thread_time()
         answer = await service.search(caller, DocumentSearchRequest(query=query, scope="both"))
         took = time.perf_counter() - began
+        cpu.append(time.thread_time() - worked)
         if not answer.results or answer.model is None:
             raise RuntimeError("the search finds nothing, or no vectors")
         return took
@@ -186,6 +189,7 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
         latencies(
             report, "search of agent and crew, idle", [await ask(q) for q in corpus.queries(asked, seed=6)], None, None
         )
+        report.figure("CPU of a search, idle, p50", percentile(cpu, 0.5) * MS, "ms")
         writing = asyncio.create_task(_write(host, asked / ASKED_PER_S + 2))
         loop = asyncio.get_running_loop()
         await asyncio.sleep(1)  # so that batches are made before the first search

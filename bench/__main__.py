@@ -21,6 +21,7 @@ BENCHES: Final = (
     "replay",
     "recall",
     "talk",
+    "chunks",
     "follow",
     "freshness",
     "memory",

@@ -81,7 +81,7 @@ class ReadyEmbedder:
         """Nothing to give back."""
 
 
-def _activation() -> OutgoingMessage:
+def activation() -> OutgoingMessage:
     payload = EmbeddingsActivated(model=MODEL, embedder="ollama", dim=DIM, reason="bench")
     entry = JournalEntry(
         id="bench-activation",
@@ -100,7 +100,7 @@ async def folded_views(path: Path, corpus: Corpus) -> AsyncIterator[tuple[ViewSt
     store = ViewStore.open(path, memory_mb=Settings().duckdb_memory_mb)
     host = Host(store, discover_projections(), park=never_park)
     await host.open()
-    await host.fold(raw([_activation()], 1))
+    await host.fold(raw([activation()], 1))
     seqs: dict[int, int] = {}
     for first in range(0, corpus.entries, LOAD_BATCH):
         last = min(corpus.entries, first + LOAD_BATCH)

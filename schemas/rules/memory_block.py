@@ -69,7 +69,7 @@ class BlockInput:
     Attributes:
         agent: AGENT.md.
         prior: The newest daily log before today.
-        today: Today's daily log.
+        of_today: Today's daily log.
         crew: CREW.md, the crew's daily log of today, topics (with a relevance if there is a query), in this order.
         workspace: WORKSPACE.md.
         pins: Pins of agent, crew and workspace.
@@ -82,7 +82,7 @@ class BlockInput:
 
     agent: Section | None = None
     prior: Daily | None = None
-    today: Section | None = None
+    of_today: Section | None = None
     crew: Sequence[Section] = ()
     workspace: Section | None = None
     pins: Sequence[Section] = ()
@@ -102,6 +102,13 @@ class MemoryBlock:
     usage: dict[str, int] = field(default_factory=dict)
 
 
+def crew_may_overflow(crew: Sequence[Section], budget: int) -> bool:
+    """Whether the crew's sections may be more than its share, so that a relevance of topics can matter."""
+    share = (budget - budget * PINS_PERCENT // 100) * CREW_PERCENT // 100
+    frame = len(wrapped(MARKERS[1], HINTS)) + 1
+    return frame + sum(len(f"--- {one.label} ---\n\n") + len(one.body) for one in crew) > share
+
+
 def build_memory_block(given: BlockInput, budget: int = BUDGET_DEFAULT) -> MemoryBlock:
     """Build the block within a budget in characters."""
     made = assemble(_blocks(given), budget, MARKERS)
@@ -113,7 +120,7 @@ def build_memory_block(given: BlockInput, budget: int = BUDGET_DEFAULT) -> Memor
 
 
 def _blocks(given: BlockInput) -> tuple[Block, ...]:
-    agent = _there(given.agent, given.prior.section if given.prior else None, given.today)
+    agent = _there(given.agent, given.prior.section if given.prior else None, given.of_today)
     return (
         Block("agent", MARKERS[0], agent, HINTS, percent=100, turn=4),
         Block("crew", MARKERS[1], given.crew, HINTS, percent=CREW_PERCENT, turn=2),
@@ -132,7 +139,7 @@ def _there(*sections: Section | None) -> tuple[Section, ...]:
 def gap_notice(given: BlockInput, made: Assembled) -> str:
     """A line about the days since the newest notes, and where those are; empty if they are of today or yesterday."""
     prior = given.prior
-    if prior is None or prior.days_ago < GAP_DAYS or _has_text(given.today):
+    if prior is None or prior.days_ago < GAP_DAYS or _has_text(given.of_today):
         return ""
     call = READ_CALL.format(tier="daily", key=prior.date)
     shown = _shown_of(prior.section, made)

@@ -16,7 +16,7 @@ from crew_journal.schemas.operations.documents import DOCUMENT_READ
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.memory_block import READ_CALL
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.memory.block import peer_slug
+from crew_journal.services.memory.block_input import peer_slug
 
 NOTICE = (
     "[BLOCKED: possible prompt injection in AGENT.md (long-term memory) — category=prompt_injection "

@@ -69,6 +69,7 @@ from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
@@ -364,7 +365,7 @@ async def running_stack(
         models = cast(EmbeddingModels, FakeModels(node.asked))
         registry = Registry(store)
         ends.callback(registry.close)
-        agents = Agents(store, journal, registry)
+        agents = Agents(store, journal, registry, Provision(store, base.writer))
         chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
         ends.callback(chunks.close)
         document_search = DocumentSearch(

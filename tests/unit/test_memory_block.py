@@ -50,7 +50,7 @@ def test_the_example_of_the_seed_has_its_shape() -> None:
     made = build_memory_block(
         BlockInput(
             agent=agent_md("...agent's personal knowledge...\n"),
-            today=log("2026-04-14", "...today's session notes...", today=True),
+            of_today=log("2026-04-14", "...today's session notes...", today=True),
             crew=[crew_md("...crew conventions and decisions...")],
         )
     )
@@ -109,7 +109,7 @@ def test_the_agent_reads_long_term_memory_then_the_prior_log_then_today_and_over
     given_ = BlockInput(
         agent=agent_md("a" * 300),
         prior=Daily("2026-05-13", 1, log("2026-05-13", "b" * 300)),
-        today=log("2026-05-14", "c" * 300, today=True),
+        of_today=log("2026-05-14", "c" * 300, today=True),
     )
     whole = build_memory_block(given_)
     assert [one.name for one in whole.sections] == ["AGENT.md", "daily/2026-05-13.md", "daily/2026-05-14.md"]
@@ -139,7 +139,7 @@ def test_a_blocked_section_is_replaced_by_the_notice_of_the_seed_and_its_sibling
     made = build_memory_block(
         BlockInput(
             agent=agent_md("I prefer tabs."),
-            today=log("2026-06-09", poison, today=True, finding=finding),
+            of_today=log("2026-06-09", poison, today=True, finding=finding),
         )
     )
     notice = (
@@ -255,7 +255,7 @@ def test_notes_of_today_or_yesterday_are_no_gap() -> None:
     old = Daily("2026-05-13", 1, log("2026-05-13", "yesterday"))
     assert notice_of(BlockInput(prior=old)) == ""
     today = log("2026-05-14", "today", today=True)
-    assert notice_of(BlockInput(prior=Daily("2026-05-01", 13, log("2026-05-01", "old")), today=today)) == ""
+    assert notice_of(BlockInput(prior=Daily("2026-05-01", 13, log("2026-05-01", "old")), of_today=today)) == ""
 
 
 def test_only_a_lead_is_told_to_write_for_the_crew() -> None:
@@ -287,7 +287,7 @@ inputs = st.builds(
     BlockInput,
     agent=st.none() | sections,
     prior=st.none() | priors,
-    today=st.none() | sections,
+    of_today=st.none() | sections,
     crew=st.lists(sections, max_size=4),
     workspace=st.none() | sections,
     pins=st.lists(sections, max_size=3),

@@ -212,7 +212,7 @@ class DocumentSearch:
 
 def chunk_id(hit: ChunkHit) -> str:
     """``<owner>/<label>:<first line>``: unique in a workspace, since agent and crew may have documents of one label."""
-    return f"{hit.owner.owner}/{hit.owner.document_of(hit.slot).label}:{hit.owner.text_of(hit.slot).first_line}"
+    return f"{hit.owner.owner}/{hit.owner.document_of(hit.slot).label}:{hit.owner.first_line_of(hit.slot)}"
 
 
 def _owners_in(index: ChunkIndex, scope: SearchedOwners) -> Sequence[OwnerChunks]:

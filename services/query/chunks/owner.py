@@ -139,7 +139,11 @@ class OwnerChunks:
         begin = int(ends[slot - 1]) if slot else 0
         whole = self._text.rows[begin : int(ends[slot])].tobytes().decode()
         breadcrumb, _, text = whole.partition(_LINE)
-        return ChunkText(breadcrumb, text, int(self._first_line.rows[slot]))
+        return ChunkText(breadcrumb, text, self.first_line_of(slot))
+
+    def first_line_of(self, slot: int) -> int:
+        """The line of its document at which a chunk begins."""
+        return int(self._first_line.rows[slot])
 
     def document_of(self, slot: int) -> Document:
         """The document of a chunk."""

@@ -244,7 +244,7 @@ def _best(
 
 
 def _name(owner: OwnerChunks, slot: int) -> tuple[str, str, int]:
-    return owner.document_of(slot).label, owner.owner, owner.text_of(slot).first_line
+    return owner.document_of(slot).label, owner.owner, owner.first_line_of(slot)
 
 
 def _or_none(cosine: float) -> float | None:

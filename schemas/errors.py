@@ -340,6 +340,14 @@ class DocumentConflict(DocumentError):
     exit_code = 1
 
 
+class WriteIdTaken(DocumentError):
+    """The write id belongs to another write; nothing was written."""
+
+    title = "The write id belongs to another write"
+    status = 409
+    exit_code = 1
+
+
 class ScopeMismatch(DocumentError):
     """The request names another workspace, agent or crew than the provider is bound to."""
 
@@ -362,11 +370,25 @@ class CascadeUnsupported(DocumentError):
     exit_code = 1
 
 
+class NotByProvider(DocumentError):
+    """The memory provider of the workspace cannot answer this; the journal can."""
+
+    title = "The memory provider does not offer this"
+    status = 501
+    exit_code = 1
+
+
 class UpstreamTimeout(Unavailable):
     """The backend of a memory provider did not answer in time."""
 
     title = "The memory backend did not answer in time"
     status = 504
+
+
+class BackendFailed(Unavailable):
+    """The backend of a memory provider cannot be reached, or failed."""
+
+    title = "The memory backend failed"
 
 
 class VersionGone(CrewJournalError):
@@ -375,3 +397,9 @@ class VersionGone(CrewJournalError):
     title = "The version was swept"
     status = 410
     exit_code = 4
+
+
+class NoSuchMemory(Unavailable):
+    """There is no memory to search: the agent has no crew, or its memory is off."""
+
+    title = "There is no such memory"

@@ -1,7 +1,7 @@
 """A fault as the body of an answer (problem+json, RFC 9457), over HTTP or NATS.
 
 Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
-same ``trace_id``.
+same ``trace_id``. ``facts`` of a document that would be too large hold its present text, for the one who may write it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from ..schemas.errors import CrewJournalError, InvalidEntry
+from ..schemas.errors import CapExceeded, CrewJournalError, InvalidEntry
 
 _MAX_PROBLEMS: Final = 200
 """Offending fields listed in one answer; a batch of 1,000 broken entries needs no more to be understood."""
@@ -23,7 +23,9 @@ log = structlog.get_logger(__name__)
 def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
     """The body of a fault of our own."""
     body: dict[str, Any] = {
+        **(error.facts if isinstance(error, CapExceeded) else {}),
         "type": "about:blank",
+        "code": type(error).__name__,
         "title": error.title,
         "status": error.status,
         "detail": error.message,

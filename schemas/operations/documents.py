@@ -12,6 +12,8 @@ from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 VERSIONS_DEFAULT: Final = 20
 VERSIONS_MAX: Final = 1_000
+OF_PROVIDERS: Final = (422, 501, 504)
+"""Statuses of memory providers: an invalid tier or key, what only the journal can answer, no answer in time."""
 RETENTION_DAYS_MAX: Final = 3_650
 
 TierName = Annotated[
@@ -93,7 +95,7 @@ class AppendDailyRequest(Request):
 class DocumentsRequest(Request):
     """List the memory documents that the token may read, with their sizes."""
 
-    tier: TierName | None = None
+    tier: Annotated[TierName | None, Field(description="Of one tier only.")] = None
     scope: ScopeName = None
     agent_id: ForAgent = None
     crew_id: ForCrew = None
@@ -248,25 +250,24 @@ class DocumentDiffAnswer(Answer):
     diff: str
 
 
-READ_DOCUMENT: Final = Operation(
+DOCUMENT_READ: Final = Operation(
     name="document_read",
     request=ReadDocumentRequest,
     answer=DocumentAnswer,
     route="GET /v1/memory/document",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 410),
+    errors=(404, 410, *OF_PROVIDERS),
     command="memory read",
 )
-WRITE_DOCUMENT: Final = Operation(
+DOCUMENT_WRITE: Final = Operation(
     name="document_write",
     request=WriteDocumentRequest,
     answer=DocumentWrittenAnswer,
     route="POST /memory/write",
     effect=Effect.CREATES,
-    views=(DOCUMENTS_PROJECTION,),
-    errors=(409, 413),
-    command="memory write",
+    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=(409, 413, *OF_PROVIDERS),
     repeatable=False,
 )
 APPEND_DAILY: Final = Operation(
@@ -275,17 +276,18 @@ APPEND_DAILY: Final = Operation(
     answer=DocumentWrittenAnswer,
     route="POST /v1/memory/daily",
     effect=Effect.CREATES,
-    errors=(409, 413),
+    errors=(409, 413, *OF_PROVIDERS),
     command="memory note",
     repeatable=False,
 )
-DOCUMENTS_LIST: Final = Operation(
+DOCUMENTS: Final = Operation(
     name="documents",
     request=DocumentsRequest,
     answer=DocumentsAnswer,
     route="GET /v1/memory/documents",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=OF_PROVIDERS,
     command="memory list",
 )
 DOCUMENT_VERSIONS: Final = Operation(
@@ -295,45 +297,47 @@ DOCUMENT_VERSIONS: Final = Operation(
     route="GET /v1/memory/document/versions",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=OF_PROVIDERS,
     command="memory versions",
 )
-DIFF_DOCUMENT: Final = Operation(
+DOCUMENT_DIFF: Final = Operation(
     name="document_diff",
     request=DiffDocumentRequest,
     answer=DocumentDiffAnswer,
     route="GET /v1/memory/document/diff",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 410),
+    errors=(404, 410, *OF_PROVIDERS),
     command="memory diff",
 )
-RESTORE_DOCUMENT: Final = Operation(
+DOCUMENT_RESTORE: Final = Operation(
     name="document_restore",
     request=RestoreDocumentRequest,
     answer=DocumentWrittenAnswer,
     route="POST /v1/memory/document/restore",
     effect=Effect.CHANGES,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 409, 410),
+    errors=(404, 409, 410, *OF_PROVIDERS),
     command="memory restore",
+    repeatable=False,
 )
-RETRACT_DOCUMENT: Final = Operation(
+DOCUMENT_RETRACT: Final = Operation(
     name="document_retract",
     request=RetractDocumentRequest,
     answer=DocumentWrittenAnswer,
     route="POST /v1/memory/document/retract",
     effect=Effect.CHANGES,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 409),
+    errors=(404, 409, *OF_PROVIDERS),
     command="memory retract",
 )
 OPERATIONS: Final = (
-    READ_DOCUMENT,
-    WRITE_DOCUMENT,
+    DOCUMENT_READ,
+    DOCUMENT_WRITE,
     APPEND_DAILY,
-    DOCUMENTS_LIST,
+    DOCUMENTS,
     DOCUMENT_VERSIONS,
-    DIFF_DOCUMENT,
-    RESTORE_DOCUMENT,
-    RETRACT_DOCUMENT,
+    DOCUMENT_DIFF,
+    DOCUMENT_RESTORE,
+    DOCUMENT_RETRACT,
 )

@@ -7,18 +7,19 @@ of agent ``support`` and one of crew ``support`` are never the same.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from dataclasses import dataclass
-from datetime import date
 from enum import StrEnum
 from typing import Final
 
 
 class Scope(StrEnum):
-    """Whose document it is."""
+    """Whose document it is. No tier is a user's; such documents may be in a journal that a newer node wrote."""
 
     AGENT = "agent"
     CREW = "crew"
     WORKSPACE = "workspace"
+    USER = "user"
 
 
 class Writer(StrEnum):
@@ -126,11 +127,11 @@ def key_problem(rule: TierRule, key: str | None) -> str | None:
 def _is_date(key: str) -> bool:
     if not _DATE.match(key):
         return False
-    try:
-        date.fromisoformat(key)
-    except ValueError:
-        return False
-    return True
+    year, month, day = map(int, key.split("-"))
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
+
+
+_SCOPES: Final = {"a": Scope.AGENT, "c": Scope.CREW, "u": Scope.USER}
 
 
 def owner_of(scope: Scope, name: str | None) -> str:
@@ -142,7 +143,7 @@ def scope_of(owner: str) -> tuple[Scope, str | None]:
     """Scope and id of an owner; inverse of ``owner_of``."""
     if owner == "w":
         return Scope.WORKSPACE, None
-    return (Scope.AGENT if owner.startswith("a-") else Scope.CREW), owner[2:]
+    return _SCOPES[owner[0]], owner[2:]
 
 
 def tier_of_label(label: str) -> tuple[str, str | None] | None:

@@ -16,7 +16,8 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from .administration import agents, tokens, workspaces
+from .administration import tokens, workspaces
+from .agents import agents, crews
 from .checks import doctor
 from .demo import demo
 from .embeddings import app as embeddings
@@ -25,9 +26,11 @@ from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
+from .memory import memory
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
+from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
@@ -48,16 +51,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 USING: Final = (up, work, demo, publish, import_command, list_entries, get, tail, recall, evaluate, schema)
-OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
-RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
-"""Commands whose names are words of Python."""
+OPERATING: Final = (status, health, doctor, rebuild, verify, salvage, provider_parity)
+RENAMED: Final = {
+    "import_command": "import",
+    "list_entries": "list",
+    "evaluate": "eval",
+    "provider_parity": "provider-parity",
+}
+"""Commands whose names are words of Python, or hold a hyphen."""
 for command in (*USING, *OPERATING):
     app.command(RENAMED.get(command.__name__, command.__name__))(command)
 GROUPS: Final = {
+    "memory": memory,
     "dlq": dlq,
     "embedder": embedder,
     "embeddings": embeddings,
     "agent": agents,
+    "crew": crews,
     "token": tokens,
     "workspace": workspaces,
 }

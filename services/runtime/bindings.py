@@ -12,9 +12,13 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ...schemas.operations import (
+    agents,
+    document_search,
+    documents,
     embeddings,
     health,
     letters,
+    memory_block,
     priorities,
     recall,
     relations,
@@ -40,11 +44,14 @@ from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
+from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
+from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
@@ -53,6 +60,8 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.recall import RecallService
 from ..query.render import RenderService
@@ -76,6 +85,9 @@ class Handlers:
     retractions: Retractions
     graph: GraphQueries
     agents: Agents
+    documents: Documents
+    provided: ProvidedDocuments
+    blocks: MemoryBlocks
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
@@ -85,6 +97,8 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     reindexing: Reindexing
+    document_search: DocumentSearch
+    memory_search: MemorySearch
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -100,8 +114,13 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(relations.RELATE, use.relations.relate)
     desk.bind(relations.UNRELATE, use.relations.retract)
     desk.bind(relations.GRAPH, use.graph.graph)
-    desk.bind(relations.REGISTER_AGENT, use.agents.register)
-    desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(agents.REGISTER_AGENT, use.agents.register)
+    desk.bind(agents.UPDATE_AGENT, use.agents.update)
+    desk.bind(agents.AGENT, use.agents.get)
+    desk.bind(agents.AGENTS, use.agents.list)
+    desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
+    desk.bind(agents.CREW, use.agents.get_crew)
+    desk.bind(agents.CREWS, use.agents.list_crews)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
@@ -117,9 +136,30 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_tokens(desk, use.tokens, use.broker)
+    _bind_documents(desk, use)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
+
+
+def _bind_documents(desk: Desk, use: Handlers) -> None:
+    """What every provider answers, and what only the journal can."""
+    provided, journal, search = use.provided, use.documents, use.document_search
+    by_journal = provided.by_journal
+    desk.bind(documents.DOCUMENT_READ, provided.read)
+    desk.bind(documents.DOCUMENT_WRITE, provided.write)
+    desk.bind(documents.APPEND_DAILY, provided.append_daily)
+    desk.bind(documents.DOCUMENT_RETRACT, provided.retract)
+    desk.bind(document_search.DOCUMENT_SEARCH, provided.search)
+    as_of = by_journal("a block as of a sequence", use.blocks.build, lambda asked: asked.as_of is not None)
+    desk.bind(memory_block.MEMORY_BLOCK, as_of)
+    desk.bind(documents.DOCUMENTS, by_journal("a list of documents", journal.reading.list))
+    desk.bind(documents.DOCUMENT_VERSIONS, by_journal("versions", journal.reading.versions))
+    desk.bind(documents.DOCUMENT_DIFF, by_journal("a diff of versions", journal.reading.diff))
+    desk.bind(documents.DOCUMENT_RESTORE, by_journal("restoring a version", journal.writing.restore))
+    desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
+    desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
+    desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

@@ -5,6 +5,7 @@ Invariant: what is started here is stopped by the node's stack, before the journ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,11 +15,18 @@ from typing import Any
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
+from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
+from ..memory.documents.provision import Provision
+from ..memory.documents.use_cases import Documents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
+from ..memory.providers.choosing import Providers, read_choices
+from ..memory.providers.journal import JournalProvider
+from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
+from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
@@ -26,6 +34,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
+from ..query.chunks.documents import DocumentSearch, RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
 
@@ -36,13 +45,16 @@ class Memory:
 
     receipt_log: ReceiptLog
     record: Record
+    record_search: RecordSearch
     receipts: Receipts
     priorities: Priorities
     timekeeper: Sweeps
     sweep_now: SweepNow
     relations: Relations
     retractions: Retractions
+    registry: Registry
     agents: Agents
+    documents: Documents
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
@@ -58,6 +70,7 @@ class Memory:
 async def start_memory(
     stack: AsyncExitStack,
     journal: Journal,
+    writer: Writer,
     queries: JournalQueries,
     views: ViewReader,
     settings: Settings,
@@ -70,17 +83,63 @@ async def start_memory(
     stack.push_async_callback(receipt_log.stop)
     timekeeper = Sweeps(journal, views, clock=clock)
     stack.push_async_callback(timekeeper.stop)
+    registry = Registry(views)
+    stack.callback(registry.close)
+    agents = Agents(views, journal, registry, Provision(views, writer))
+    documents = Documents(views, writer, journal, agents, clock=clock)
+    stack.callback(documents.close)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
+        record_search=receipt_log.keep if settings.query_log else no_record,
         receipts=Receipts(views, journal, receipt_log),
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
-        agents=Agents(views, journal),
+        registry=registry,
+        agents=agents,
+        documents=documents,
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),
     )
+
+
+async def start_providers(
+    stack: AsyncExitStack,
+    memory: Memory,
+    search: DocumentSearch,
+    journal: Journal,
+    views: ViewReader,
+    settings: Settings,
+    clock: Callable[[], datetime],
+    trouble: Callable[[], str | None],
+) -> tuple[Providers, ProvidedDocuments]:
+    """The memory providers that settings and file choose, and the operations that go through them.
+
+    Args:
+        stack: Closes them.
+        memory: The use-cases over the journal.
+        search: Searches the journal's documents.
+        journal: Records refusals.
+        views: The views of documents.
+        settings: Name the providers.
+        clock: The time, UTC.
+        trouble: Why the broker cannot take a write; None if it can.
+
+    Raises:
+        InvalidQuery: If a provider is not configured completely.
+    """
+    choices = await asyncio.to_thread(read_choices, settings)
+    documents = memory.documents
+    providers = Providers(
+        choices,
+        lambda scope: JournalProvider(documents, search, views, trouble, scope, clock=clock),
+        clock=clock,
+    )
+    stack.push_async_callback(providers.close)
+    provided = ProvidedDocuments(documents, search, providers, views, journal, memory.agents, clock=clock)
+    stack.callback(provided.close)
+    return providers, provided

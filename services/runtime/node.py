@@ -50,16 +50,22 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
+from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
+from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
-from ..operating.status import Node, disk_figures, space_trouble
+from ..operating.status import Node, as_json, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
+from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -71,7 +77,7 @@ from .embedding import Embedding
 from .figures import broker_figures, connection_trouble, fillings, reactor_figures, show_views, stream_section
 from .filling import Filling
 from .link import BrokerLink, open_link
-from .memory import start_memory
+from .memory import start_memory, start_providers
 from .resting import Resting
 from .static_table import StaticTable
 from .views import VIEWS_FILE, NodeViews, aside_text
@@ -243,7 +249,9 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
+        memory = await start_memory(
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected
+        )
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
@@ -257,6 +265,22 @@ class Runtime:
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)
+        chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
+        stack.callback(chunks.close)
+        parts.show("document_index", lambda: as_json(chunks.figures()))
+        document_search = DocumentSearch(
+            chunks,
+            recall.queries,
+            analyzer=analyzer,
+            memory_on=memory.agents.memory_enabled,
+            record=memory.record_search,
+        )
+        providers, provided = await start_providers(
+            stack, memory, document_search, journal, store, settings, utc_now, lambda: connection_trouble(client)
+        )
+        prompt_documents = PromptDocuments(store)
+        stack.callback(prompt_documents.close)
+        provided_prompts = ProvidedPrompts(prompt_documents, providers)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -295,6 +319,7 @@ class Runtime:
             parts,
             projections={projection.name: projection.version for projection in host.projections},
             memory=memory.figures,
+            provider=providers.health,
             about={
                 "version": distribution_version("crew-journal"),
                 "started_at": self._started_at,
@@ -331,6 +356,11 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, memory.record_search),
+                documents=memory.documents,
+                provided=provided,
+                blocks=MemoryBlocks(store, memory.registry, provided_prompts, document_search, clock=utc_now),
             ),
         )
         app = App(

@@ -27,6 +27,7 @@ from crew_journal.schemas.events.memory import (
     PriorityChanged,
     ReferencedEntry,
 )
+from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
@@ -151,6 +152,16 @@ _DUES = st.one_of(
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _MEMORY = st.one_of(
+    st.builds(
+        MemoryVersionsSwept,
+        cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),
+        keep_latest=st.sampled_from([0, 1, 3]),
+    ),
+    st.builds(
+        MemoryConfigUpdated,
+        retention_days=st.sampled_from([None, 1, 3_650]),
+        scrubber=st.sampled_from(["block", "off"]),
+    ),
     st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
     st.builds(
         SweepFinished,

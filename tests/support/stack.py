@@ -41,13 +41,22 @@ from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.documents.provision import Provision
+from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
+from crew_journal.services.memory.providers.journal import JournalProvider
+from crew_journal.services.memory.providers.prompts import ProvidedPrompts
+from crew_journal.services.memory.providers.serving import ProvidedDocuments
 from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
+from crew_journal.services.memory.registry import Registry
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
@@ -58,6 +67,9 @@ from crew_journal.services.memory.workspace_settings import WorkspaceSettingsSer
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
+from crew_journal.services.query.chunks.cache import ChunkCache
+from crew_journal.services.query.chunks.combined import MemorySearch
+from crew_journal.services.query.chunks.documents import DocumentSearch
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -91,6 +103,7 @@ class Stack:
     recall: RecallService
     timekeeper: Sweeps
     app: Starlette
+    providers: Providers
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
@@ -124,6 +137,7 @@ async def running_stack(
     connection_bounds: ConnectionBounds | None = None,
     tail_queue: int | None = None,
     token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    providers_chosen: Choices | None = None,
 ) -> AsyncIterator[Stack]:
     """A service with its files in ``data_dir``; it stops when the block ends."""
     async with contextlib.AsyncExitStack() as ends:
@@ -162,6 +176,31 @@ async def running_stack(
             wait_s=DEADLINE_S,
         )
         models = cast(EmbeddingModels, FakeModels(node.asked))
+        registry = Registry(store)
+        ends.callback(registry.close)
+        agents = Agents(store, journal, registry, Provision(store, base.writer))
+        chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
+        ends.callback(chunks.close)
+        document_search = DocumentSearch(
+            chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
+        )
+        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        ends.callback(documents.close)
+        providers = Providers(
+            providers_chosen or Choices(Choice(), {}),
+            lambda scope: JournalProvider(
+                documents, document_search, store, lambda: None, scope, clock=lambda: datetime.now(UTC)
+            ),
+            clock=lambda: datetime.now(UTC),
+        )
+        ends.push_async_callback(providers.close)
+        provided = ProvidedDocuments(
+            documents, document_search, providers, store, journal, agents, clock=lambda: datetime.now(UTC)
+        )
+        ends.callback(provided.close)
+        prompt_documents = PromptDocuments(store)
+        ends.callback(prompt_documents.close)
+        provided_prompts = ProvidedPrompts(prompt_documents, providers)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -184,8 +223,19 @@ async def running_stack(
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, log.keep),
                 graph=GraphQueries(store, queries),
-                agents=Agents(store, journal),
+                agents=agents,
+                blocks=MemoryBlocks(
+                    store,
+                    registry,
+                    provided_prompts,
+                    document_search,
+                    clock=lambda: datetime.now(UTC),
+                ),
+                documents=documents,
+                provided=provided,
             ),
         )
         services = AppServices(
@@ -199,6 +249,7 @@ async def running_stack(
                 parts,
                 projections={projection.name: projection.version for projection in base.host.projections},
                 memory=lambda workspace_id, _node: timekeeper.figures(workspace_id),
+                provider=providers.health,
                 about={"started_at": datetime.now(UTC)},
                 clock=lambda: datetime.now(UTC),
             ),
@@ -223,4 +274,5 @@ async def running_stack(
             recall,
             timekeeper,
             app,
+            providers,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 from support.control_strategies import IDS, controls
-from support.events import EPOCH_MS, entry, link, token_bits, vector
+from support.events import EPOCH_MS, chunk_vector, entry, link, token_bits, vector
 from support.format_strategies import RARE_FIELDS, documents
 
 from crew_journal.consumers.feed.messages import RawMessage
@@ -168,6 +168,22 @@ def token_facts(draw: st.DrawFn) -> OutgoingMessage:
     return made
 
 
+@st.composite
+def chunk_vectors(draw: st.DrawFn) -> OutgoingMessage:
+    """The vector of a text of documents, sometimes a tombstone, sometimes broken."""
+    made = chunk_vector(
+        draw(st.sampled_from(["the parser is green", "a clean cache"])),
+        draw(st.sampled_from([(1.0, 0.0), (0.0, 1.0), ()])),
+        model=draw(st.sampled_from(["mini", "nomic"])),
+        workspace=draw(_WORKSPACES),
+    )
+    if draw(st.integers(0, 9)) == 0:
+        made.headers[draw(st.sampled_from([h.DIM, h.TEXT_HASH, h.DERIVED_FROM]))] = draw(
+            st.sampled_from(["", "9", "-1", "x"])
+        )
+    return made
+
+
 _BROKEN = st.sampled_from(
     [
         OutgoingMessage("journal.w1.c1.a1.x", b"", {}),
@@ -190,7 +206,18 @@ _BROKEN = st.sampled_from(
 def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
     """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
     kinds = st.one_of(
-        entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), documents(), _BROKEN
+        entries(),
+        entries(),
+        controls(),
+        vectors(),
+        token_facts(),
+        chunk_vectors(),
+        links(),
+        rules(),
+        documents(),
+        documents(),
+        documents(),
+        _BROKEN,
     )
     made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
     seq = 0

@@ -25,6 +25,7 @@ BENCHES: Final = (
     "follow",
     "freshness",
     "memory",
+    "block",
     "injection",
     "quality",
     "further",

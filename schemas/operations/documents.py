@@ -255,7 +255,7 @@ DOCUMENT_READ: Final = Operation(
     route="GET /v1/memory/document",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 410),
+    errors=(404, 410, 422),
     command="memory read",
 )
 DOCUMENT_WRITE: Final = Operation(
@@ -285,6 +285,7 @@ DOCUMENTS: Final = Operation(
     route="GET /v1/memory/documents",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=(422,),
     command="memory list",
 )
 DOCUMENT_VERSIONS: Final = Operation(
@@ -294,6 +295,7 @@ DOCUMENT_VERSIONS: Final = Operation(
     route="GET /v1/memory/document/versions",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=(422,),
     command="memory versions",
 )
 DOCUMENT_DIFF: Final = Operation(
@@ -303,7 +305,7 @@ DOCUMENT_DIFF: Final = Operation(
     route="GET /v1/memory/document/diff",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 410),
+    errors=(404, 410, 422),
     command="memory diff",
 )
 DOCUMENT_RESTORE: Final = Operation(

@@ -62,6 +62,7 @@ from ...schemas.operations.letters import (
     DeadLetterAnswer,
     DeadLettersAnswer,
 )
+from ...schemas.operations.memory_block import MEMORY_BLOCK, MemoryBlockAnswer
 from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import (
@@ -1154,6 +1155,46 @@ class Operations:
             "reason": reason,
         }
         return self._operate(DOCUMENT_RETRACT, given)
+
+    def memory_block(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        max_chars: int | None = None,
+        query: str | None = None,
+        opener: str | None = None,
+        as_of: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryBlockAnswer:
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+
+        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
+        off.
+
+        Args:
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
+                15,000. Persona, peer context, notice and instructions are outside it.
+            query: What the session is about: decides which topics stay if not all fit.
+            opener: The person who opened the session, whose card of the agent is shown.
+            as_of: Any sequence: the block as it was right after it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "max_chars": max_chars,
+            "query": query,
+            "opener": opener,
+            "as_of": as_of,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(MEMORY_BLOCK, given)
 
     def sweep(
         self,
@@ -2568,6 +2609,46 @@ class AsyncOperations:
             "reason": reason,
         }
         return await self._operate(DOCUMENT_RETRACT, given)
+
+    async def memory_block(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        max_chars: int | None = None,
+        query: str | None = None,
+        opener: str | None = None,
+        as_of: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryBlockAnswer:
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+
+        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
+        off.
+
+        Args:
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
+                15,000. Persona, peer context, notice and instructions are outside it.
+            query: What the session is about: decides which topics stay if not all fit.
+            opener: The person who opened the session, whose card of the agent is shown.
+            as_of: Any sequence: the block as it was right after it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "max_chars": max_chars,
+            "query": query,
+            "opener": opener,
+            "as_of": as_of,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(MEMORY_BLOCK, given)
 
     async def sweep(
         self,

@@ -18,6 +18,7 @@ from ...schemas.operations import (
     embeddings,
     health,
     letters,
+    memory_block,
     priorities,
     recall,
     relations,
@@ -43,6 +44,7 @@ from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
@@ -83,6 +85,7 @@ class Handlers:
     graph: GraphQueries
     agents: Agents
     documents: Documents
+    blocks: MemoryBlocks
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
@@ -120,6 +123,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
     desk.bind(agents.CREW, use.agents.get_crew)
     desk.bind(agents.CREWS, use.agents.list_crews)
+    desk.bind(memory_block.MEMORY_BLOCK, use.blocks.build)
     desk.bind(documents.DOCUMENT_READ, use.documents.reading.read)
     desk.bind(documents.DOCUMENT_WRITE, use.documents.writing.write)
     desk.bind(documents.APPEND_DAILY, use.documents.writing.append_daily)

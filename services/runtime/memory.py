@@ -16,6 +16,7 @@ from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
+from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
@@ -80,7 +81,7 @@ async def start_memory(
     stack.push_async_callback(timekeeper.stop)
     registry = Registry(views)
     stack.callback(registry.close)
-    agents = Agents(views, journal, registry)
+    agents = Agents(views, journal, registry, Provision(views, writer))
     documents = Documents(views, writer, journal, agents, clock=clock)
     stack.callback(documents.close)
     return Memory(

@@ -50,8 +50,10 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
+from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
@@ -272,6 +274,8 @@ class Runtime:
             memory_on=memory.agents.memory_enabled,
             record=memory.record_search,
         )
+        prompt_documents = PromptDocuments(store)
+        stack.callback(prompt_documents.close)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -349,6 +353,7 @@ class Runtime:
                 document_search=document_search,
                 memory_search=MemorySearch(document_search, recall, memory.record_search),
                 documents=memory.documents,
+                blocks=MemoryBlocks(store, memory.registry, prompt_documents, document_search, clock=utc_now),
             ),
         )
         app = App(

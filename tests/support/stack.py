@@ -66,7 +66,10 @@ from crew_journal.services.journal.broker.streams import declare_streams, stream
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
@@ -356,7 +359,7 @@ async def running_stack(
         models = cast(EmbeddingModels, FakeModels(node.asked))
         registry = Registry(store)
         ends.callback(registry.close)
-        agents = Agents(store, journal, registry)
+        agents = Agents(store, journal, registry, Provision(store, base.writer))
         chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
         ends.callback(chunks.close)
         document_search = DocumentSearch(
@@ -364,6 +367,8 @@ async def running_stack(
         )
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
+        prompt_documents = PromptDocuments(store)
+        ends.callback(prompt_documents.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -390,6 +395,9 @@ async def running_stack(
                 memory_search=MemorySearch(document_search, recall, log.keep),
                 graph=GraphQueries(store, queries),
                 agents=agents,
+                blocks=MemoryBlocks(
+                    store, registry, prompt_documents, document_search, clock=lambda: datetime.now(UTC)
+                ),
                 documents=documents,
             ),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -127,7 +127,8 @@ class Storing:
             await self._checks.quarantine(caller, address, finding, draft.source)
             await self._checks.verify(caller, address, draft.content, config, draft.source)
         if expected is not None and expected > document.seq:
-            await self._views.wait_for(expected, self._wait_s, DOCUMENTS_PROJECTION)
+            with suppress(ViewsBehind):  # then it is no version of this document
+                await self._views.wait_for(expected, self._wait_s, DOCUMENTS_PROJECTION)
         last_seq = document.seq
         for _ in range(ATTEMPTS):
             if expected is not None and expected != document.seq:
@@ -138,9 +139,9 @@ class Storing:
                         f"{address.label} was never written", hint="nothing is to be retracted", field="tier"
                     )
                 if document.row.retracted:
-                    known = await asyncio.to_thread(self._history.at, address, document.seq)
-                    same = replace(draft, write_id=known.write_id)
-                    return _answer(caller, same, document, known.seq, duplicate=True)
+                    last = await asyncio.to_thread(self._history.at, address, document.seq)
+                    same = replace(draft, write_id=last.write_id)
+                    return _answer(caller, same, document, last.seq, duplicate=True)
             else:
                 await self._cap(caller, draft, document)
             pending = document.reserve(draft.content, whole=True)

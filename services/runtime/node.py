@@ -50,6 +50,9 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..mcp.audit import Audit
+from ..mcp.server import McpServer
+from ..mcp.tools import Tools
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
 from ..memory.health import MemoryHealth
@@ -333,6 +336,10 @@ class Runtime:
                 agents=memory.agents,
             ),
         )
+        audit = await parts.begin("tool_calls", Audit(journal))
+        limits = HttpLimits.of(settings)
+        tools = Tools(desk, audit, can_write=lambda: client.is_connected)
+        mcp = await parts.begin("mcp", McpServer(tools, limits.body_bytes))
         app = App(
             AppServices(
                 journal=journal,
@@ -343,7 +350,8 @@ class Runtime:
                 status=node,
                 operations=operations,
                 models=models,
-                limits=HttpLimits.of(settings),
+                mcp=mcp,
+                limits=limits,
             )
         )
         bounds = ConnectionBounds(connections=settings.http_connections)

@@ -65,6 +65,9 @@ from crew_journal.services.journal.broker.connection import Connection, connect
 from crew_journal.services.journal.broker.streams import declare_streams, stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.mcp.audit import Audit
+from crew_journal.services.mcp.server import McpServer
+from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.health import MemoryHealth
@@ -375,6 +378,7 @@ async def running_stack(
                 agents=Agents(store, journal),
             ),
         )
+        audit = await parts.begin("tool_calls", Audit(journal))
         services = AppServices(
             journal=journal,
             queries=queries,
@@ -391,6 +395,7 @@ async def running_stack(
             ),
             operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
             models=models,
+            mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
             limits=limits or HttpLimits(),
         )
         app = App(services)

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from . import (
+    conversation,
     embeddings,
     health,
     letters,
@@ -20,6 +21,7 @@ from .operation import Operation
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *remembering.OPERATIONS,
+    *conversation.OPERATIONS,
     *priorities.OPERATIONS,
     *retractions.OPERATIONS,
     *health.OPERATIONS,

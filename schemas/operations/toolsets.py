@@ -98,6 +98,8 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         ),
     ),
     "crew": (
+        Tool("journal_publish", "publish_entry", "Record what happened as an entry of the crew's journal."),
+        Tool("conversation_search", "conversation_search", "Search your own past conversations."),
         Tool("relate", "relate", "Record how two entries relate: supports or contradicts."),
         Tool("retract", "retract", "Retract an entry that is wrong or out of date; it stays in the journal."),
         Tool("restore", "restore", "Restore a retracted entry."),

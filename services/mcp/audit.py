@@ -47,7 +47,7 @@ class Audit(Part):
         """Record what waits, for a bounded time, and end."""
         try:
             async with asyncio.timeout(5.0):
-                await self._queue.join()
+                await self.recorded()
         except TimeoutError:
             _log.warning("tool_audit.unrecorded", calls=self._queue.qsize())
         await end_task(self._task)
@@ -55,6 +55,10 @@ class Audit(Part):
     def figures(self) -> dict[str, int]:
         """Calls recorded and not recorded since the start."""
         return {"recorded": self._recorded, "waiting": self._queue.qsize(), "not_recorded": self._missed}
+
+    async def recorded(self) -> None:
+        """Wait until every call so far is recorded."""
+        await self._queue.join()
 
     def record(self, call: Call) -> None:
         """Record a call later."""

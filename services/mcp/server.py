@@ -50,6 +50,10 @@ class McpServer(Part):
         await end_task(self._running)
         self._manager = None
 
+    async def recorded(self) -> None:
+        """Wait until every call so far is recorded."""
+        await self._tools.recorded()
+
     async def serve(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         manager = self._manager or await self._open()

@@ -56,6 +56,10 @@ class Tools:
         self._can_write = can_write
         self._written: OrderedDict[str, int] = OrderedDict()
 
+    async def recorded(self) -> None:
+        """Wait until every call so far is recorded."""
+        await self._audit.recorded()
+
     def listed(self, connection: Connection) -> Sequence[Described]:
         """The tools that the token may call and that can work now."""
         writes = self._can_write()

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ...schemas.operations import (
+    conversation,
     embeddings,
     health,
     letters,
@@ -41,6 +42,7 @@ from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
 from ..memory.calibration import Calibration
+from ..memory.conversation import Conversations
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
@@ -69,6 +71,7 @@ class Handlers:
     render: RenderService
     receipts: Receipts
     remember: Handler[RememberRequest, RememberAnswer]
+    conversations: Conversations
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
@@ -94,6 +97,8 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
+    desk.bind(conversation.PUBLISH_ENTRY, use.conversations.publish)
+    desk.bind(conversation.CONVERSATION_SEARCH, use.conversations.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)

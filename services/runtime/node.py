@@ -55,6 +55,7 @@ from ..mcp.server import McpServer
 from ..mcp.tools import Tools
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
+from ..memory.conversation import Conversations
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
@@ -318,6 +319,7 @@ class Runtime:
                 render=RenderService(recall),
                 receipts=memory.receipts,
                 remember=partial(remember, journal),
+                conversations=Conversations(journal, recall),
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),

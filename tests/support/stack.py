@@ -70,6 +70,7 @@ from crew_journal.services.mcp.server import McpServer
 from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -360,6 +361,7 @@ async def running_stack(
                 render=RenderService(recall),
                 receipts=Receipts(store, journal, log),
                 remember=partial(remember, journal),
+                conversations=Conversations(journal, recall),
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),

@@ -18,6 +18,7 @@ from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from .administration import agents, tokens, workspaces
 from .checks import doctor
+from .connect import connect
 from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
@@ -48,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-USING: Final = (up, work, mcp, demo, publish, import_command, list_entries, tail, recall, evaluate, schema)
+USING: Final = (up, work, mcp, connect, demo, publish, import_command, list_entries, tail, recall, evaluate, schema)
 OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
 RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
 """Commands whose names are words of Python."""

@@ -17,6 +17,7 @@ from typer import Option
 from ...schemas.errors import CrewJournalError, NotFound
 from ..client.find import Address, find
 from ..client.mcp_proxy import Proxy, Unreachable
+from ..client.project import project_of
 from .groups import grouped
 from .options import Where
 
@@ -37,6 +38,12 @@ def mcp(
         str | None, Option("--agent", help="Agent whose memory it is, for an OWNER or ADMIN token.")
     ] = None,
     crew: Annotated[str | None, Option("--crew", help="Its crew, for an OWNER or ADMIN token.")] = None,
+    project: Annotated[
+        str | None,
+        Option(
+            "--project", metavar="PROGRAM", help="Agent and crew follow from the program and this folder's repository."
+        ),
+    ] = None,
     lead: Annotated[bool, Option("--lead", help="The agent leads its crew.")] = False,
     workspace: Annotated[
         str | None, Option("--workspace", "-w", help="Workspace, for a token of all workspaces.")
@@ -49,6 +56,9 @@ def mcp(
     Forwards to the running service. If none runs on the data directory, starts one, which keeps running.
     """
     role = "lead" if lead else None
+    if project is not None:
+        named_by = project_of(Path.cwd(), project)
+        agent, crew, workspace = agent or named_by.agent, crew or named_by.crew, workspace or named_by.workspace
     named = {"tools": tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
     starting = threading.Lock()
 

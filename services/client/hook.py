@@ -60,7 +60,7 @@ def run(event: str, program: str, stdin: Any = None, stdout: Any = None) -> int:
         answer = _served(event, program, given)
     except Trouble as error:
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {error}"}
-    except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+    except Exception as error:  # whatever it is, the session goes on without memory
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {type(error).__name__}"}
     out.write(json.dumps(answer) + "\n")
     return 0

@@ -1,6 +1,6 @@
 """The HTTP application.
 
-Invariant: every route below ``/v1`` asks for a token; every answer, errors included, passes the edge.
+Invariant: every route below ``/v1`` requires a token; every answer, errors included, passes through ``edge.Edge``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUMMARY: Final = "Memory for crews of agents: an append-only journal and recall 
 
 
 class App(Starlette):
-    """The application over these use-cases; it opens and closes nothing itself."""
+    """The application on top of ``services``; it opens and closes nothing itself."""
 
     def __init__(self, services: AppServices) -> None:
         self._described: tuple[Described, ...] = (*JOURNAL_ROUTES, *operation_routes(), *ADMIN_ROUTES, *STATUS_ROUTES)

@@ -1,8 +1,8 @@
 """The composition root: the one place where consumers and services meet.
 
-Invariant: what is started is stopped in reverse order, whatever fails in between; acked writes survive any end. Starting
-order: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only then is
-``runtime.json`` written, so whoever finds it finds a service that answers.
+Invariant: parts stop in the reverse order of their start, whatever fails in between; acked writes survive any end. The
+order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only
+then is ``runtime.json`` written, so a client that finds this file finds a service that answers.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def utc_now() -> datetime:
 
 
 class Runtime:
-    """Everything of one node in one process.
+    """All parts of one node, in one process.
 
     Args:
         settings: Its settings.
-        log: Told, in a line each, what is started.
+        log: Called with one line for each part that starts.
     """
 
     def __init__(self, settings: Settings, *, log: Callable[[str], None] | None = None) -> None:
@@ -369,7 +369,7 @@ class Runtime:
         embedding.start_probing()
 
     async def _watch(self, client: Connection) -> None:
-        """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""
+        """Give up when the writer's connection is closed for good, so that the supervisor starts a new node."""
         await client.ended.wait()
         why = f"the connection to the broker was closed for good: {client.state.last_error}"
         self._give_up(BrokerUnavailable(why, hint="start the node again"))

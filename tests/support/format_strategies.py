@@ -1,4 +1,4 @@
-"""Writes of documents and rare fields of entries, as hypothesis draws them for ``strategies.journals``."""
+"""Hypothesis strategies of document writes and of rare fields of entries, for ``strategies.journals``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RARE_FIELDS = st.sampled_from(
 
 @st.composite
 def documents(draw: st.DrawFn) -> OutgoingMessage:
-    """A document write of any action, owner and key; sometimes its body is another than it was."""
+    """A document write of any action, owner and key; its body is sometimes changed after it was encoded."""
     action = draw(st.sampled_from(["replace", "append", "append", "retract", "restore"]))
     made = document(
         draw(st.sampled_from(["w_1", "w_2", "w_3", "e1"])),

@@ -10,6 +10,8 @@ import base64
 import http.client
 import json
 import threading
+import time
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Final
@@ -20,6 +22,11 @@ from .find import Address
 PATH: Final = "/mcp"
 CALLS_AT_ONCE: Final = 8
 CALL_TIMEOUT_S: Final = 60.0
+CALL_ID: Final = "Crew-Call-Id"
+"""Header by which the service knows a call that is sent again, so that it writes once."""
+RETRY_S: Final = 3.0
+"""Seconds for which a call is sent again, because a node that was killed may take that long to be gone."""
+PAUSE_S: Final = 0.1
 LOOK_S: Final = 2.0
 """Seconds between looks whether a service that was down is back."""
 _UNREACHABLE: Final = -32000
@@ -92,17 +99,19 @@ class Proxy:
 
     def _ask(self, message: Message) -> Message | None:
         body = json.dumps(message, ensure_ascii=False).encode()
-        for attempt in (1, 2):
+        headers = self._headers(message) | {CALL_ID: uuid.uuid4().hex}
+        until = time.monotonic() + RETRY_S
+        while True:
             try:
                 if self._address is None:
                     self._address = self._find()
-                return self._post(self._address, body, self._headers(message))
+                return self._post(self._address, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self._own.connection = None
                 self._address = None
-                if attempt == 2:
+                if time.monotonic() > until:
                     raise Unreachable(f"the memory does not answer ({type(error).__name__})") from None
-        raise AssertionError
+                time.sleep(PAUSE_S)
 
     def _post(self, address: Address, body: bytes, headers: dict[str, str]) -> Message | None:
         connection = self._connection(address)

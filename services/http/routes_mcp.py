@@ -10,6 +10,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ...schemas.errors import InvalidQuery, NotAuthenticated
+from ...schemas.ids import is_id
 from ...schemas.operations.toolsets import DEFAULT_TOOLSETS, tools_of
 from ..mcp.calls import Connection, acting_as
 from ..mcp.server import PATH
@@ -18,6 +19,9 @@ from .problems import error_response, trace_id_of
 from .route import principal_of, services_of
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+CALL_ID: Final = "Crew-Call-Id"
+"""Header of a proxy that may send a call again (``services/client/mcp_proxy``)."""
+_CALL_ID_CHARS: Final = 60
 PARAMETERS: Final = ("tools", "agent_id", "crew_id", "role", "workspace_id")
 """Of the URL: toolsets, the agent that an OWNER or ADMIN connects, and its workspace."""
 
@@ -53,7 +57,13 @@ def _connection(request: Request) -> Connection:
     if role not in ("agent", "lead"):
         raise InvalidQuery("role is not valid", hint="use agent or lead", field="role")
     caller = acting_as(principal, agent, crew, workspace, leads=role == "lead")
-    return Connection(caller, toolsets, workspace if principal.role.administers else None)
+    call_id = request.headers.get(CALL_ID)
+    return Connection(
+        caller,
+        toolsets,
+        workspace if principal.role.administers else None,
+        call_id if call_id is not None and is_id(call_id) and len(call_id) <= _CALL_ID_CHARS else None,
+    )
 
 
 async def metadata(request: Request) -> Response:

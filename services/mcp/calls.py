@@ -19,11 +19,13 @@ class Connection:
         principal: The binding of the token, or the agent for whom an OWNER or ADMIN connects (``acting_as``).
         toolsets: Names of the sets.
         workspace_id: The workspace of all calls, for a token of all workspaces.
+        call_id: The id that a proxy gave the call: sent again, it writes once.
     """
 
     principal: Principal
     toolsets: tuple[str, ...]
     workspace_id: str | None = None
+    call_id: str | None = None
 
 
 def acting_as(

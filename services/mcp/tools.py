@@ -25,6 +25,8 @@ from .audit import Audit
 from .calls import Call, Connection, Outcome
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
+_WRITE_IDS: Final = ("entry_id", "write_id")
+"""Fields that make an operation write once however often it is sent, where it creates something."""
 CALLERS_KEPT: Final = 1_000
 """Callers whose last write is remembered; the one that wrote longest ago is forgotten first."""
 
@@ -151,6 +153,9 @@ def _fields(
     raw = {**arguments, **tool.fixed}
     if connection.workspace_id is not None and "workspace_id" in operation.request.model_fields:
         raw.setdefault("workspace_id", connection.workspace_id)
+    for name in _WRITE_IDS if connection.call_id is not None and operation.effect is Effect.CREATES else ():
+        if name in operation.request.model_fields and name not in operation.path_fields:
+            raw.setdefault(name, f"m_{connection.call_id}")
     if written and "min_seq" in operation.request.model_fields:
         raw["min_seq"] = written
     return raw

@@ -19,6 +19,7 @@ from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from .administration import tokens, workspaces
 from .agents import agents, crews
 from .checks import doctor
+from .connect import connect
 from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
@@ -26,6 +27,7 @@ from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
+from .mcp import mcp
 from .memory import memory
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
@@ -50,7 +52,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-USING: Final = (up, work, demo, publish, import_command, list_entries, get, tail, recall, evaluate, schema)
+USING: Final = (
+    up,
+    work,
+    mcp,
+    connect,
+    demo,
+    publish,
+    import_command,
+    list_entries,
+    get,
+    tail,
+    recall,
+    evaluate,
+    schema,
+)
 OPERATING: Final = (status, health, doctor, rebuild, verify, salvage, provider_parity)
 RENAMED: Final = {
     "import_command": "import",

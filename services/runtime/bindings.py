@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    conversation,
     document_search,
     documents,
     embeddings,
@@ -46,6 +47,7 @@ from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
+from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
@@ -78,6 +80,7 @@ class Handlers:
     render: RenderService
     receipts: Receipts
     remember: Handler[RememberRequest, RememberAnswer]
+    conversations: Conversations
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
@@ -108,6 +111,8 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
+    desk.bind(conversation.PUBLISH_ENTRY, use.conversations.publish)
+    desk.bind(conversation.CONVERSATION_SEARCH, use.conversations.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)

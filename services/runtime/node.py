@@ -50,9 +50,13 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..mcp.audit import Audit
+from ..mcp.server import McpServer
+from ..mcp.tools import Tools
 from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
+from ..memory.conversation import Conversations
 from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
@@ -340,6 +344,7 @@ class Runtime:
                 render=RenderService(recall),
                 receipts=memory.receipts,
                 remember=partial(remember, journal),
+                conversations=Conversations(journal, recall),
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),
@@ -363,6 +368,10 @@ class Runtime:
                 blocks=MemoryBlocks(store, memory.registry, provided_prompts, document_search, clock=utc_now),
             ),
         )
+        audit = await parts.begin("tool_calls", Audit(journal))
+        limits = HttpLimits.of(settings)
+        tools = Tools(desk, audit, can_write=lambda: client.is_connected)
+        mcp = await parts.begin("mcp", McpServer(tools, limits.body_bytes))
         app = App(
             AppServices(
                 journal=journal,
@@ -373,7 +382,8 @@ class Runtime:
                 status=node,
                 operations=operations,
                 models=models,
-                limits=HttpLimits.of(settings),
+                mcp=mcp,
+                limits=limits,
             )
         )
         bounds = ConnectionBounds(connections=settings.http_connections)

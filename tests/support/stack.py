@@ -40,9 +40,13 @@ from crew_journal.services.journal.broker.connection import Connection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.mcp.audit import Audit
+from crew_journal.services.mcp.server import McpServer
+from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
@@ -209,6 +213,7 @@ async def running_stack(
                 render=RenderService(recall),
                 receipts=Receipts(store, journal, log),
                 remember=partial(remember, journal),
+                conversations=Conversations(journal, recall),
                 priorities=Priorities(journal, store),
                 health=MemoryHealth(store, sweeps, lambda _: {"mode": "sparse-only"}, clock=lambda: datetime.now(UTC)),
                 letters=cast(Letters, node),
@@ -238,6 +243,7 @@ async def running_stack(
                 provided=provided,
             ),
         )
+        audit = await parts.begin("tool_calls", Audit(journal))
         services = AppServices(
             journal=journal,
             queries=queries,
@@ -255,6 +261,7 @@ async def running_stack(
             ),
             operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
             models=models,
+            mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
             limits=limits or HttpLimits(),
         )
         app = App(services)

@@ -1,7 +1,7 @@
 """How laws of a memory provider are tried: scopes of their own, requests in them, a verdict each.
 
-Invariant: a law asks the methods of the port alone and ends with ``Broken`` or not at all. Search may lag: what must be found
-is asked for up to ``LAG_S`` seconds.
+Invariant: a law asks the methods of the port alone and ends with ``Broken`` or not at all. Search may lag: what must be
+found is asked for up to ``LAG_S`` seconds.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ Invariant: what is started here is stopped by the node's stack, before the journ
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -21,9 +20,6 @@ from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
-from ..memory.providers.choosing import Providers, read_choices
-from ..memory.providers.journal import JournalProvider
-from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
 from ..memory.registry import Registry
@@ -34,7 +30,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
-from ..query.chunks.documents import DocumentSearch, RecordSearch, no_record
+from ..query.chunks.documents import RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
 
@@ -105,41 +101,3 @@ async def start_memory(
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),
     )
-
-
-async def start_providers(
-    stack: AsyncExitStack,
-    memory: Memory,
-    search: DocumentSearch,
-    journal: Journal,
-    views: ViewReader,
-    settings: Settings,
-    clock: Callable[[], datetime],
-    trouble: Callable[[], str | None],
-) -> tuple[Providers, ProvidedDocuments]:
-    """The memory providers that settings and file choose, and the operations that go through them.
-
-    Args:
-        stack: Closes them.
-        memory: The use-cases over the journal.
-        search: Searches the journal's documents.
-        journal: Records refusals.
-        views: The views of documents.
-        settings: Name the providers.
-        clock: The time, UTC.
-        trouble: Why the broker cannot take a write; None if it can.
-
-    Raises:
-        InvalidQuery: If a provider is not configured completely.
-    """
-    choices = await asyncio.to_thread(read_choices, settings)
-    documents = memory.documents
-    providers = Providers(
-        choices,
-        lambda scope: JournalProvider(documents, search, views, trouble, scope, clock=clock),
-        clock=clock,
-    )
-    stack.push_async_callback(providers.close)
-    provided = ProvidedDocuments(documents, search, providers, views, journal, memory.agents, clock=clock)
-    stack.callback(provided.close)
-    return providers, provided

@@ -22,12 +22,10 @@ import structlog
 
 from ...consumers.adapters.choose import kind_of
 from ...consumers.adapters.minilm_weights import MODEL_ID
-from ...consumers.discovery import discover_reactors
 from ...consumers.host.damage import damage_behind
 from ...consumers.host.giving_back import share_one_heap
 from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.reactor import Reactor, ReactorContext
-from ...consumers.reactors.embed import EmbedReactor
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
@@ -53,23 +51,17 @@ from ..journal.watch.stream_watch import StreamWatch
 from ..mcp.audit import Audit
 from ..mcp.server import McpServer
 from ..mcp.tools import Tools
-from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
 from ..memory.conversation import Conversations
-from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
-from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
-from ..operating.status import Node, as_json, disk_figures, space_trouble
+from ..operating.status import Node, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
-from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
-from ..query.chunks.combined import MemorySearch
-from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -77,11 +69,13 @@ from ..query.model_search import ModelSearch
 from ..query.recall import RecallService
 from ..query.render import RenderService
 from .bindings import Handlers, bind_operations
+from .documents import start_documents
 from .embedding import Embedding
 from .figures import broker_figures, connection_trouble, fillings, reactor_figures, show_views, stream_section
 from .filling import Filling
 from .link import BrokerLink, open_link
-from .memory import start_memory, start_providers
+from .memory import start_memory
+from .reactors import start_reactors
 from .resting import Resting
 from .static_table import StaticTable
 from .views import VIEWS_FILE, NodeViews, aside_text
@@ -269,22 +263,18 @@ class Runtime:
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)
-        chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
-        stack.callback(chunks.close)
-        parts.show("document_index", lambda: as_json(chunks.figures()))
-        document_search = DocumentSearch(
-            chunks,
-            recall.queries,
-            analyzer=analyzer,
-            memory_on=memory.agents.memory_enabled,
-            record=memory.record_search,
+        documents = await start_documents(
+            stack,
+            parts,
+            memory,
+            recall,
+            analyzer,
+            journal,
+            store,
+            settings,
+            utc_now,
+            lambda: connection_trouble(client),
         )
-        providers, provided = await start_providers(
-            stack, memory, document_search, journal, store, settings, utc_now, lambda: connection_trouble(client)
-        )
-        prompt_documents = PromptDocuments(store)
-        stack.callback(prompt_documents.close)
-        provided_prompts = ProvidedPrompts(prompt_documents, providers)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -298,7 +288,7 @@ class Runtime:
             embedder_trouble=embedding.trouble,
         )
         filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
-        await self._start_reactors(replace(context, embed_unsettled=filling.unsettled))
+        self._reactors += await start_reactors(stack, replace(context, embed_unsettled=filling.unsettled), self._say)
         parts.show("reactors", lambda: reactor_figures(filling, self._reactors))
         models = EmbeddingModels(
             journal,
@@ -323,7 +313,7 @@ class Runtime:
             parts,
             projections={projection.name: projection.version for projection in host.projections},
             memory=memory.figures,
-            provider=providers.health,
+            provider=documents.providers.health,
             about={
                 "version": distribution_version("crew-journal"),
                 "started_at": self._started_at,
@@ -361,11 +351,11 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
-                document_search=document_search,
-                memory_search=MemorySearch(document_search, recall, memory.record_search),
+                document_search=documents.search,
+                memory_search=documents.memory_search,
                 documents=memory.documents,
-                provided=provided,
-                blocks=MemoryBlocks(store, memory.registry, provided_prompts, document_search, clock=utc_now),
+                provided=documents.provided,
+                blocks=documents.blocks,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))
@@ -407,15 +397,3 @@ class Runtime:
     def _give_up(self, why: CrewJournalError) -> None:
         self._failure = why
         self._closed.set()
-
-    async def _start_reactors(self, context: ReactorContext) -> None:
-        for name, create in discover_reactors().items():
-            if name == EmbedReactor.name:
-                continue  # one for each model: ``Filling``
-            reactor = create(context)
-            if reactor is None:
-                continue
-            await reactor.start()
-            self._stack.push_async_callback(reactor.stop)
-            self._reactors.append(reactor)
-            self._say(f"reactor: {name}")

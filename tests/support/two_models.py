@@ -87,7 +87,7 @@ class Journal:
         connection = await connect(broker.url, broker.user, broker.password, "test")
         try:
             found = await connection.jetstream().consumers_info(JOURNAL_STREAM)
-            return {one.name for one in found if one.name.startswith("embed-")}
+            return {one.name for one in found if one.name.startswith("embed-v")}
         finally:
             await connection.close()
 

@@ -13,7 +13,14 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
-from ..schemas.events.envelope import EntryRecorded, Event, LinkDerived, TokenBitsDerived, VectorDerived
+from ..schemas.events.envelope import (
+    DocumentWritten,
+    EntryRecorded,
+    Event,
+    LinkDerived,
+    TokenBitsDerived,
+    VectorDerived,
+)
 from ..schemas.views.table import R, Table, Tables
 
 SHARED_POSTINGS: Final = "postings"
@@ -60,6 +67,11 @@ class Batch:
     def token_bits(self) -> list[TokenBitsDerived]:
         """The facts about tokens in context among the events."""
         return [event for event in self.events if isinstance(event, TokenBitsDerived)]
+
+    @cached_property
+    def documents(self) -> list[DocumentWritten]:
+        """The writes of documents among the events."""
+        return [event for event in self.events if isinstance(event, DocumentWritten)]
 
     @cached_property
     def controls(self) -> list[EntryRecorded]:

@@ -340,6 +340,14 @@ class DocumentConflict(DocumentError):
     exit_code = 1
 
 
+class WriteIdTaken(DocumentError):
+    """The write id belongs to another write; nothing was written."""
+
+    title = "The write id belongs to another write"
+    status = 409
+    exit_code = 1
+
+
 class ScopeMismatch(DocumentError):
     """The request names another workspace, agent or crew than the provider is bound to."""
 

@@ -9,6 +9,7 @@ import hashlib
 import re
 import secrets
 import time
+import unicodedata
 import uuid
 from collections.abc import Iterable
 from typing import Final
@@ -55,6 +56,12 @@ def uuid7_hex(unix_ms: int | None = None) -> str:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return f"{value:032x}"
+
+
+def slug_of(name: str) -> str:
+    """An id made of a name for people: ``My Agent`` → ``my-agent``; empty if no letter or digit of it can stand in one."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain)[:64].strip("-")
 
 
 def unforeseen(message_id: str) -> str:

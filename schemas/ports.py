@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from .events.envelope import EntryRecorded, VectorDerived
+from .events.envelope import DocumentWritten, EntryRecorded, VectorDerived
 
 
 @runtime_checkable
@@ -120,6 +120,7 @@ class CommittedBatch:
         entries: Admitted entries among them.
         projections: Names of the projections that committed.
         changes: Table → what they changed in it.
+        documents: Writes of documents among them, repeats included.
     """
 
     first_seq: int
@@ -127,6 +128,7 @@ class CommittedBatch:
     entries: Sequence[EntryRecorded]
     projections: frozenset[str]
     changes: Mapping[str, TableChanges] = field(default_factory=dict)
+    documents: Sequence[DocumentWritten] = ()
 
 
 @dataclass(frozen=True, slots=True)

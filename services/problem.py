@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from ..schemas.errors import CrewJournalError, InvalidEntry
+from ..schemas.errors import CapExceeded, CrewJournalError, InvalidEntry
 
 _MAX_PROBLEMS: Final = 200
 """Offending fields listed in one answer; a batch of 1,000 broken entries needs no more to be understood."""
@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
     """The body of a fault of our own."""
     body: dict[str, Any] = {
+        **(error.facts if isinstance(error, CapExceeded) else {}),
         "type": "about:blank",
         "title": error.title,
         "status": error.status,

@@ -254,7 +254,9 @@ class Folder:
         self.leniency.learn(after)
         names = [projection.name for projection in projections]
         moved = dict.fromkeys([*names, ADMISSION_PROJECTION] if admitted is not None else names, batch.last_seq)
-        news = CommittedBatch(batch.first_seq, batch.last_seq, batch.entries, frozenset(moved), changes)
+        news = CommittedBatch(
+            batch.first_seq, batch.last_seq, batch.entries, frozenset(moved), changes, batch.documents
+        )
         self._store.announce(moved, None if quiet else news)
 
     def _commit_known(

@@ -1,4 +1,4 @@
-"""``agents`` and ``crews``: what is registered of each, as recall needs it.
+"""``agents`` and ``crews``: what is registered of each, and what was registered at any sequence.
 
 Invariant: a registration is whole, so the last one of an agent or crew counts; the first says since when it is known.
 """
@@ -11,6 +11,7 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.workspaces import AgentRegistered, CrewRegistered
 from ...schemas.views.table import Tables
 from ...schemas.views.workspaces import AGENTS, AGENTS_PROJECTION, CREWS, AgentRow, CrewRow
+from ..folds.history import succeed
 from ..folds.payloads import json_text, payload_of
 from ..projection import Batch, FoldTransaction
 
@@ -19,11 +20,11 @@ class AgentsProjection:
     """Folds ``agent.registered`` and ``crew.registered``."""
 
     name: ClassVar = AGENTS_PROJECTION
-    version: ClassVar = 1
+    version: ClassVar = 2
     tables: ClassVar[Tables] = (AGENTS, CREWS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Replace what is registered, in stream order."""
+        """Let each registration succeed the one before it, in stream order."""
         for event in batch.control(AgentRegistered.ENTRY_TYPE, CrewRegistered.ENTRY_TYPE):
             if event.entry.entry_type == AgentRegistered.ENTRY_TYPE:
                 _register_agent(event, payload_of(event, AgentRegistered), tx)
@@ -32,31 +33,36 @@ class AgentsProjection:
 
 
 def _register_agent(event: EntryRecorded, agent: AgentRegistered, tx: FoldTransaction) -> None:
-    known = tx.get(AGENTS, workspace_id=event.workspace_id, agent_id=agent.agent_id)
+    known = tx.get(AGENTS, workspace_id=event.workspace_id, agent_id=agent.agent_id, until_seq=None)
     row = AgentRow(
         event.workspace_id,
         agent.agent_id,
+        agent.name,
+        agent.role.value,
         agent.crew_id,
+        agent.memory_enabled,
+        agent.memory_budget_chars,
         agent.memory_walk_depth,
         json_text(agent.settings),
         registered_ms=known[0].registered_ms if known else event.published_ms,
         updated_ms=event.published_ms,
-        seq=event.seq,
+        since_seq=event.seq,
     )
-    tx.replace(AGENTS, [row])
+    succeed(tx, AGENTS, [row])
 
 
 def _register_crew(event: EntryRecorded, crew: CrewRegistered, tx: FoldTransaction) -> None:
-    known = tx.get(CREWS, workspace_id=event.workspace_id, crew_id=crew.crew_id)
+    known = tx.get(CREWS, workspace_id=event.workspace_id, crew_id=crew.crew_id, until_seq=None)
     row = CrewRow(
         event.workspace_id,
         crew.crew_id,
+        crew.name,
         json_text(crew.settings),
         registered_ms=known[0].registered_ms if known else event.published_ms,
         updated_ms=event.published_ms,
-        seq=event.seq,
+        since_seq=event.seq,
     )
-    tx.replace(CREWS, [row])
+    succeed(tx, CREWS, [row])
 
 
 PROJECTION = AgentsProjection

@@ -1,6 +1,7 @@
 """``journal_entries``: every admitted entry as it is listed, counted and shown.
 
-Invariant: one row an entry, appended in order of ``seq``. Only ``embeddable`` changes later: a reindex puts a version of the
+Invariant: one row an entry, appended in order of ``seq``; a write of a document is listed as one of ``memory.updated``, once
+by its id. Only ``embeddable`` changes later: a reindex puts a version of the
 embed policy in force in its workspace, and the workspace's settings say whether chat is embedded; either judges what came
 before it anew and what follows as it comes.
 """
@@ -15,16 +16,20 @@ from typing import Any, ClassVar, Final
 from ...schemas.entry import JournalEntry
 from ...schemas.errors import FoldError
 from ...schemas.events.embeddings import ReindexRequested
-from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.envelope import DocumentWritten, EntryRecorded
 from ...schemas.events.workspaces import WorkspaceConfigured
+from ...schemas.ids import name_key
 from ...schemas.rules import text
+from ...schemas.rules.document_entries import updated_entry
 from ...schemas.rules.embed_policy import CHAT, FIRST, POLICIES, is_embedded
+from ...schemas.rules.text import strings_in, words_of
 from ...schemas.timestamps import to_ms
+from ...schemas.views.documents import SHOWN_WRITES, ShownWriteRow
 from ...schemas.views.journal import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
 from ...schemas.views.table import Tables
 from ..folds.payloads import json_text, payload_of
 from ..folds.tokenise import DATE_TOKENS, batch_tokens
-from ..projection import Batch, FoldTransaction
+from ..projection import Batch, FoldTransaction, in_order
 
 _LIKE_FIELDS: Final = tuple(
     name
@@ -44,11 +49,11 @@ _DEFAULT: Final = EmbedPolicyRow("", FIRST, 0)
 
 
 class EntriesProjection:
-    """Folds entries into ``journal_entries``."""
+    """Folds entries and writes of documents into ``journal_entries``."""
 
     name: ClassVar = ENTRIES_PROJECTION
-    version: ClassVar = 300 + text.VERSION
-    tables: ClassVar[Tables] = (ENTRIES, EMBED_POLICIES)
+    version: ClassVar = 400 + text.VERSION
+    tables: ClassVar[Tables] = (ENTRIES, EMBED_POLICIES, SHOWN_WRITES)
 
     def prepare(self, batch: Batch) -> None:
         """Cut the batch's texts ahead of the transaction."""
@@ -57,7 +62,8 @@ class EntriesProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Append the batch's entries, judged by what is in force; judge anew what a reindex or a choice changes."""
-        events = batch.entries
+        writes = self._shown(batch.documents, tx) if batch.documents else []
+        events = in_order(writes, batch.entries) if writes else batch.entries
         if not events:
             return
         in_force = self._in_force(batch.control(ReindexRequested.ENTRY_TYPE, WorkspaceConfigured.ENTRY_TYPE), tx)
@@ -79,8 +85,20 @@ class EntriesProjection:
             )
             for entry, rule in zip(entries, rules, strict=True)
         ]
-        columns["words"] = (batch_tokens(batch).counts - DATE_TOKENS).tolist()
+        words = (batch_tokens(batch).counts - DATE_TOKENS).tolist() if batch.entries else []
+        if writes:
+            of_entry = dict(zip((event.seq for event in batch.entries), words, strict=True))
+            words = [of_entry[event.seq] if event.seq in of_entry else _words(event.entry) for event in events]
+        columns["words"] = words
         tx.insert(ENTRIES, columns)
+
+    def _shown(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
+        """The entries as which writes are listed; repeats are left out."""
+        named = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
+        seen = {row.key for row in tx.find(SHOWN_WRITES, [key for key, _ in named])}
+        first = {key: write for key, write in reversed(named) if key not in seen}
+        tx.add(SHOWN_WRITES, [ShownWriteRow(key, write.seq) for key, write in first.items()])
+        return [updated_entry(write) for write in first.values()]
 
     def _in_force(self, decisions: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, EmbedPolicyRow]:
         """Put in force what the batch decides; workspace → what is in force at the batch's end.
@@ -128,6 +146,10 @@ class EntriesProjection:
         ]
         if changed:
             tx.rewrite(ENTRIES, workspace, _JUDGE, [changed])
+
+
+def _words(entry: JournalEntry) -> int:
+    return len(words_of(" ".join((entry.summary, *strings_in(entry.payload)))))
 
 
 PROJECTION = EntriesProjection

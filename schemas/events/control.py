@@ -12,6 +12,12 @@ from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAcce
 from .health import HealthRecorded
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
+from .memory_documents import (
+    MemoryConfigUpdated,
+    MemoryVersionsSwept,
+    MemoryWriteRejected,
+    MemoryWriteVerifierBlocked,
+)
 from .payload import ControlPayload
 from .relations import RelationAsserted, RelationRetracted
 from .retractions import RetractionMade, RetractionRestored
@@ -51,6 +57,10 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     ErasureScoped,
     ErasureCompleted,
     LossAccepted,
+    MemoryConfigUpdated,
+    MemoryVersionsSwept,
+    MemoryWriteRejected,
+    MemoryWriteVerifierBlocked,
 )
 
 

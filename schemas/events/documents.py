@@ -19,8 +19,8 @@ from .derived import OutgoingMessage
 from .envelope import DocumentWritten
 from .payload import STORED
 
-MAX_DOCUMENT_CHARS: Final = 100_000
-"""The filesystem ceiling of contract §0 row 10; tiers have lower caps of their own."""
+MAX_DOCUMENT_CHARS: Final = 262_144
+"""Above the largest cap of a tier, the 250,000 bytes of a topic (``rules/tiers``)."""
 MAX_CAUSES: Final = 1_000
 """Ids in ``derived_from`` of one write."""
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]{0,31}$"

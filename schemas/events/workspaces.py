@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, Final
 
 from pydantic import Field
 
-from ..entry import Id
+from ..entry import Id, Name
 from .payload import ControlPayload
 
 EMBED_CHAT: Final = "embed_chat"
@@ -28,12 +29,32 @@ class WorkspaceConfigured(ControlPayload):
         return self.settings.get(EMBED_CHAT) is True
 
 
+MEMORY_BUDGET_MAX: Final = 1_000_000
+"""Most characters of memory in a prompt that an agent can be given."""
+
+
+class AgentRole(StrEnum):
+    """What an agent is in its crew. A closed set; what a token may write follows from the token's role."""
+
+    AGENT = "agent"
+    LEAD = "lead"
+
+
 class AgentRegistered(ControlPayload):
-    """All settings of an agent; the last event counts."""
+    """All settings of an agent; the last event counts.
+
+    Attributes:
+        memory_enabled: Whether its memory documents are written, searched and put into its prompt.
+        memory_budget_chars: Characters of memory in its prompt; None for the default of ``rules/memory_block``.
+    """
 
     ENTRY_TYPE = "agent.registered"
     agent_id: Id
+    name: Name | None = None
+    role: AgentRole = AgentRole.AGENT
     crew_id: Id | None = None
+    memory_enabled: bool = False
+    memory_budget_chars: int | None = Field(default=None, ge=0, le=MEMORY_BUDGET_MAX)
     memory_walk_depth: int = Field(default=0, ge=0, le=1)
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -43,6 +64,7 @@ class CrewRegistered(ControlPayload):
 
     ENTRY_TYPE = "crew.registered"
     crew_id: Id
+    name: Name | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
 
 

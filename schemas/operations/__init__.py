@@ -3,7 +3,9 @@
 from typing import Any, Final
 
 from . import (
+    agents,
     conversation,
+    documents,
     embeddings,
     health,
     letters,
@@ -26,6 +28,8 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *retractions.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
+    *agents.OPERATIONS,
+    *documents.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

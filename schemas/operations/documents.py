@@ -93,7 +93,7 @@ class AppendDailyRequest(Request):
 class DocumentsRequest(Request):
     """List the memory documents that the token may read, with their sizes."""
 
-    tier: TierName | None = None
+    tier: Annotated[TierName | None, Field(description="Of one tier only.")] = None
     scope: ScopeName = None
     agent_id: ForAgent = None
     crew_id: ForCrew = None
@@ -248,7 +248,7 @@ class DocumentDiffAnswer(Answer):
     diff: str
 
 
-READ_DOCUMENT: Final = Operation(
+DOCUMENT_READ: Final = Operation(
     name="document_read",
     request=ReadDocumentRequest,
     answer=DocumentAnswer,
@@ -258,15 +258,14 @@ READ_DOCUMENT: Final = Operation(
     errors=(404, 410),
     command="memory read",
 )
-WRITE_DOCUMENT: Final = Operation(
+DOCUMENT_WRITE: Final = Operation(
     name="document_write",
     request=WriteDocumentRequest,
     answer=DocumentWrittenAnswer,
     route="POST /memory/write",
     effect=Effect.CREATES,
-    views=(DOCUMENTS_PROJECTION,),
+    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     errors=(409, 413),
-    command="memory write",
     repeatable=False,
 )
 APPEND_DAILY: Final = Operation(
@@ -279,7 +278,7 @@ APPEND_DAILY: Final = Operation(
     command="memory note",
     repeatable=False,
 )
-DOCUMENTS_LIST: Final = Operation(
+DOCUMENTS: Final = Operation(
     name="documents",
     request=DocumentsRequest,
     answer=DocumentsAnswer,
@@ -297,7 +296,7 @@ DOCUMENT_VERSIONS: Final = Operation(
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     command="memory versions",
 )
-DIFF_DOCUMENT: Final = Operation(
+DOCUMENT_DIFF: Final = Operation(
     name="document_diff",
     request=DiffDocumentRequest,
     answer=DocumentDiffAnswer,
@@ -307,7 +306,7 @@ DIFF_DOCUMENT: Final = Operation(
     errors=(404, 410),
     command="memory diff",
 )
-RESTORE_DOCUMENT: Final = Operation(
+DOCUMENT_RESTORE: Final = Operation(
     name="document_restore",
     request=RestoreDocumentRequest,
     answer=DocumentWrittenAnswer,
@@ -316,8 +315,9 @@ RESTORE_DOCUMENT: Final = Operation(
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     errors=(404, 409, 410),
     command="memory restore",
+    repeatable=False,
 )
-RETRACT_DOCUMENT: Final = Operation(
+DOCUMENT_RETRACT: Final = Operation(
     name="document_retract",
     request=RetractDocumentRequest,
     answer=DocumentWrittenAnswer,
@@ -328,12 +328,12 @@ RETRACT_DOCUMENT: Final = Operation(
     command="memory retract",
 )
 OPERATIONS: Final = (
-    READ_DOCUMENT,
-    WRITE_DOCUMENT,
+    DOCUMENT_READ,
+    DOCUMENT_WRITE,
     APPEND_DAILY,
-    DOCUMENTS_LIST,
+    DOCUMENTS,
     DOCUMENT_VERSIONS,
-    DIFF_DOCUMENT,
-    RESTORE_DOCUMENT,
-    RETRACT_DOCUMENT,
+    DOCUMENT_DIFF,
+    DOCUMENT_RESTORE,
+    DOCUMENT_RETRACT,
 )

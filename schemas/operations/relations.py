@@ -1,4 +1,4 @@
-"""Operations on relations between entries, and on registered agents.
+"""Operations on relations between entries.
 
 Invariant: ``refutes`` means ``contradicts``.
 """
@@ -11,9 +11,8 @@ from pydantic import BeforeValidator, Field, StrictInt
 
 from ..entry import Id
 from ..events.relations import Relation
-from ..views import AGENTS_PROJECTION, ENTRIES_PROJECTION, RELATIONS_PROJECTION
+from ..views import ENTRIES_PROJECTION, RELATIONS_PROJECTION
 from .operation import (
-    Access,
     Answer,
     Effect,
     MinSeq,
@@ -132,39 +131,6 @@ class GraphAnswer(Answer):
     view_seq: int
 
 
-class RegisterAgentRequest(Request):
-    """Register an agent with its settings; a setting that is left out gets its default."""
-
-    agent_id: Id = Field(description="Id of the agent.")
-    crew_id: Id | None = Field(default=None, description="Its crew.")
-    memory_walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] = Field(
-        default=0, description="Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations."
-    )
-    settings: dict[str, Any] = Field(default_factory=dict, description="Further settings, a JSON object.")
-    workspace_id: Workspace = None
-
-
-class AgentRequest(Request):
-    """Show the settings of an agent.
-
-    OWNER and ADMIN may read those of any agent, others their own.
-    """
-
-    agent_id: str = Field(description="Id of the agent.")
-    min_seq: MinSeq = None
-    workspace_id: Workspace = None
-
-
-class AgentAnswer(Answer):
-    """A registered agent; ``seq`` is that of its registration."""
-
-    agent_id: str
-    crew_id: str | None
-    memory_walk_depth: int
-    settings: dict[str, Any]
-    seq: int
-
-
 RELATE: Final = Operation(
     name="relate",
     request=RelateRequest,
@@ -197,22 +163,4 @@ GRAPH: Final = Operation(
     errors=(404,),
     command="graph",
 )
-REGISTER_AGENT: Final = Operation(
-    name="register_agent",
-    request=RegisterAgentRequest,
-    answer=AgentAnswer,
-    route="PUT /v1/agents/{agent_id}",
-    effect=Effect.CHANGES,
-    access=Access.ADMINISTRATOR,
-)
-AGENT: Final = Operation(
-    name="agent",
-    request=AgentRequest,
-    answer=AgentAnswer,
-    route="GET /v1/agents/{agent_id}",
-    effect=Effect.READS,
-    views=(AGENTS_PROJECTION,),
-    errors=(404,),
-    command="agent get",
-)
-OPERATIONS: Final = (RELATE, UNRELATE, GRAPH, REGISTER_AGENT, AGENT)
+OPERATIONS: Final = (RELATE, UNRELATE, GRAPH)

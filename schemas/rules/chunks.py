@@ -6,8 +6,7 @@ Invariant: every line of the text that is not blank is in exactly one chunk, in 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +14,10 @@ CHUNK_CHARS: Final = 500
 """Characters up to which a section is one chunk, and to which paragraphs are packed."""
 CHUNK_CHARS_MAX: Final = 1_000
 """Most characters of a chunk: a longer line is cut."""
-_HEADING: Final = re.compile(r"(#{1,6})\s+(.*\S)\s*$")
+HEADING_LEVELS: Final = 6
+"""Number signs that a heading begins with at most."""
+TITLE_CHARS_MAX: Final = 120
+"""Most characters of a heading in a breadcrumb, which every chunk below it repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +36,64 @@ class Chunk:
     first_line: int
     last_line: int
 
+    @property
+    def indexed(self) -> str:
+        """What is searched and embedded: breadcrumb and text."""
+        return f"{self.breadcrumb}\n{self.text}" if self.breadcrumb else self.text
 
-def chunks_of(text: str) -> list[Chunk]:
-    """The chunks of a document, in order; none for a blank text."""
+
+def chunks_of(text: str, first_line: int = 1) -> list[Chunk]:
+    """The chunks of a document, in order; none for a blank text.
+
+    Args:
+        text: The document.
+        first_line: Leave out the chunks before this line, at which a chunk of the text begins.
+    """
     found: list[Chunk] = []
-    for breadcrumb, lines in _sections(text):
+    for breadcrumb, lines in _sections(text, first_line):
         found += _packed(breadcrumb, lines)
     return found
+
+
+def stable_chunks(spans: Sequence[tuple[int, int]]) -> int:
+    """How many leading chunks stay as they are, whatever is appended to the document in lines of its own.
+
+    All but the last two: a last paragraph that outgrows ``CHUNK_CHARS`` is cut into lines, the first of which may fit into
+    the chunk before it. The rest begins at a line of its own, so a line that was cut is left to it as a whole.
+
+    Args:
+        spans: First and last line of each chunk.
+    """
+    stable = max(len(spans) - 2, 0)
+    while stable and spans[stable][0] == spans[stable - 1][1]:
+        stable -= 1
+    return stable
 
 
 _Line = tuple[int, str]
 
 
-def _sections(text: str) -> Iterator[tuple[str, list[_Line]]]:
+def _sections(text: str, first_line: int) -> Iterator[tuple[str, list[_Line]]]:
     path: list[tuple[int, str]] = []
     lines: list[_Line] = []
     for number, line in enumerate(text.split("\n"), 1):
-        if (heading := _HEADING.match(line)) is not None:
+        if line[:1] == "#" and (heading := _heading(line)) is not None:
             yield " > ".join(title for _, title in path), lines
-            level = len(heading[1])
-            path = [*(one for one in path if one[0] < level), (level, heading[2])]
+            path = [*(one for one in path if one[0] < heading[0]), heading]
             lines = []
-        lines.append((number, line))
+        if number >= first_line:
+            lines.append((number, line))
     yield " > ".join(title for _, title in path), lines
+
+
+def _heading(line: str) -> tuple[int, str] | None:
+    """Level and title of a line; without a regular expression, which needs quadratic time for a line of blanks."""
+    rest = line.lstrip("#")
+    level = len(line) - len(rest)
+    title = rest.strip()
+    if level > HEADING_LEVELS or not rest[:1].isspace() or not title:
+        return None
+    return level, title[:TITLE_CHARS_MAX]
 
 
 def _packed(breadcrumb: str, lines: list[_Line]) -> Iterator[Chunk]:

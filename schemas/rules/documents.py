@@ -1,12 +1,21 @@
 """What a write makes of a document's text.
 
 Invariant: the text of a document is a function of its writes in stream order; a non-empty text ends in a line break after an
-append, and an appended piece begins on a line of its own.
+append, and an appended piece begins on a line of its own. What the scanners find in it depends on these writes, too, and
+not on how they were batched.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Final
+
+from .injection import scan
+
+SCAN_OVERLAP: Final = 2_000
+"""Characters that are scanned together with those before and with those behind them."""
+SCAN_WINDOW: Final = 2 * SCAN_OVERLAP
+"""Characters of an appended text that are scanned at once, at 1 to 3 µs each."""
 
 
 def joint(text: str, piece: str) -> str:
@@ -17,3 +26,28 @@ def joint(text: str, piece: str) -> str:
 def sha256_of(text: str) -> str:
     """The SHA-256 of a text in UTF-8, 64 hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def finding_in(text: str) -> str | None:
+    """What the scanners block in a text, as ``category/pattern``; None if it may be shown."""
+    found = scan(text)
+    return None if found is None else f"{found.category}/{found.pattern}"
+
+
+def appended_finding(text: str, clean: int) -> tuple[int, str | None]:
+    """What the scanners block in a text that was appended to.
+
+    It is scanned in windows of ``SCAN_WINDOW`` characters, one every ``SCAN_OVERLAP``, the last of which may be shorter.
+    What is found in a complete window stays found, because appends do not change it.
+
+    Args:
+        text: The whole text.
+        clean: Where the first window begins: what an earlier call returned, or ``SCAN_OVERLAP`` before the end of the text
+            that was replaced and in which ``finding_in`` found nothing, at least 0.
+
+    Returns:
+        Where the first window begins that is not complete or not clean, and what is found in it.
+    """
+    while (found := finding_in(text[clean : clean + SCAN_WINDOW])) is None and clean + SCAN_WINDOW <= len(text):
+        clean += SCAN_OVERLAP
+    return clean, found

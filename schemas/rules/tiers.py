@@ -14,11 +14,12 @@ from typing import Final
 
 
 class Scope(StrEnum):
-    """Whose document it is."""
+    """Whose document it is. No tier is a user's; such documents may be in a journal that a newer node wrote."""
 
     AGENT = "agent"
     CREW = "crew"
     WORKSPACE = "workspace"
+    USER = "user"
 
 
 class Writer(StrEnum):
@@ -133,6 +134,9 @@ def _is_date(key: str) -> bool:
     return True
 
 
+_SCOPES: Final = {"a": Scope.AGENT, "c": Scope.CREW, "u": Scope.USER}
+
+
 def owner_of(scope: Scope, name: str | None) -> str:
     """The owner in a subject: ``a-<agent>``, ``c-<crew>`` or ``w``."""
     return "w" if scope is Scope.WORKSPACE else f"{scope.value[0]}-{name}"
@@ -142,7 +146,7 @@ def scope_of(owner: str) -> tuple[Scope, str | None]:
     """Scope and id of an owner; inverse of ``owner_of``."""
     if owner == "w":
         return Scope.WORKSPACE, None
-    return (Scope.AGENT if owner.startswith("a-") else Scope.CREW), owner[2:]
+    return _SCOPES[owner[0]], owner[2:]
 
 
 def tier_of_label(label: str) -> tuple[str, str | None] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from .journal import ENTRIES_PROJECTION
 from .table import Int32, Ms, Seq, Table
 
 DOCUMENTS_PROJECTION: Final = "documents"
@@ -21,6 +22,9 @@ class DocumentRow(NamedTuple):
     sha256: str
     bytes: Ms  # of the content in UTF-8
     finding: str | None  # ``category/pattern`` of what the scanners block in the content
+    clean: (
+        Int32 | None
+    )  # characters that need no further scan; None if what was replaced is blocked (``rules/documents``)
     retracted: bool
     base_seq: Seq  # the last write that gave the whole text
     seq: Seq  # the last write
@@ -57,7 +61,10 @@ class VersionRow(NamedTuple):
 
 
 class ChunkRow(NamedTuple):
-    """A piece of a document for search (``rules/chunks``)."""
+    """A piece of a document for search (``rules/chunks``). Retracted and blocked documents have none.
+
+    What is younger than its document's text (actor, time, sequence) stands in ``DocumentRow``.
+    """
 
     key: Seq  # of the document
     workspace_id: str
@@ -69,13 +76,30 @@ class ChunkRow(NamedTuple):
     last_line: Int32
     breadcrumb: str  # headings above it, joined by " > "
     text: str
-    text_hash: Seq  # ``ids.hash64`` of what is embedded: breadcrumb and text
+    text_hash: Seq  # ``ids.hash64`` of what is embedded: ``Chunk.indexed``
     terms: bytes  # uint64 term keys, little-endian, each once, sorted
     counts: bytes  # uint16 how often, in the same order
-    seq: Seq  # the write from which the chunk is
-    updated_ms: Ms
+
+
+class MemoryConfigRow(NamedTuple):
+    """What a workspace wants of its memory documents: its last ``memory.config_updated``."""
+
+    workspace_id: str
+    retention_days: Int32 | None
+    scrubber: str
+    verifier: str
+    seq: Seq
+
+
+class ShownWriteRow(NamedTuple):
+    """A write that is listed as an entry, by which a repeat of it is recognised."""
+
+    key: Seq  # ``VersionRow.key``
+    seq: Seq
 
 
 DOCUMENTS: Final = Table("memory_documents", DocumentRow, DOCUMENTS_PROJECTION, key=("key",))
 VERSIONS: Final = Table("memory_versions", VersionRow, DOCUMENTS_PROJECTION, key=("key",))
 CHUNKS: Final = Table("memory_chunks", ChunkRow, DOCUMENTS_PROJECTION, key=("key", "number"))
+MEMORY_CONFIG: Final = Table("memory_config", MemoryConfigRow, DOCUMENTS_PROJECTION, key=("workspace_id",))
+SHOWN_WRITES: Final = Table("shown_writes", ShownWriteRow, ENTRIES_PROJECTION, key=("key",), digested=False)

@@ -13,27 +13,34 @@ DEAD_LETTERS_PROJECTION: Final = "dead_letters"
 
 
 class AgentRow(NamedTuple):
-    """The last registration of an agent."""
+    """A registration of an agent, with history."""
 
     workspace_id: str
     agent_id: str
+    name: str | None
+    role: str  # ``AgentRole``
     crew_id: str | None
+    memory_enabled: bool
+    memory_budget_chars: Int32 | None
     memory_walk_depth: Int32
     settings: str  # JSON text
     registered_ms: Ms  # the first registration
     updated_ms: Ms
-    seq: Seq
+    since_seq: Seq
+    until_seq: Seq | None = None
 
 
 class CrewRow(NamedTuple):
-    """The last registration of a crew."""
+    """A registration of a crew, with history."""
 
     workspace_id: str
     crew_id: str
+    name: str | None
     settings: str  # JSON text
     registered_ms: Ms
     updated_ms: Ms
-    seq: Seq
+    since_seq: Seq
+    until_seq: Seq | None = None
 
 
 class NudgeOfferedRow(NamedTuple):

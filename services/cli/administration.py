@@ -1,7 +1,6 @@
-"""``agent``, ``workspace`` and ``token create``: what an OWNER or ADMIN sets up.
+"""``workspace settings`` and ``token create``: what an OWNER or ADMIN sets up.
 
-Invariant: a registration is whole, so an update reads what is registered, changes what was given and registers all of it. A
-token is printed once, when it is made; afterwards only its id and binding can be seen.
+Invariant: a token is printed once, when it is made; afterwards only its id and binding can be seen.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from ...schemas.errors import EntryConflict, NotFound
-from ...schemas.operations.relations import REGISTER_AGENT
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
@@ -23,37 +20,13 @@ from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where
 from .output import print_pairs, safe, say, show
-from .printers import minute, print_agent, print_fields
+from .printers import minute, print_fields
 
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-Registration = Annotated[dict[str, Any], Fields(REGISTER_AGENT)]
-agents = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
 workspaces = typer.Typer(no_args_is_help=True)
 tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
-
-
-@agents.command("create")
-@grouped
-def create_agent(asked: Registration, *, where: Where, json_output: Json = False) -> None:
-    """Register an agent that is not registered yet."""
-    with client(where) as journal:
-        try:
-            journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))
-        except NotFound:
-            show(journal.register_agent(**asked), json_output, print_agent)
-            return
-    raise EntryConflict(f"the agent {asked['agent_id']} is registered already", hint="use `crew-journal agent update`")
-
-
-@agents.command("update")
-@grouped
-def update_agent(asked: Registration, *, where: Where, json_output: Json = False) -> None:
-    """Change the given settings of an agent and keep the others."""
-    with client(where) as journal:
-        known = journal.agent(asked["agent_id"], workspace_id=asked.get("workspace_id"))
-        show(journal.register_agent(**{**known.model_dump(exclude={"seq"}), **asked}), json_output, print_agent)
 
 
 @workspaces.callback()

@@ -20,7 +20,13 @@ from .options import json_object
 
 _R = TypeVar("_R")
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
-_REQUIRED_OPTIONS: Final = {"reason": "--reason", "relation": "--as", "role": "--role"}
+_REQUIRED_OPTIONS: Final = {
+    "reason": "--reason",
+    "relation": "--as",
+    "role": "--role",
+    "mode": "--mode",
+    "from_version": "--from-version",
+}
 """Required, but easier to read as an option than as the last of several arguments."""
 _OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
 _ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID"}

@@ -16,7 +16,8 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from .administration import agents, tokens, workspaces
+from .administration import tokens, workspaces
+from .agents import agents, crews
 from .checks import doctor
 from .connect import connect
 from .demo import demo
@@ -27,6 +28,7 @@ from .health import health
 from .importing.command import import_command
 from .journal import list_entries, tail
 from .mcp import mcp
+from .memory import memory
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
@@ -56,10 +58,12 @@ RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate"
 for command in (*USING, *OPERATING):
     app.command(RENAMED.get(command.__name__, command.__name__))(command)
 GROUPS: Final = {
+    "memory": memory,
     "dlq": dlq,
     "embedder": embedder,
     "embeddings": embeddings,
     "agent": agents,
+    "crew": crews,
     "token": tokens,
     "workspace": workspaces,
 }

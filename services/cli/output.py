@@ -108,6 +108,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     console.print(table)
 
 
+def print_text(text: str) -> None:
+    """A text of several lines on stdout, each made safe; nothing for an empty one."""
+    if text:
+        print("\n".join(safe(line.replace("\t", "    ")) for line in text.removesuffix("\n").split("\n")))
+
+
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Names and values on stdout, one pair a line, values aligned; a hyphen for None."""
     lines = [(safe(name), "-" if value is None else safe(value)) for name, value in pairs]
@@ -191,6 +197,7 @@ def report_error(error: BaseException, *, as_json: bool) -> None:
             "hint": hint,
             "field": getattr(error, "field", None),
             "problems": problems,
+            **getattr(error, "facts", {}),
         }
         say(json.dumps({"error": body}))
         return

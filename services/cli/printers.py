@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
-from .output import print_pairs, print_table, safe, say, who_of
+from .output import print_pairs, print_table, print_text, safe, say, who_of
 
 Printer = Callable[[Mapping[str, Any]], None]
 
@@ -58,9 +58,22 @@ def _graph(answer: Mapping[str, Any]) -> None:
         say("there are more entries: raise --limit")
 
 
-def print_agent(answer: Mapping[str, Any]) -> None:
-    """What is registered of an agent."""
+def print_registered(answer: Mapping[str, Any]) -> None:
+    """What is registered of an agent or a crew."""
     print_fields({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)})
+
+
+def _agents(answer: Mapping[str, Any]) -> None:
+    columns = ("agent_id", "name", "role", "crew_id", "memory")
+    rows = [
+        (*(one[name] for name in columns[:4]), "on" if one["memory_enabled"] else "off") for one in answer["agents"]
+    ]
+    print_table(columns, [[value or "-" for value in row] for row in rows])
+
+
+def _crews(answer: Mapping[str, Any]) -> None:
+    rows = [(one["crew_id"], one["name"] or "-", ", ".join(one["agents"]) or "-") for one in answer["crews"]]
+    print_table(("crew_id", "name", "agents"), rows)
 
 
 def _relation(answer: Mapping[str, Any]) -> None:
@@ -167,18 +180,84 @@ def _rounded(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
+def _document(answer: Mapping[str, Any]) -> None:
+    print_text(answer["content"])
+    held = answer["usage"] or f"{answer['bytes']} bytes"
+    state = "retracted" if answer["retracted"] else f"version {answer['seq']}" if answer["seq"] else "never written"
+    say(safe(f"{answer['id']} of {answer['owner']}: {state}, {held}"))
+    if (found := answer["quarantined"]) is not None:
+        say(safe(f"warning: blocked for agents, {found['category']}/{found['pattern']}"))
+
+
+def print_written(answer: Mapping[str, Any]) -> None:
+    """What was written of a document."""
+    again = ", written before" if answer["duplicate"] else ""
+    print(safe(f"{answer['id']}  version {answer['seq']}  {answer['bytes']} of {answer['cap_bytes']} bytes{again}"))
+    if answer["warning"]:
+        say(f"warning: {safe(answer['warning'])}")
+
+
+def _documents(answer: Mapping[str, Any]) -> None:
+    columns = ("owner", "document", "bytes", "of", "writes", "version", "written", "state")
+    rows = []
+    for one in answer["documents"]:
+        state = "blocked" if one["quarantined"] else "retracted" if one["retracted"] else ""
+        numbers = (one["bytes"], one["cap_bytes"], one["writes"], one["seq"])
+        rows.append((one["owner"], one["id"], *numbers, one["updated_at"][:16] + "Z", state))
+    if rows:
+        print_table(columns, rows, right=columns[2:6])
+    say(f"{len(rows)} documents, {answer['bytes']} bytes")
+
+
+def _versions(answer: Mapping[str, Any]) -> None:
+    columns = ("version", "written", "action", "bytes", "by", "source", "text", "reason")
+    rows = [
+        (
+            one["seq"],
+            one["at"][:19] + "Z",
+            one["action"],
+            one["bytes"],
+            one["actor_id"] or one["actor_type"],
+            one["source"],
+            "swept" if one["gone"] else "kept",
+            one["reason"],
+        )
+        for one in answer["versions"]
+    ]
+    if rows:
+        print_table(columns, rows, right=("version", "bytes"))
+    else:
+        say(f"{safe(answer['id'])} was never written")
+
+
+def _diff(answer: Mapping[str, Any]) -> None:
+    print_text(answer["diff"])
+    if not answer["diff"]:
+        say("nothing changed")
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
     "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
     "set_priority": _priority,
     "receipt": _receipt,
+    "document_read": _document,
+    "append_daily": print_written,
+    "documents": _documents,
+    "document_versions": _versions,
+    "document_diff": _diff,
+    "document_restore": print_written,
+    "document_retract": print_written,
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,
     "relate": _relation,
     "unrelate": _relation,
     "graph": _graph,
-    "agent": print_agent,
+    "agent": print_registered,
+    "agents": _agents,
+    "crew": print_registered,
+    "crews": _crews,
     "sweep": lambda it: print(safe("{sweep} of {workspace_id}, due {due}, at sequence {seq}".format_map(it))),
     "sweep_embeddings": _sweep_embeddings,
     "reindex": _reindex,

@@ -6,9 +6,10 @@ Invariant: every status of 400 or more raises; one that no error of the tree sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ...schemas.errors import (
+    CapExceeded,
     CrewJournalError,
     EntryConflict,
     EntryTooLarge,
@@ -33,6 +34,10 @@ _BY_STATUS: dict[int, type[CrewJournalError]] = {
 }
 
 
+_MEMBERS: Final = frozenset({"type", "title", "status", "detail", "hint", "trace_id", "field"})
+"""Members of every problem."""
+
+
 def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
     """The error that a problem stands for: by its title, else by its status."""
     kind = _by_title().get(str(problem.get("title")))
@@ -45,6 +50,9 @@ def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
         error = InvalidEntry(
             tuple(FieldProblem(str(f["field"]), str(f["problem"]), str(f.get("fix", ""))) for f in fields)
         )
+    elif issubclass(kind, CapExceeded):
+        facts = {name: value for name, value in problem.items() if name not in _MEMBERS}
+        error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"), facts=facts)
     else:
         error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"))
     if problem.get("trace_id"):

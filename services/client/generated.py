@@ -8,11 +8,39 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from ...schemas.operations.agents import (
+    AGENT,
+    AGENTS,
+    CREW,
+    CREWS,
+    REGISTER_AGENT,
+    REGISTER_CREW,
+    UPDATE_AGENT,
+    AgentAnswer,
+    AgentsAnswer,
+    CrewAnswer,
+    CrewsAnswer,
+)
 from ...schemas.operations.conversation import (
     CONVERSATION_SEARCH,
     PUBLISH_ENTRY,
     ConversationSearchAnswer,
     PublishEntryAnswer,
+)
+from ...schemas.operations.documents import (
+    APPEND_DAILY,
+    DOCUMENT_DIFF,
+    DOCUMENT_READ,
+    DOCUMENT_RESTORE,
+    DOCUMENT_RETRACT,
+    DOCUMENT_VERSIONS,
+    DOCUMENT_WRITE,
+    DOCUMENTS,
+    DocumentAnswer,
+    DocumentDiffAnswer,
+    DocumentsAnswer,
+    DocumentVersionsAnswer,
+    DocumentWrittenAnswer,
 )
 from ...schemas.operations.embeddings import (
     ACTIVATE_MODEL,
@@ -43,16 +71,7 @@ from ...schemas.operations.recall import (
     RenderAnswer,
     UsedAnswer,
 )
-from ...schemas.operations.relations import (
-    AGENT,
-    GRAPH,
-    REGISTER_AGENT,
-    RELATE,
-    UNRELATE,
-    AgentAnswer,
-    GraphAnswer,
-    RelationAnswer,
-)
+from ...schemas.operations.relations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
 from ...schemas.operations.remembering import REMEMBER, RememberAnswer
 from ...schemas.operations.retractions import RESTORE, RETRACT, RetractionAnswer
 from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
@@ -607,7 +626,11 @@ class Operations:
         self,
         agent_id: str,
         *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] = "agent",
         crew_id: str | None = None,
+        memory_enabled: bool = False,
+        memory_budget_chars: int | None = None,
         memory_walk_depth: int = 0,
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
@@ -616,19 +639,66 @@ class Operations:
 
         Args:
             agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
             crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "agent_id": agent_id,
+            "name": name,
+            "role": role,
             "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
             "memory_walk_depth": memory_walk_depth,
             "settings": settings,
             "workspace_id": workspace_id,
         }
         return self._operate(REGISTER_AGENT, given)
+
+    def update_agent(
+        self,
+        agent_id: str,
+        *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] | None = None,
+        crew_id: str | None = None,
+        memory_enabled: bool | None = None,
+        memory_budget_chars: int | None = None,
+        memory_walk_depth: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Change the given settings of a registered agent and keep the others.
+
+        Args:
+            agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
+            crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "name": name,
+            "role": role,
+            "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(UPDATE_AGENT, given)
 
     def agent(
         self,
@@ -648,6 +718,385 @@ class Operations:
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(AGENT, given)
+
+    def agents(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentsAnswer:
+        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
+
+        Args:
+            crew_id: Those of this crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(AGENTS, given)
+
+    def register_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Register a crew with its settings; a setting that is left out gets its default.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
+        return self._operate(REGISTER_CREW, given)
+
+    def crew(
+        self,
+        crew_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Show the settings of a crew and its registered agents.
+
+        OWNER and ADMIN may read those of any crew, others those of their own.
+
+        Args:
+            crew_id: Id of the crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(CREW, given)
+
+    def crews(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewsAnswer:
+        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(CREWS, given)
+
+    def document_read(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        as_of: int | None = None,
+    ) -> DocumentAnswer:
+        """Read a memory document.
+
+        A document that was never written has an empty content. Content that the injection scanners block is
+        replaced by a notice for AGENT and LEAD tokens.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of a write: the document as that write left it.
+            as_of: Any sequence: the document as it was right after it.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "as_of": as_of,
+        }
+        return self._operate(DOCUMENT_READ, given)
+
+    def document_write(
+        self,
+        tier: str,
+        mode: str,
+        content: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        write_id: str | None = None,
+        expected_seq: int | None = None,
+        data_subject_id: str | None = None,
+        derived_from: Sequence[str] = (),
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Write a memory document; returns once the write is durable and can be read.
+
+        An append is one message and never conflicts. A replace may name the version that it replaces.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            mode: `replace` (content is the whole text) or `append` (content is what is added).
+            content: The text.
+            write_id: The write's own id; the same id again writes nothing.
+            expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
+                changed.
+            data_subject_id: The person whose personal data this is.
+            derived_from: Ids that the content was made of.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "mode": mode,
+            "content": content,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "write_id": write_id,
+            "expected_seq": expected_seq,
+            "data_subject_id": data_subject_id,
+            "derived_from": derived_from,
+            "reason": reason,
+        }
+        return self._operate(DOCUMENT_WRITE, given)
+
+    def append_daily(
+        self,
+        entry: str,
+        *,
+        scope: Literal["agent", "crew"] = "agent",
+        write_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentWrittenAnswer:
+        """Append a line with the present time to today's daily log (UTC).
+
+        Args:
+            entry: What to note, one line; line breaks become blanks.
+            scope: The agent's log, or its crew's.
+            write_id: The write's own id; the same id again writes nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry": entry,
+            "scope": scope,
+            "write_id": write_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(APPEND_DAILY, given)
+
+    def documents(
+        self,
+        *,
+        tier: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentsAnswer:
+        """List the memory documents that the token may read, with their sizes.
+
+        Args:
+            tier: Of one tier only.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENTS, given)
+
+    def document_versions(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 20,
+    ) -> DocumentVersionsAnswer:
+        """List the versions of a memory document, newest first.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            limit: Most versions.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+        }
+        return self._operate(DOCUMENT_VERSIONS, given)
+
+    def document_diff(
+        self,
+        tier: str,
+        from_version: int,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        to_version: int | None = None,
+    ) -> DocumentDiffAnswer:
+        """Show what changed between two versions of a memory document, as a unified diff.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            from_version: Sequence of the older version; 0 for none.
+            to_version: Sequence of the newer version; the present one if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "from_version": from_version,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "to_version": to_version,
+        }
+        return self._operate(DOCUMENT_DIFF, given)
+
+    def document_restore(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of the version; the last one with a text if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "reason": reason,
+        }
+        return self._operate(DOCUMENT_RESTORE, given)
+
+    def document_retract(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "reason": reason,
+        }
+        return self._operate(DOCUMENT_RETRACT, given)
 
     def sweep(
         self,
@@ -1537,7 +1986,11 @@ class AsyncOperations:
         self,
         agent_id: str,
         *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] = "agent",
         crew_id: str | None = None,
+        memory_enabled: bool = False,
+        memory_budget_chars: int | None = None,
         memory_walk_depth: int = 0,
         settings: Mapping[str, Any] | None = None,
         workspace_id: str | None = None,
@@ -1546,19 +1999,66 @@ class AsyncOperations:
 
         Args:
             agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
             crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "agent_id": agent_id,
+            "name": name,
+            "role": role,
             "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
             "memory_walk_depth": memory_walk_depth,
             "settings": settings,
             "workspace_id": workspace_id,
         }
         return await self._operate(REGISTER_AGENT, given)
+
+    async def update_agent(
+        self,
+        agent_id: str,
+        *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] | None = None,
+        crew_id: str | None = None,
+        memory_enabled: bool | None = None,
+        memory_budget_chars: int | None = None,
+        memory_walk_depth: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Change the given settings of a registered agent and keep the others.
+
+        Args:
+            agent_id: Id of the agent.
+            name: Name for people.
+            role: What it is in its crew: agent or lead.
+            crew_id: Its crew.
+            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "name": name,
+            "role": role,
+            "crew_id": crew_id,
+            "memory_enabled": memory_enabled,
+            "memory_budget_chars": memory_budget_chars,
+            "memory_walk_depth": memory_walk_depth,
+            "settings": settings,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(UPDATE_AGENT, given)
 
     async def agent(
         self,
@@ -1578,6 +2078,385 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(AGENT, given)
+
+    async def agents(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentsAnswer:
+        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
+
+        Args:
+            crew_id: Those of this crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(AGENTS, given)
+
+    async def register_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Register a crew with its settings; a setting that is left out gets its default.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
+        return await self._operate(REGISTER_CREW, given)
+
+    async def crew(
+        self,
+        crew_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Show the settings of a crew and its registered agents.
+
+        OWNER and ADMIN may read those of any crew, others those of their own.
+
+        Args:
+            crew_id: Id of the crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(CREW, given)
+
+    async def crews(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewsAnswer:
+        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(CREWS, given)
+
+    async def document_read(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        as_of: int | None = None,
+    ) -> DocumentAnswer:
+        """Read a memory document.
+
+        A document that was never written has an empty content. Content that the injection scanners block is
+        replaced by a notice for AGENT and LEAD tokens.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of a write: the document as that write left it.
+            as_of: Any sequence: the document as it was right after it.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "as_of": as_of,
+        }
+        return await self._operate(DOCUMENT_READ, given)
+
+    async def document_write(
+        self,
+        tier: str,
+        mode: str,
+        content: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        write_id: str | None = None,
+        expected_seq: int | None = None,
+        data_subject_id: str | None = None,
+        derived_from: Sequence[str] = (),
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Write a memory document; returns once the write is durable and can be read.
+
+        An append is one message and never conflicts. A replace may name the version that it replaces.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            mode: `replace` (content is the whole text) or `append` (content is what is added).
+            content: The text.
+            write_id: The write's own id; the same id again writes nothing.
+            expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
+                changed.
+            data_subject_id: The person whose personal data this is.
+            derived_from: Ids that the content was made of.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "mode": mode,
+            "content": content,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "write_id": write_id,
+            "expected_seq": expected_seq,
+            "data_subject_id": data_subject_id,
+            "derived_from": derived_from,
+            "reason": reason,
+        }
+        return await self._operate(DOCUMENT_WRITE, given)
+
+    async def append_daily(
+        self,
+        entry: str,
+        *,
+        scope: Literal["agent", "crew"] = "agent",
+        write_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentWrittenAnswer:
+        """Append a line with the present time to today's daily log (UTC).
+
+        Args:
+            entry: What to note, one line; line breaks become blanks.
+            scope: The agent's log, or its crew's.
+            write_id: The write's own id; the same id again writes nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry": entry,
+            "scope": scope,
+            "write_id": write_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(APPEND_DAILY, given)
+
+    async def documents(
+        self,
+        *,
+        tier: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentsAnswer:
+        """List the memory documents that the token may read, with their sizes.
+
+        Args:
+            tier: Of one tier only.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENTS, given)
+
+    async def document_versions(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 20,
+    ) -> DocumentVersionsAnswer:
+        """List the versions of a memory document, newest first.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            limit: Most versions.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+        }
+        return await self._operate(DOCUMENT_VERSIONS, given)
+
+    async def document_diff(
+        self,
+        tier: str,
+        from_version: int,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        to_version: int | None = None,
+    ) -> DocumentDiffAnswer:
+        """Show what changed between two versions of a memory document, as a unified diff.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            from_version: Sequence of the older version; 0 for none.
+            to_version: Sequence of the newer version; the present one if absent.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "from_version": from_version,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "to_version": to_version,
+        }
+        return await self._operate(DOCUMENT_DIFF, given)
+
+    async def document_restore(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        version: int | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            version: Sequence of the version; the last one with a text if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "version": version,
+            "reason": reason,
+        }
+        return await self._operate(DOCUMENT_RESTORE, given)
+
+    async def document_retract(
+        self,
+        tier: str,
+        *,
+        key: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        reason: str = "",
+    ) -> DocumentWrittenAnswer:
+        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
+
+        Args:
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            reason: Why; it is recorded.
+        """
+        given: dict[str, Any] = {
+            "tier": tier,
+            "key": key,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "reason": reason,
+        }
+        return await self._operate(DOCUMENT_RETRACT, given)
 
     async def sweep(
         self,

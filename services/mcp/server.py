@@ -86,7 +86,6 @@ def _manager(server: Server[Any], body_bytes: int) -> StreamableHTTPSessionManag
 
 def _server(tools: Tools) -> Server[Any]:
     import mcp_types as types
-
     from mcp.server.lowlevel.server import Server
 
     async def list_tools(ctx: Any, _params: Any) -> types.ListToolsResult:

@@ -1,26 +1,39 @@
-"""Registering agents: their settings, whole, as control entries.
+"""Registering agents and crews: their settings, whole, as control entries; whether an agent's memory is on.
 
-Invariant: OWNER and ADMIN register; an agent may read its own settings; a foreign agent and an unknown one look alike.
+Invariant: OWNER and ADMIN register; an agent may read its own settings and its crew's; a foreign agent and an unknown one
+look alike. Memory is off unless a registration turns it on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from typing import Final
 
 from ...schemas.entry import ActorType
-from ...schemas.errors import NotFound
-from ...schemas.events.workspaces import AgentRegistered
-from ...schemas.operations.relations import AgentAnswer, AgentRequest, RegisterAgentRequest
+from ...schemas.errors import NotFound, ViewsBehind
+from ...schemas.events.workspaces import AgentRegistered, AgentRole, CrewRegistered
+from ...schemas.ids import derived_id
+from ...schemas.operations.agents import (
+    AgentAnswer,
+    AgentRequest,
+    AgentsAnswer,
+    AgentsRequest,
+    CrewAnswer,
+    CrewRequest,
+    CrewsAnswer,
+    CrewsRequest,
+    RegisterAgentRequest,
+    RegisterCrewRequest,
+    UpdateAgentRequest,
+)
 from ...schemas.ports import ViewReader
-from ...schemas.views import AGENTS
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.views import AGENTS_PROJECTION
+from ...schemas.views.workspaces import AgentRow, CrewRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
-
-_AGENT: Final = (
-    f"SELECT crew_id, memory_walk_depth, settings, seq FROM {AGENTS} WHERE workspace_id = ? AND agent_id = ?"
-)
+from .registry import Registry
 
 
 class Agents:
@@ -29,37 +42,64 @@ class Agents:
     Args:
         views: The views.
         journal: Records decisions.
+        registry: What is registered.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder, registry: Registry) -> None:
         self._views = views
         self._journal = journal
+        self._registry = registry
+        self._changing = asyncio.Lock()
+        self._last_change = 0
+
+    async def memory_enabled(self, workspace_id: str, agent_id: str) -> bool | None:
+        """Whether an agent's memory is on; None if the agent is not registered."""
+        known = await self._registry.agent(workspace_id, agent_id)
+        return None if known is None else known.memory_enabled
+
+    async def enable_on_first_write(self, workspace_id: str, agent_id: str, crew_id: str | None) -> bool:
+        """Whether an agent may write its memory; one that is not registered is registered with its memory on.
+
+        Two first writes at once record one registration, because its id follows from the agent.
+
+        Raises:
+            BrokerUnavailable: If the registration could not be recorded.
+        """
+        known = await self.memory_enabled(workspace_id, agent_id)
+        if known is None:
+            registered = AgentRegistered(agent_id=agent_id, crew_id=crew_id, memory_enabled=True)
+            recorded = await self._journal.record(
+                workspace_id,
+                registered,
+                summary=f"agent {agent_id} is registered by the first write of its memory",
+                entry_id=derived_id("first_write", 1, f"{workspace_id}/{agent_id}"),
+                crew_id=crew_id,
+                agent_id=agent_id,
+            )
+            await self._until_folded(recorded.seq)
+        return known is not False
 
     async def register(self, caller: Caller, asked: RegisterAgentRequest) -> AgentAnswer:
-        """Record an agent's settings; returns after the ack."""
-        agent_id = asked.agent_id
-        registered = AgentRegistered(
-            agent_id=agent_id,
-            crew_id=asked.crew_id,
-            memory_walk_depth=asked.memory_walk_depth,
-            settings=asked.settings,
-        )
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            registered,
-            summary=f"agent {agent_id} is registered, walk depth {asked.memory_walk_depth}",
-            actor_type=ActorType.USER,
-            actor_id=caller.actor,
-            crew_id=asked.crew_id,
-            agent_id=agent_id,
-        )
-        return AgentAnswer(
-            agent_id=agent_id,
-            crew_id=asked.crew_id,
-            memory_walk_depth=asked.memory_walk_depth,
-            settings=asked.settings,
-            seq=recorded.seq,
-        )
+        """Record an agent's settings; returns once they can be read."""
+        async with self._changing:
+            given = asked.model_dump(exclude={"workspace_id"})
+            return await self._register(caller, AgentRegistered.model_validate(given))
+
+    async def update(self, caller: Caller, asked: UpdateAgentRequest) -> AgentAnswer:
+        """Record an agent's settings with those that are given; returns once they can be read.
+
+        Raises:
+            NotFound: If it is not registered.
+            ViewsBehind: If the views do not show the change before this one in time.
+        """
+        async with self._changing:
+            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+            known = await self._registry.agent(caller.workspace_id, asked.agent_id)
+            if known is None:
+                raise _no_agent(asked.agent_id)
+            given = asked.model_dump(exclude={"workspace_id"}, exclude_none=True)
+            before = _agent_answer(known).model_dump(exclude={"seq"})
+            return await self._register(caller, AgentRegistered.model_validate(before | given))
 
     async def get(self, caller: Caller, asked: AgentRequest) -> AgentAnswer:
         """An agent's settings.
@@ -67,14 +107,102 @@ class Agents:
         Raises:
             NotFound: If none is registered, or it is another's than the token's.
         """
-        agent_id = asked.agent_id
-        own = caller.administers or agent_id == caller.principal.agent_id
-        rows = await asyncio.to_thread(self._views.rows, _AGENT, [caller.workspace_id, agent_id]) if own else []
-        if not rows:
-            raise NotFound(
-                f"no agent {agent_id[:64]} is registered", hint="register it with `crew-journal agent create`"
-            )
-        crew_id, depth, settings, seq = rows[0]
-        return AgentAnswer(
-            agent_id=agent_id, crew_id=crew_id, memory_walk_depth=depth, settings=json.loads(settings), seq=seq
+        own = caller.administers or asked.agent_id == caller.principal.agent_id
+        known = await self._registry.agent(caller.workspace_id, asked.agent_id) if own else None
+        if known is None:
+            raise _no_agent(asked.agent_id)
+        return _agent_answer(known)
+
+    async def list(self, caller: Caller, asked: AgentsRequest) -> AgentsAnswer:
+        """The registered agents that the token may see."""
+        view_seq = self._registry.view_seq
+        rows = await self._registry.agents(caller.workspace_id, asked.crew_id)
+        own = caller.principal.agent_id
+        shown = tuple(_agent_answer(row) for row in rows if caller.administers or row.agent_id == own)
+        return AgentsAnswer(agents=shown, view_seq=view_seq)
+
+    async def _register(self, caller: Caller, agent: AgentRegistered) -> AgentAnswer:
+        memory = "on" if agent.memory_enabled else "off"
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            agent,
+            summary=f"agent {agent.agent_id} is registered, memory {memory}, walk depth {agent.memory_walk_depth}",
+            actor_type=ActorType.USER,
+            actor_id=caller.actor,
+            crew_id=agent.crew_id,
+            agent_id=agent.agent_id,
         )
+        await self._until_folded(recorded.seq)
+        return AgentAnswer(**agent.model_dump(), seq=recorded.seq)
+
+    async def register_crew(self, caller: Caller, asked: RegisterCrewRequest) -> CrewAnswer:
+        """Record a crew's settings; returns once they can be read."""
+        crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name, settings=asked.settings)
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            crew,
+            summary=f"crew {asked.crew_id} is registered",
+            actor_type=ActorType.USER,
+            actor_id=caller.actor,
+            crew_id=asked.crew_id,
+        )
+        await self._until_folded(recorded.seq)
+        members = await self._members(caller.workspace_id, asked.crew_id)
+        return CrewAnswer(**crew.model_dump(), agents=members, seq=recorded.seq)
+
+    async def get_crew(self, caller: Caller, asked: CrewRequest) -> CrewAnswer:
+        """A crew's settings.
+
+        Raises:
+            NotFound: If none is registered, or it is another's than the token's.
+        """
+        own = caller.administers or asked.crew_id == caller.principal.crew_id
+        known = await self._registry.crew(caller.workspace_id, asked.crew_id) if own else None
+        if known is None:
+            raise NotFound(
+                f"no crew {asked.crew_id[:64]} is registered", hint="register it with `crew-journal crew create`"
+            )
+        return await self._crew_answer(known)
+
+    async def list_crews(self, caller: Caller, _asked: CrewsRequest) -> CrewsAnswer:
+        """The registered crews that the token may see."""
+        view_seq = self._registry.view_seq
+        rows = await self._registry.crews(caller.workspace_id)
+        own = caller.principal.crew_id
+        shown = [await self._crew_answer(row) for row in rows if caller.administers or row.crew_id == own]
+        return CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
+
+    async def _until_folded(self, seq: int) -> None:
+        self._last_change = max(self._last_change, seq)
+        with contextlib.suppress(ViewsBehind):  # it is recorded; the next update waits for it
+            await self._views.wait_for(seq, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+
+    async def _members(self, workspace_id: str, crew_id: str) -> tuple[str, ...]:
+        return tuple(row.agent_id for row in await self._registry.agents(workspace_id, crew_id))
+
+    async def _crew_answer(self, row: CrewRow) -> CrewAnswer:
+        return CrewAnswer(
+            crew_id=row.crew_id,
+            name=row.name,
+            settings=json.loads(row.settings),
+            agents=await self._members(row.workspace_id, row.crew_id),
+            seq=row.since_seq,
+        )
+
+
+def _agent_answer(row: AgentRow) -> AgentAnswer:
+    return AgentAnswer(
+        agent_id=row.agent_id,
+        name=row.name,
+        role=AgentRole(row.role),
+        crew_id=row.crew_id,
+        memory_enabled=row.memory_enabled,
+        memory_budget_chars=row.memory_budget_chars,
+        memory_walk_depth=row.memory_walk_depth,
+        settings=json.loads(row.settings),
+        seq=row.since_seq,
+    )
+
+
+def _no_agent(agent_id: str) -> NotFound:
+    return NotFound(f"no agent {agent_id[:64]} is registered", hint="register it with `crew-journal agent create`")

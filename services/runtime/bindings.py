@@ -12,7 +12,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from ...schemas.operations import (
+    agents,
     conversation,
+    documents,
     embeddings,
     health,
     letters,
@@ -43,6 +45,7 @@ from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
 from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
+from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
@@ -79,6 +82,7 @@ class Handlers:
     retractions: Retractions
     graph: GraphQueries
     agents: Agents
+    documents: Documents
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
@@ -105,8 +109,21 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(relations.RELATE, use.relations.relate)
     desk.bind(relations.UNRELATE, use.relations.retract)
     desk.bind(relations.GRAPH, use.graph.graph)
-    desk.bind(relations.REGISTER_AGENT, use.agents.register)
-    desk.bind(relations.AGENT, use.agents.get)
+    desk.bind(agents.REGISTER_AGENT, use.agents.register)
+    desk.bind(agents.UPDATE_AGENT, use.agents.update)
+    desk.bind(agents.AGENT, use.agents.get)
+    desk.bind(agents.AGENTS, use.agents.list)
+    desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
+    desk.bind(agents.CREW, use.agents.get_crew)
+    desk.bind(agents.CREWS, use.agents.list_crews)
+    desk.bind(documents.DOCUMENT_READ, use.documents.reading.read)
+    desk.bind(documents.DOCUMENT_WRITE, use.documents.writing.write)
+    desk.bind(documents.APPEND_DAILY, use.documents.writing.append_daily)
+    desk.bind(documents.DOCUMENTS, use.documents.reading.list)
+    desk.bind(documents.DOCUMENT_VERSIONS, use.documents.reading.versions)
+    desk.bind(documents.DOCUMENT_DIFF, use.documents.reading.diff)
+    desk.bind(documents.DOCUMENT_RESTORE, use.documents.writing.restore)
+    desk.bind(documents.DOCUMENT_RETRACT, use.documents.writing.retract)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)

@@ -14,11 +14,14 @@ from typing import Any
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
+from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
+from ..memory.documents.use_cases import Documents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
+from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
@@ -42,7 +45,9 @@ class Memory:
     sweep_now: SweepNow
     relations: Relations
     retractions: Retractions
+    registry: Registry
     agents: Agents
+    documents: Documents
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
@@ -58,6 +63,7 @@ class Memory:
 async def start_memory(
     stack: AsyncExitStack,
     journal: Journal,
+    writer: Writer,
     queries: JournalQueries,
     views: ViewReader,
     settings: Settings,
@@ -70,6 +76,11 @@ async def start_memory(
     stack.push_async_callback(receipt_log.stop)
     timekeeper = Sweeps(journal, views, clock=clock)
     stack.push_async_callback(timekeeper.stop)
+    registry = Registry(views)
+    stack.callback(registry.close)
+    agents = Agents(views, journal, registry)
+    documents = Documents(views, writer, journal, agents, clock=clock)
+    stack.callback(documents.close)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -79,7 +90,9 @@ async def start_memory(
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
-        agents=Agents(views, journal),
+        registry=registry,
+        agents=agents,
+        documents=documents,
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

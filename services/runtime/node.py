@@ -247,7 +247,9 @@ class Runtime:
 
         queries = JournalQueries(store)
         stack.callback(queries.close)
-        memory = await start_memory(stack, journal, queries, store, settings, utc_now, lambda: client.is_connected)
+        memory = await start_memory(
+            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected
+        )
         analyzer = Analyzer(Stemmer.Stemmer)
         recall = RecallService(
             store,
@@ -336,6 +338,7 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
+                documents=memory.documents,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

@@ -105,4 +105,17 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
         changed = cli("agent", "update", "ada", "--crew", "core", "--json").json
         assert (changed["crew_id"], changed["memory_walk_depth"], changed["settings"]) == ("core", 1, {"tone": "dry"})
         assert "core" in cli("agent", "get", "ada").out
+        mine = cli("agent", "create", "--name", "My Agent", "--memory", "--json").json
+        assert (mine["agent_id"], mine["name"], mine["memory_enabled"]) == ("my-agent", "My Agent", True)
+        off = cli("agent", "update", "my-agent", "--no-memory", "--role", "lead", "--budget", "9000", "--json").json
+        assert (off["memory_enabled"], off["role"], off["memory_budget_chars"], off["name"]) == (
+            False, "lead", 9_000, "My Agent",
+        )  # fmt: skip
+        assert "give an id" in cli("agent", "create", "--name", "…", code=2).err
+        assert cli("crew", "create", "core", "--name", "Core", "--json").json["name"] == "Core"
+        assert [one["agent_id"] for one in cli("agent", "list", "--json").json["agents"]] == ["ada", "my-agent"]
+        assert "My Agent" in cli("agent", "list").out
+        cli("crew", "update", "core", "--settings", '{"zone": "eu"}')
+        assert "Core" in cli("crew", "list").out
+        assert "ada" in cli("crew", "get", "core").out
         assert "only inside `crew-journal up`" in cli("work", "link", "--embedder", "none", code=5).err

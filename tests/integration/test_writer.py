@@ -22,6 +22,9 @@ from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.ports import Published
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, PUBLISH_DEADLINE_S
 from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.publishing.acks import WrongLastSequence
+from crew_journal.services.journal.publishing.atomic import EncodedMessage
+from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.journal.watch.storage import disk_trouble
 
 SUBJECT = "journal.acme.red.scout.note"
@@ -334,3 +337,36 @@ async def test_one_message_that_is_too_large_fails_nobody_else_of_its_group(brok
         )
         assert isinstance(outcomes.pop(50), EntryTooLarge)
         assert sorted(o.seq for o in outcomes if isinstance(o, Published)) == list(range(1, 101))
+
+
+async def test_a_message_that_expects_a_sequence_is_refused_naming_the_present_one(broker: ManagedBroker) -> None:
+    def encoded(name: str) -> EncodedMessage:
+        return EncodedMessage.of(message(name))
+
+    async with journal_rig(broker) as rig:
+        first = await rig.writer.post_expecting(encoded("a"), 0)
+        await rig.writer.publish("journal.acme.red.scout.other", b"", {h.MSG_ID: "acme/other"})
+        with pytest.raises(WrongLastSequence) as refused:
+            await rig.writer.post_expecting(encoded("b"), 0)
+        assert refused.value.last_seq == first.seq
+        assert (await rig.writer.post_expecting(encoded("b"), first.seq)).seq == first.seq + 2
+
+
+async def test_a_message_whose_ack_is_lost_is_refused_naming_itself(
+    broker: ManagedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[bytes] = []
+    hear = Writer._on_ack
+
+    def lose_the_first(self: Writer, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        answers.append(data)
+        if len(answers) > 1:
+            hear(self, subject, reply, data, headers)
+
+    monkeypatch.setattr(Writer, "_on_ack", lose_the_first)
+    async with journal_rig(broker, ack_timeout_s=0.1) as rig:
+        with pytest.raises(WrongLastSequence) as refused:
+            await rig.writer.post_expecting(EncodedMessage.of(message("a")), 0)
+        assert refused.value.last_seq == 1
+        assert len(answers) == 2
+        assert await rig.count() == 1

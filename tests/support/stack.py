@@ -71,12 +71,14 @@ from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
+from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
+from crew_journal.services.memory.registry import Registry
 from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
@@ -353,6 +355,11 @@ async def running_stack(
             wait_s=DEADLINE_S,
         )
         models = cast(EmbeddingModels, FakeModels(node.asked))
+        registry = Registry(store)
+        ends.callback(registry.close)
+        agents = Agents(store, journal, registry)
+        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        ends.callback(documents.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -377,7 +384,8 @@ async def running_stack(
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
                 graph=GraphQueries(store, queries),
-                agents=Agents(store, journal),
+                agents=agents,
+                documents=documents,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

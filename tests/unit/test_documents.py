@@ -111,7 +111,7 @@ def test_a_write_whose_key_is_not_that_of_its_subject_is_refused(key: str | None
         {"write_id": None},
         {"actor_type": "robot"},
         {"derived_from": ["no id!"]},
-        {"content": "x" * 100_001},
+        {"content": "x" * 262_145},
         {"data_subject_id": "two\nlines"},
     ],
 )

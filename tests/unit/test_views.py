@@ -223,6 +223,15 @@ async def test_an_agents_forged_control_entry_changes_no_view(tmp_path: Path) ->
     assert parked == {1}
 
 
+async def test_an_agent_registered_before_there_was_memory_has_it_off(tmp_path: Path) -> None:
+    rows, _ = await rows_after(
+        tmp_path,
+        [control({"agent_id": "a1", "settings": {}}, "n1", entry_type="agent.registered", workspace="w1")],
+        "SELECT name, role, memory_enabled, memory_budget_chars FROM agents",
+    )
+    assert rows == [(None, "agent", False, None)]
+
+
 async def test_the_last_registration_of_an_agent_or_crew_counts_and_the_first_says_since_when(tmp_path: Path) -> None:
     def agent(depth: int, **also: object) -> AgentRegistered:
         return AgentRegistered(agent_id="a1", memory_walk_depth=depth, **also)  # type: ignore[arg-type]
@@ -236,9 +245,9 @@ async def test_the_last_registration_of_an_agent_or_crew_counts_and_the_first_sa
             control({"agent_id": "a1", "memory_walk_depth": 7}, "n4", entry_type="agent.registered", workspace="w1"),
             control(CrewRegistered(crew_id="c1", settings={"y": 2**70}), "n5", workspace="w1"),
         ],
-        "SELECT workspace_id, agent_id, crew_id, memory_walk_depth, settings, registered_ms, updated_ms, seq FROM agents "
-        "UNION ALL SELECT workspace_id, crew_id, NULL, NULL, settings, registered_ms, updated_ms, seq FROM crews "
-        "ORDER BY seq",
+        "SELECT workspace_id, agent_id, crew_id, memory_walk_depth, settings, registered_ms, updated_ms, since_seq "
+        "FROM agents WHERE until_seq IS NULL UNION ALL SELECT workspace_id, crew_id, NULL, NULL, settings, registered_ms, "
+        "updated_ms, since_seq FROM crews WHERE until_seq IS NULL ORDER BY since_seq",
     )
     assert rows == [
         ("w1", "a1", None, 1, "{}", EPOCH_MS + 10, EPOCH_MS + 20, 2),

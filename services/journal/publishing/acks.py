@@ -5,6 +5,7 @@ Invariant: every answer is one of the kinds below; nothing the broker says is ta
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -31,8 +32,24 @@ _TOO_MANY, _UNAVAILABLE = (
     503,
 )  # too many: as many batches are open as the server allows, those of all nodes together
 
+_WRONG_SEQUENCE: Final = frozenset({10_071, 10_164})
+"""err_codes of a message that expects another last sequence of its subject; the first one names the present one."""
+_SEQUENCE: Final = re.compile(r"sequence: (\d+)")
+
 _START: Final = b'{"stream":"JOURNAL","seq":'
 _DIGITS: Final = len(_START)
+
+
+class WrongLastSequence(BrokerError):
+    """The subject has another last message than the publish expects; nothing was stored.
+
+    Args:
+        last_seq: The last one, None if the broker does not name it.
+    """
+
+    def __init__(self, message: str, last_seq: int | None) -> None:
+        super().__init__(message, hint="read the document again")
+        self.last_seq = last_seq
 
 
 class Verdict(Enum):
@@ -89,6 +106,9 @@ def read_answer(data: bytes) -> Answer:
         return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
     if kind in _NO_SPACE:
         return Answer(Verdict.REFUSED, error=StorageFull(f"the broker's storage is full: {text}", hint=_MAKE_ROOM))
+    if kind in _WRONG_SEQUENCE:
+        named = _SEQUENCE.search(text)
+        return Answer(Verdict.REFUSED, error=WrongLastSequence(text, int(named[1]) if named else None))
     if kind in _TRY_AGAIN or code in (_TOO_MANY, _UNAVAILABLE):
         return _later(text, "the broker is busy or recovering; try again")
     return Answer(Verdict.REFUSED, error=BrokerError(text, hint="see the broker's log"))

@@ -30,6 +30,7 @@ PLACES: Final = 32
 BATCH_ID: Final = "Nats-Batch-Id"
 BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 BATCH_COMMIT: Final = "Nats-Batch-Commit"
+EXPECTED_LAST: Final = "Nats-Expected-Last-Subject-Sequence"
 BATCH_HEAD: Final = 128
 """Bytes that the headers of a batch add to a message, at most."""
 _END: Final = len(b"\r\n")
@@ -50,6 +51,12 @@ class EncodedMessage:
     def of(cls, message: OutgoingMessage) -> EncodedMessage:
         """``message``, encoded."""
         return cls(message.subject, encode_headers(message.headers), message.body)
+
+
+def expecting(message: EncodedMessage, last_seq: int) -> EncodedMessage:
+    """``message`` for a broker that stores it only if ``last_seq`` is the last message of its subject."""
+    line = f"{EXPECTED_LAST}: {last_seq}\r\n\r\n"
+    return EncodedMessage(message.subject, message.head[:-_END] + line.encode(), message.body)
 
 
 def refuse_oversized(messages: Sequence[EncodedMessage], limit: int) -> None:

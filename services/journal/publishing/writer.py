@@ -24,7 +24,7 @@ from ....schemas.subjects import Family
 from ...endings import end_task
 from ..broker.connection import Connection, encode_headers, encode_publish
 from .acks import Verdict, plain_seq, read_answer
-from .atomic import MAX_ATOMIC, PLACES, EncodedMessage, batch_acks, batch_commands, refuse_oversized
+from .atomic import MAX_ATOMIC, PLACES, EncodedMessage, batch_acks, batch_commands, expecting, refuse_oversized
 from .group_commit import GroupCommit
 
 SWEEP_S: Final = 0.25
@@ -182,6 +182,17 @@ class Writer:
                 self._give_place_on()
             else:
                 self._free += 1  # the common case, without a call
+
+    async def post_expecting(self, message: EncodedMessage, last_seq: int) -> Published:
+        """``post`` of a message that is stored only if ``last_seq`` is the last one of its subject (0: there is none).
+
+        It goes alone: within a batch, other messages of the subject would count. After a lost ack it is sent again and refused
+        although it is stored, because the broker looks at the sequence before the message id (nats-server 2.12).
+
+        Raises:
+            WrongLastSequence: If the last one is another, which may be this message itself.
+        """
+        return await self._single(expecting(message, last_seq))
 
     async def publish_atomic(self, messages: Sequence[OutgoingMessage]) -> list[Published]:
         """Publish all or nothing where the server can, else pipelined one by one; acks in the order given.

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from ....schemas.errors import InvalidQuery, TooManyTails, Unavailable
 from ....schemas.events.envelope import EntryRecorded
 from ....schemas.ports import CommittedBatch, ViewReader
 from ....schemas.principal import Principal
+from ....schemas.rules.document_entries import updated_entry
 from ....schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED, TAILS_PER_TOKEN
-from ....schemas.views import ENTRIES_PROJECTION
+from ....schemas.views import ENTRIES, ENTRIES_PROJECTION
 from .filters import EntryFilters, is_quiet
 from .queries import JournalQueries
 from .rows import StoredEntry
@@ -88,11 +90,11 @@ class _Watcher:
         self.cut: str | None = None
         self.wake = asyncio.Event()
 
-    def offer(self, batch: CommittedBatch) -> None:
+    def offer(self, entries: Sequence[EntryRecorded]) -> None:
         if self.cut is not None:
             return
         kept_up = not self.waiting
-        for event in batch.entries:
+        for event in entries:
             entry = event.entry
             if not self.visible.shows(entry) or is_quiet(entry.entry_type, self.filters.types):
                 continue
@@ -251,6 +253,16 @@ class LiveTail:
             self._watchers.discard(watcher)
 
     def _committed(self, batch: CommittedBatch) -> None:
-        if ENTRIES_PROJECTION in batch.projections:
-            for watcher in self._watchers:
-                watcher.offer(batch)
+        if ENTRIES_PROJECTION in batch.projections and self._watchers:
+            listed = _listed(batch)
+            for watcher in self._watchers:  # a list finds no write by a phrase: writes have no postings
+                watcher.offer(listed if watcher.filters.phrase is None else batch.entries)
+
+
+def _listed(batch: CommittedBatch) -> Sequence[EntryRecorded]:
+    """The entries that a commit added to the list, writes of documents included."""
+    if not batch.documents or ENTRIES.name not in batch.changes:
+        return batch.entries
+    stored = {seq for columns in batch.changes[ENTRIES.name].written for seq in columns["seq"]}
+    writes = [updated_entry(write) for write in batch.documents if write.seq in stored]
+    return sorted((*batch.entries, *writes), key=attrgetter("seq"))

@@ -113,7 +113,7 @@ def _take_priorities(index: HotIndex, rows: Rows) -> None:
 
 
 def _take_agents(index: HotIndex, rows: Rows) -> None:
-    found = rows.of(AGENTS, "agent_id", "memory_walk_depth", "seq")
+    found = rows.of(AGENTS, "agent_id", "memory_walk_depth", "since_seq", order="since_seq")
     if found is not None:
-        names, depths, seqs = (values_of(found, name) for name in ("agent_id", "memory_walk_depth", "seq"))
+        names, depths, seqs = (values_of(found, name) for name in ("agent_id", "memory_walk_depth", "since_seq"))
         index.walk_depths.update(zip(names, zip(depths, seqs, strict=True), strict=True))

@@ -1,0 +1,85 @@
+"""Payloads about memory documents beside their writes: settings, the sweep of versions, writes that were refused.
+
+Invariant: none holds text of a document.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ..entry import Id
+from .payload import ControlPayload
+
+ScrubberMode = Literal["block", "redact", "warn", "off"]
+VerifierMode = Literal["off", "cheap"]
+RejectionReason = Literal["cap", "scrubber", "injection"]
+
+
+class MemoryConfigUpdated(ControlPayload):
+    """All settings of a workspace's memory documents; the last event counts.
+
+    Attributes:
+        retention_days: Age in days from which the text of a version is swept; None for the default of the node.
+        scrubber: What becomes of a secret in a write.
+        verifier: Whether a write is checked against what is known.
+    """
+
+    ENTRY_TYPE = "memory.config_updated"
+    retention_days: int | None = Field(default=None, ge=1, le=3_650)
+    scrubber: ScrubberMode = "block"
+    verifier: VerifierMode = "off"
+
+
+class MemoryVersionsSwept(ControlPayload):
+    """The text of the workspace's old versions is gone; the present text of a document is not affected.
+
+    Attributes:
+        cutoff_ms: Versions published before this time, milliseconds since the epoch.
+        keep_latest: So many versions of each document are kept, however old.
+        count: How many versions had a text until then, by the views of the service.
+    """
+
+    ENTRY_TYPE = "memory.versions_swept"
+    cutoff_ms: int = Field(ge=0, le=2**53)
+    keep_latest: int = Field(ge=0, le=1_000)
+    count: int = Field(default=0, ge=0)
+
+
+class MemoryWriteRejected(ControlPayload):
+    """A write that was refused.
+
+    Attributes:
+        owner: Whose document (``rules/tiers.owner_of``).
+        finding: ``category/pattern`` of what was found.
+        bytes: What the document would have had.
+        cap_bytes: What it may have.
+    """
+
+    ENTRY_TYPE = "memory.write_rejected"
+    tier: str = Field(min_length=1, max_length=32)
+    key: str | None = Field(default=None, max_length=512)
+    owner: str = Field(min_length=1, max_length=66)
+    reason: RejectionReason
+    source: str = Field(default="api", max_length=32)
+    finding: str | None = Field(default=None, max_length=200)
+    bytes: int | None = Field(default=None, ge=0)
+    cap_bytes: int | None = Field(default=None, ge=0)
+
+
+class MemoryWriteVerifierBlocked(ControlPayload):
+    """A write that the verifier refused.
+
+    Attributes:
+        problem: What was wrong, by name: a citation out of date, a pinned fact contradicted.
+        conflicts_with: Entries and document writes that the write contradicts.
+    """
+
+    ENTRY_TYPE = "memory.write_verifier_blocked"
+    tier: str = Field(min_length=1, max_length=32)
+    key: str | None = Field(default=None, max_length=512)
+    owner: str = Field(min_length=1, max_length=66)
+    problem: str = Field(min_length=1, max_length=200)
+    source: str = Field(default="api", max_length=32)
+    conflicts_with: tuple[Id, ...] = Field(default=(), max_length=100)

@@ -1,0 +1,164 @@
+"""``agent`` and ``crew``: what an OWNER or ADMIN registers.
+
+Invariant: ``create`` refuses what is registered, ``update`` what is not; ``update`` changes only what is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from ...schemas.errors import EntryConflict, NotFound
+from ...schemas.ids import slug_of
+from .connection import client
+from .groups import grouped
+from .options import Json, Where, Workspace, json_object
+from .output import show
+from .printers import print_registered
+
+agents = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
+crews = typer.Typer(help="Crews and their settings.", no_args_is_help=True)
+
+AgentId = Annotated[str, Argument(metavar="AGENT", help="Id of the agent.")]
+CrewId = Annotated[str, Argument(metavar="CREW", help="Id of the crew.")]
+NewId = Annotated[str | None, Argument(metavar="[ID]", help="The id; without it, one is made of --name.")]
+PersonName = Annotated[str | None, Option("--name", help="Name for people.")]
+Role = Annotated[str | None, Option("--role", help="What it is in its crew: agent or lead.")]
+Crew = Annotated[str | None, Option("--crew", help="Its crew.")]
+Memory = Annotated[
+    bool | None,
+    Option("--memory/--no-memory", help="Whether its memory is on: written, searched and put into its prompt."),
+]
+Budget = Annotated[int | None, Option("--budget", min=0, help="Characters of memory in its prompt (15,000).")]
+Depth = Annotated[
+    int | None, Option("--walk-depth", "--memory-walk-depth", min=0, max=1, help="Hops of its recalls by default.")
+]
+SettingsJson = Annotated[str | None, Option("--settings", help="Further settings, a JSON object.")]
+_SETTINGS: Final = "--settings"
+
+
+@agents.command("create")
+@grouped
+def create_agent(
+    agent_id: NewId = None,
+    name: PersonName = None,
+    role: Role = None,
+    crew: Crew = None,
+    memory: Memory = None,
+    budget: Budget = None,
+    walk_depth: Depth = None,
+    settings: SettingsJson = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Register an agent that is not registered yet."""
+    asked = _agent(name, role, crew, memory, budget, walk_depth, settings)
+    new = _new_id(agent_id, name)
+    with client(where) as journal:
+        _refuse_known("agent", new, lambda: journal.agent(new, workspace_id=workspace))
+        show(journal.register_agent(new, **asked, workspace_id=workspace), json_output, print_registered)
+
+
+@agents.command("update")
+@grouped
+def update_agent(
+    agent_id: AgentId,
+    name: PersonName = None,
+    role: Role = None,
+    crew: Crew = None,
+    memory: Memory = None,
+    budget: Budget = None,
+    walk_depth: Depth = None,
+    settings: SettingsJson = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Change the given settings of an agent and keep the others."""
+    asked = _agent(name, role, crew, memory, budget, walk_depth, settings)
+    with client(where) as journal:
+        show(journal.update_agent(agent_id, **asked, workspace_id=workspace), json_output, print_registered)
+
+
+@crews.command("create")
+@grouped
+def create_crew(
+    crew_id: NewId = None,
+    name: PersonName = None,
+    settings: SettingsJson = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Register a crew that is not registered yet."""
+    asked, new = _given(name=name, settings=_object(settings)), _new_id(crew_id, name)
+    with client(where) as journal:
+        _refuse_known("crew", new, lambda: journal.crew(new, workspace_id=workspace))
+        show(journal.register_crew(new, **asked, workspace_id=workspace), json_output, print_registered)
+
+
+@crews.command("update")
+@grouped
+def update_crew(
+    crew_id: CrewId,
+    name: PersonName = None,
+    settings: SettingsJson = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Change the given settings of a crew and keep the others."""
+    with client(where) as journal:
+        known = journal.crew(crew_id, workspace_id=workspace)
+        asked = {"name": known.name, "settings": known.settings, **_given(name=name, settings=_object(settings))}
+        show(journal.register_crew(crew_id, **asked, workspace_id=workspace), json_output, print_registered)
+
+
+def _agent(
+    name: str | None,
+    role: str | None,
+    crew: str | None,
+    memory: bool | None,
+    budget: int | None,
+    depth: int | None,
+    settings: str | None,
+) -> dict[str, Any]:
+    return _given(
+        name=name,
+        role=role,
+        crew_id=crew,
+        memory_enabled=memory,
+        memory_budget_chars=budget,
+        memory_walk_depth=depth,
+        settings=_object(settings),
+    )
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _object(settings: str | None) -> dict[str, Any] | None:
+    return None if settings is None else json_object(settings, _SETTINGS)
+
+
+def _new_id(given: str | None, name: str | None) -> str:
+    if found := given or slug_of(name or ""):
+        return found
+    raise typer.BadParameter("give an id, or a --name with letters a-z or digits", param_hint="ID")
+
+
+def _refuse_known(kind: str, new: str, look: Callable[[], object]) -> None:
+    try:
+        look()
+    except NotFound:
+        return
+    raise EntryConflict(f"the {kind} {new} is registered already", hint=f"use `crew-journal {kind} update`")

@@ -1,0 +1,47 @@
+"""``memory``: the documents of an agent, its crew or the workspace.
+
+Invariant: the text of a write is an argument, a file or stdin, and is sent as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from ...schemas.operations.documents import DOCUMENT_WRITE
+from .connection import client
+from .groups import Fields, grouped
+from .options import Json, Where
+from .output import show
+from .printers import print_written
+
+memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics and the others.", no_args_is_help=True)
+
+
+@memory.command("write")
+@grouped
+def write(
+    asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content",))],
+    content: Annotated[str | None, Argument(metavar="[CONTENT]", help="The text; - reads it from stdin.")] = None,
+    file: Annotated[
+        Path | None, Option("--file", exists=True, dir_okay=False, help="File that holds the text.")
+    ] = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Write a memory document; returns once the write is durable and can be read."""
+    if (content is None) == (file is None):
+        raise typer.BadParameter("give the text, or - for stdin, or --file", param_hint="CONTENT")
+    text = content or ""
+    if file is not None:
+        text = file.read_text("utf-8")
+    elif content == "-":
+        text = sys.stdin.read()
+    with client(where) as journal:
+        answer = journal.document_write(content=text, **asked)
+    show(answer, json_output, print_written)

@@ -1,0 +1,1 @@
+"""Memory documents: addressed, checked, written, read (contract §14)."""

@@ -1,0 +1,131 @@
+"""Documents as answers: what an agent is shown of a text that the scanners block, and how full a document is.
+
+Invariant: text that is blocked reaches no AGENT and no LEAD; pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....schemas.operations.documents import DocumentAnswer, DocumentShown, Finding, VersionShown
+from ....schemas.rules.documents import sha256_of
+from ....schemas.rules.tiers import TIERS
+from ....schemas.timestamps import format_ms
+from ....schemas.views.documents import DocumentRow, VersionRow
+from ...desk import Caller
+from .addressing import Address
+
+_EMPTY: Final = sha256_of("")
+
+
+def usage(size: int, cap: int) -> str:
+    """``3900 of 4000 bytes, 97%``."""
+    return f"{size} of {cap} bytes, {size * 100 // cap}%"
+
+
+def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:
+    """The text for a caller: a notice in its place if it is blocked and the caller is no operator."""
+    if finding is None or caller.administers:
+        return content
+    category, _, pattern = finding.partition("/")
+    return (
+        f"[BLOCKED: possible prompt injection in {label} — category={category} pattern={pattern}; "
+        "operator can inspect the file directly]"
+    )
+
+
+def finding_of(finding: str | None) -> Finding | None:
+    """What is blocked, as an answer."""
+    if finding is None:
+        return None
+    category, _, pattern = finding.partition("/")
+    return Finding(category=category, pattern=pattern)
+
+
+def empty_answer(address: Address, view_seq: int) -> DocumentAnswer:
+    """A document that was not written."""
+    cap = address.rule.cap_bytes
+    return DocumentAnswer(
+        id=address.label,
+        tier=address.tier,
+        key=address.key,
+        owner=address.owner,
+        content="",
+        bytes=0,
+        cap_bytes=cap,
+        usage=None if cap is None else usage(0, cap),
+        sha256=_EMPTY,
+        seq=0,
+        updated_at=None,
+        view_seq=view_seq,
+    )
+
+
+def document_answer(caller: Caller, address: Address, row: DocumentRow, view_seq: int) -> DocumentAnswer:
+    """The present text of a document."""
+    return empty_answer(address, view_seq).model_copy(
+        update={
+            "content": shown(caller, address.label, row.content, row.finding),
+            "bytes": row.bytes,
+            "usage": None if address.rule.cap_bytes is None else usage(row.bytes, address.rule.cap_bytes),
+            "sha256": row.sha256,
+            "seq": row.seq,
+            "updated_at": format_ms(row.updated_ms),
+            "retracted": row.retracted,
+            "quarantined": finding_of(row.finding),
+        }
+    )
+
+
+def version_answer(
+    caller: Caller, address: Address, version: VersionRow, text: str, finding: str | None, view_seq: int
+) -> DocumentAnswer:
+    """The text of a version."""
+    return empty_answer(address, view_seq).model_copy(
+        update={
+            "content": shown(caller, address.label, text, finding),
+            "bytes": version.bytes,
+            "usage": None if address.rule.cap_bytes is None else usage(version.bytes, address.rule.cap_bytes),
+            "sha256": version.sha256,
+            "seq": version.seq,
+            "updated_at": format_ms(version.published_ms),
+            "retracted": version.action == "retract",
+            "quarantined": finding_of(finding),
+        }
+    )
+
+
+def listed(row: DocumentRow) -> DocumentShown:
+    """A document in a list."""
+    rule = TIERS[row.tier]
+    return DocumentShown(
+        id=rule.label_of(row.doc_key),
+        tier=row.tier,
+        key=row.doc_key,
+        owner=row.owner,
+        bytes=row.bytes,
+        cap_bytes=rule.cap_bytes,
+        seq=row.seq,
+        updated_at=format_ms(row.updated_ms),
+        writes=row.writes,
+        retracted=row.retracted,
+        quarantined=finding_of(row.finding),
+    )
+
+
+def version_shown(row: VersionRow) -> VersionShown:
+    """A version in a list."""
+    return VersionShown(
+        seq=row.seq,
+        write_id=row.write_id,
+        action=row.action,
+        sha256=row.sha256,
+        parent_sha256=row.parent_sha256,
+        bytes=row.bytes,
+        source=row.source,
+        actor_type=row.actor_type,
+        actor_id=row.actor_id,
+        reason=row.reason,
+        at=format_ms(row.published_ms),
+        gone=row.piece is None,
+    )

@@ -1,0 +1,225 @@
+"""What a write must pass: secrets, injections, pinned facts, caps. What does not is refused, and the refusal recorded.
+
+Invariant: a refusal is recorded without text; an operator's write is checked as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from ....schemas.errors import BrokerError, CapExceeded, Quarantined, WriteRefused
+from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWriteVerifierBlocked, RejectionReason
+from ....schemas.events.payload import ControlPayload
+from ....schemas.ports import ViewReader
+from ....schemas.rules.contradiction import contradiction
+from ....schemas.rules.secrets import redacted, secrets_in
+from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, Scope, owner_of
+from ....schemas.views import DOCUMENTS
+from ....schemas.views.documents import MemoryConfigRow
+from ...desk import Caller
+from ...journal.intake.recorder import Recorder
+from .addressing import Address
+from .answers import shown, usage
+from .present import WrittenDocument
+
+CONSOLIDATE: Final = (
+    "merge duplicates, drop what is out of date and summarise current_entries; "
+    "then write the result in this turn with mode=replace"
+)
+SHARED_WORDS: Final = 0.5
+"""Share of words from which on two lines are compared; the rule itself asks for more."""
+_PINS: Final = f"""SELECT content FROM {DOCUMENTS} WHERE workspace_id = ? AND tier = 'pins'
+    AND owner IN (SELECT unnest(?::VARCHAR[]))"""
+_log = structlog.get_logger(__name__)
+
+
+class Checks:
+    """The checks.
+
+    Args:
+        views: The pinned facts.
+        journal: Records refusals.
+    """
+
+    def __init__(self, views: ViewReader, journal: Recorder) -> None:
+        self._views = views
+        self._journal = journal
+
+    async def scrub(
+        self, caller: Caller, address: Address, content: str, config: MemoryConfigRow, source: str
+    ) -> tuple[str, str | None]:
+        """The content as it may be stored, and a warning.
+
+        Raises:
+            WriteRefused: If it holds credentials and the workspace blocks those.
+        """
+        if config.scrubber == "off" or not (kinds := secrets_in(content)):
+            return content, None
+        named = ", ".join(kinds)
+        if config.scrubber == "redact":
+            return redacted(content), f"removed from the content: {named}"
+        if config.scrubber == "warn":
+            return content, f"the content holds credentials ({named}): replace them by where they are kept"
+        await self._reject(caller, address, "scrubber", source, finding=f"secret/{named}")
+        raise WriteRefused(
+            f"the content holds credentials: {named}",
+            hint="write where the secret is kept instead of the secret",
+            field="content",
+        )
+
+    async def quarantine(self, caller: Caller, address: Address, finding: str | None, source: str) -> None:
+        """Refuse a text that the scanners block.
+
+        Raises:
+            Quarantined: If there is a finding.
+        """
+        if finding is None:
+            return
+        await self._reject(caller, address, "injection", source, finding=finding)
+        category, _, pattern = finding.partition("/")
+        raise Quarantined(
+            f"{address.label} would hold a possible prompt injection: category={category} pattern={pattern}",
+            hint="say it in other words, without instructions to a reader",
+            field="content",
+        )
+
+    async def cap(
+        self, caller: Caller, document: WrittenDocument, address: Address, size: int, source: str, *, whole: bool
+    ) -> None:
+        """Refuse a write that makes the document, or all of its owner's, too large.
+
+        Args:
+            caller: Who writes.
+            document: The document.
+            address: Which one it is.
+            size: Bytes that the write adds, or gives.
+            source: Where it comes from.
+            whole: Whether it gives the whole text.
+
+        Raises:
+            CapExceeded: If it does.
+        """
+        current = document.size
+        projected = size if whole else current + size
+        cap = address.rule.cap_bytes or 0
+        total = document.owner.total - (document.row.bytes if document.row else 0) + projected
+        if projected <= cap and total <= AGENT_TOTAL_BYTES:
+            return
+        await self._reject(caller, address, "cap", source, bytes=projected, cap_bytes=cap)
+        if projected > cap:
+            wrong = f"{address.label} would have {projected} of {cap} bytes; it has {usage(current, cap)}"
+        else:
+            wrong = f"the documents of {address.owner} would have {total} of {AGENT_TOTAL_BYTES} bytes"
+        finding = document.row.finding if document.row else None
+        raise CapExceeded(
+            wrong,
+            hint=CONSOLIDATE if projected > cap else "shorten or retract documents that are out of date",
+            field="content",
+            facts={
+                "tier": address.tier,
+                "cap_bytes": cap,
+                "projected_size": projected,
+                "current_size": current,
+                "current_entries": shown(caller, address.label, document.content, finding),
+                "usage": usage(current, cap),
+                "total_bytes": total,
+            },
+        )
+
+    async def verify(
+        self, caller: Caller, address: Address, content: str, config: MemoryConfigRow, source: str
+    ) -> None:
+        """Refuse a text that contradicts a pinned fact, if the workspace wants that.
+
+        Raises:
+            WriteRefused: If it does.
+        """
+        if config.verifier == "off" or address.tier == "pins":
+            return
+        owners = [owner_of(Scope.WORKSPACE, None), address.owner]
+        if caller.principal.crew_id is not None:
+            owners.append(owner_of(Scope.CREW, caller.principal.crew_id))
+        found = await asyncio.to_thread(self._contradicted, address.workspace_id, owners, content)
+        if found is None:
+            return
+        await self._record(
+            caller,
+            address,
+            MemoryWriteVerifierBlocked(
+                tier=address.tier,
+                key=address.key,
+                owner=address.owner,
+                problem="contradicts a pinned fact",
+                source=source,
+            ),
+            f"a write of {address.label} was refused: it contradicts a pinned fact",
+        )
+        raise WriteRefused(
+            f"the content contradicts a pinned fact: {found}",
+            hint="leave it out, or ask an OWNER or ADMIN to change pins.md",
+            field="content",
+        )
+
+    def _contradicted(self, workspace_id: str, owners: list[str], content: str) -> str | None:
+        """The pinned line that a line of ``content`` contradicts; blocking."""
+        texts = [text for (text,) in self._views.rows(_PINS, [workspace_id, owners])]
+        pins = [(line, _words(line)) for text in texts for line in map(_plain, text.splitlines()) if line]
+        for line in filter(None, map(_plain, content.splitlines())):
+            words = _words(line)
+            for pin, pinned in pins:
+                if 2 * len(words & pinned) < SHARED_WORDS * (len(words) + len(pinned)):
+                    continue
+                found = contradiction(line, pin)
+                if found is not None and not found.is_borderline:
+                    return pin
+        return None
+
+    async def _reject(
+        self,
+        caller: Caller,
+        address: Address,
+        reason: RejectionReason,
+        source: str,
+        *,
+        finding: str | None = None,
+        bytes: int | None = None,  # noqa: A002  # the name of the event's field
+        cap_bytes: int | None = None,
+    ) -> None:
+        rejected = MemoryWriteRejected(
+            tier=address.tier,
+            key=address.key,
+            owner=address.owner,
+            reason=reason,
+            source=source,
+            finding=None if finding is None else finding[:200],
+            bytes=bytes,
+            cap_bytes=cap_bytes,
+        )
+        await self._record(caller, address, rejected, f"a write of {address.label} was refused: {reason}")
+
+    async def _record(self, caller: Caller, address: Address, payload: ControlPayload, summary: str) -> None:
+        kind, actor = caller.acts_as
+        try:
+            await self._journal.record(
+                address.workspace_id,
+                payload,
+                summary=summary,
+                actor_type=kind,
+                actor_id=actor,
+                crew_id=caller.principal.crew_id,
+                agent_id=caller.principal.agent_id,
+            )
+        except BrokerError as error:  # the write is refused all the same
+            _log.warning("documents.refusal_not_recorded", owner=address.owner, error=type(error).__name__)
+
+
+def _plain(line: str) -> str:
+    """A line without the marks of a list or heading."""
+    return line.strip().lstrip("#-*>+ ").strip()
+
+
+def _words(line: str) -> set[str]:
+    return set(line.casefold().split())

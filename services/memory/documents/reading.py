@@ -1,0 +1,158 @@
+"""Reading documents: present text, versions, differences, lists.
+
+Invariant: a document that was never written is empty, no error; AGENT and LEAD read their own agent's, their own crew's and
+the workspace's, and never a text that the scanners block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from ....schemas.errors import FieldProblem, InvalidRequest
+from ....schemas.operations.documents import (
+    DiffDocumentRequest,
+    DocumentAnswer,
+    DocumentDiffAnswer,
+    DocumentsAnswer,
+    DocumentsRequest,
+    DocumentVersionsAnswer,
+    DocumentVersionsRequest,
+    ReadDocumentRequest,
+)
+from ....schemas.ports import ViewReader
+from ....schemas.rules.documents import finding_in
+from ....schemas.rules.tiers import Scope, owner_of
+from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
+from ....schemas.views.documents import DocumentRow
+from ...desk import Caller
+from .addressing import Address, address_of, check_own, rule_of
+from .answers import document_answer, empty_answer, listed, shown, version_answer, version_shown
+from .history import History
+from .ports import Enabled, check_enabled
+from .present import SELECT_ONE
+
+_LIST: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE workspace_id = $1 AND ($2 IS NULL OR tier = $2)
+    AND ($3 IS NULL OR owner IN (SELECT unnest($3::VARCHAR[]))) ORDER BY owner, tier, doc_key"""
+
+
+class Reading:
+    """The use-cases.
+
+    Args:
+        views: The views of documents.
+        enabled: Which agents have a memory.
+        clock: The time now, UTC.
+    """
+
+    def __init__(self, views: ViewReader, enabled: Enabled, *, clock: Callable[[], datetime]) -> None:
+        self._views = views
+        self._enabled = enabled
+        self._clock = clock
+        self._history = History(views)
+
+    async def read(self, caller: Caller, asked: ReadDocumentRequest) -> DocumentAnswer:
+        """The present text, that of a version, or the one as of a sequence.
+
+        Raises:
+            NotAllowed: If it is another agent's or crew's, or the agent's memory is off.
+            NotFound: If there is no such version.
+            VersionGone: If its text was swept.
+        """
+        if asked.version is not None and asked.as_of is not None:
+            raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
+        address = self._address(caller, asked)
+        await check_enabled(self._enabled, caller)
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        return await asyncio.to_thread(self._read, caller, address, asked, view_seq)
+
+    async def versions(self, caller: Caller, asked: DocumentVersionsRequest) -> DocumentVersionsAnswer:
+        """The last versions, newest first; raises as ``read``."""
+        address = self._address(caller, asked)
+        await check_enabled(self._enabled, caller)
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        rows = await asyncio.to_thread(self._history.newest, address, asked.limit)
+        return DocumentVersionsAnswer(
+            id=address.label,
+            owner=address.owner,
+            versions=tuple(map(version_shown, rows)),
+            history="recorded" if rows else "unrecorded",
+            view_seq=view_seq,
+        )
+
+    async def diff(self, caller: Caller, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
+        """What changed between two versions; raises as ``read``."""
+        address = self._address(caller, asked)
+        await check_enabled(self._enabled, caller)
+        return await asyncio.to_thread(self._diff, caller, address, asked)
+
+    async def list(self, caller: Caller, asked: DocumentsRequest) -> DocumentsAnswer:
+        """The documents that the caller may read, with their sizes; raises as ``read``."""
+        if asked.tier is not None:
+            rule_of(asked.tier)
+        check_own(caller, asked)
+        await check_enabled(self._enabled, caller)
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        named = [caller.workspace_id, asked.tier, _owners(caller, asked)]
+        rows = [DocumentRow(*row) for row in await asyncio.to_thread(self._views.rows, _LIST, named)]
+        found = tuple(listed(row) for row in rows if asked.scope is None or _is_of(row.owner, Scope(asked.scope)))
+        return DocumentsAnswer(documents=found, bytes=sum(one.bytes for one in found), view_seq=view_seq)
+
+    def _address(
+        self, caller: Caller, asked: ReadDocumentRequest | DocumentVersionsRequest | DiffDocumentRequest
+    ) -> Address:
+        return address_of(caller, asked, asked.tier, asked.key, self._clock().date())
+
+    def _read(self, caller: Caller, address: Address, asked: ReadDocumentRequest, view_seq: int) -> DocumentAnswer:
+        if asked.version is None and asked.as_of is None:
+            rows = self._views.rows(SELECT_ONE, address.values)
+            return (
+                document_answer(caller, address, DocumentRow(*rows[0]), view_seq)
+                if rows
+                else empty_answer(address, view_seq)
+            )
+        if asked.version is not None:
+            version = self._history.at(address, asked.version)
+        elif (found := self._history.as_of(address, asked.as_of or 0)) is not None:
+            version = found
+        else:
+            return empty_answer(address, view_seq)
+        text = self._history.text(address, version)
+        return version_answer(caller, address, version, text, finding_in(text), view_seq)
+
+    def _diff(self, caller: Caller, address: Address, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
+        newest = self._history.newest(address, 1)
+        to = asked.to_version if asked.to_version is not None else (newest[0].seq if newest else 0)
+        before, after = (self._text(caller, address, seq) for seq in (asked.from_version, to))
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            f"{address.label}@{asked.from_version}",
+            f"{address.label}@{to}",
+        )
+        diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+        return DocumentDiffAnswer(
+            id=address.label, owner=address.owner, from_version=asked.from_version, to_version=to, diff=diff
+        )
+
+    def _text(self, caller: Caller, address: Address, seq: int) -> str:
+        if not seq:
+            return ""
+        text = self._history.text(address, self._history.at(address, seq))
+        return shown(caller, address.label, text, None if caller.administers else finding_in(text))
+
+
+def _owners(caller: Caller, asked: DocumentsRequest) -> list[str] | None:
+    """The owners whose documents are listed; None for all of the workspace."""
+    if caller.administers:
+        named = ((Scope.AGENT, asked.agent_id), (Scope.CREW, asked.crew_id))
+        return [owner_of(scope, name) for scope, name in named if name is not None] or None
+    own = ((Scope.AGENT, caller.principal.agent_id), (Scope.CREW, caller.principal.crew_id))
+    return [owner_of(scope, name) for scope, name in own if name is not None] + [owner_of(Scope.WORKSPACE, None)]
+
+
+def _is_of(owner: str, scope: Scope) -> bool:
+    return owner.startswith(scope.value[0])

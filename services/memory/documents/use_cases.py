@@ -1,0 +1,40 @@
+"""The use-cases of memory documents, made together.
+
+Invariant: every method takes a ``Caller`` and a request, so that shells and providers call the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from ....schemas.ports import ViewReader
+from ...journal.intake.recorder import Recorder
+from .ports import DocumentPublisher, Enabled
+from .reading import Reading
+from .writing import Writing
+
+
+class Documents:
+    """Reading and writing.
+
+    Args:
+        views: The views of documents.
+        writer: Publishes writes.
+        journal: Records refusals.
+        enabled: Which agents have a memory.
+        clock: The time now, UTC.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        writer: DocumentPublisher,
+        journal: Recorder,
+        enabled: Enabled,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.reading = Reading(views, enabled, clock=clock)
+        self.writing = Writing(views, writer, journal, enabled, clock=clock)
+        self.close = self.writing.close

@@ -1,0 +1,101 @@
+"""What is registered of agents and crews, in memory: asked on every read and write of memory.
+
+Invariant: what was registered last counts, from the commit on that folded it; the first question reads the table, commits
+are followed from then on, and another file of views is read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from ...schemas.ports import CommittedBatch, ViewReader
+from ...schemas.views import AGENTS, AGENTS_PROJECTION, CREWS
+from ...schemas.views.table import PRESENT, Table
+from ...schemas.views.workspaces import AgentRow, CrewRow
+
+_R = TypeVar("_R", AgentRow, CrewRow)
+_READ: Final = {table: f"SELECT {table.names} FROM {table} WHERE {PRESENT}" for table in (AGENTS, CREWS)}
+
+
+class Registry:
+    """Agents and crews of all workspaces.
+
+    Args:
+        views: The registrations as folded; subscribed to at once.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+        self._agents: dict[tuple[str, str], AgentRow] = {}
+        self._crews: dict[tuple[str, str], CrewRow] = {}
+        self._generation: int | None = None
+        self._loading = asyncio.Lock()
+        self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._unsubscribe()
+
+    async def agent(self, workspace_id: str, agent_id: str) -> AgentRow | None:
+        """What is registered of an agent; None if nothing is."""
+        await self._load()
+        return self._agents.get((workspace_id, agent_id))
+
+    async def agents(self, workspace_id: str, crew_id: str | None = None) -> list[AgentRow]:
+        """The registered agents of a workspace, or of one of its crews, by id."""
+        await self._load()
+        found = [row for (where, _), row in self._agents.items() if where == workspace_id]
+        return sorted((row for row in found if crew_id in (None, row.crew_id)), key=lambda row: row.agent_id)
+
+    async def crew(self, workspace_id: str, crew_id: str) -> CrewRow | None:
+        """What is registered of a crew; None if nothing is."""
+        await self._load()
+        return self._crews.get((workspace_id, crew_id))
+
+    async def crews(self, workspace_id: str) -> list[CrewRow]:
+        """The registered crews of a workspace, by id."""
+        await self._load()
+        return sorted(
+            (row for (where, _), row in self._crews.items() if where == workspace_id), key=lambda r: r.crew_id
+        )
+
+    @property
+    def view_seq(self) -> int:
+        """The sequence up to which registrations are folded."""
+        return self._views.view_seq(AGENTS_PROJECTION)
+
+    async def _load(self) -> None:
+        if self._views.generation == self._generation:
+            return
+        async with self._loading:
+            if (generation := self._views.generation) != self._generation:
+                self._agents, self._crews = {}, {}  # commits from here on are kept beside what is read
+                agents, crews = await asyncio.to_thread(self._read)
+                _keep(self._agents, agents)
+                _keep(self._crews, crews)
+                self._generation = generation
+
+    def _read(self) -> tuple[list[AgentRow], list[CrewRow]]:
+        rows = {table: self._views.rows(sql) for table, sql in _READ.items()}
+        return [AgentRow(*row) for row in rows[AGENTS]], [CrewRow(*row) for row in rows[CREWS]]
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        _keep(self._agents, _written(batch, AGENTS, AgentRow))
+        _keep(self._crews, _written(batch, CREWS, CrewRow))
+
+
+def _written(batch: CommittedBatch, table: Table[Any], row: type[_R]) -> Iterable[_R]:
+    """The rows of a table that a commit wrote and that count."""
+    changes = batch.changes.get(table.name)
+    columns: Iterable[Mapping[str, Any]] = changes.written if changes is not None else ()
+    found = (row(*values) for part in columns for values in zip(*(part[name] for name in row._fields), strict=True))
+    return (one for one in found if one.until_seq is None)
+
+
+def _keep(known: dict[tuple[str, str], _R], rows: Iterable[_R]) -> None:
+    for row in rows:
+        key = row[0], row[1]
+        if key not in known or known[key].since_seq <= row.since_seq:
+            known[key] = row

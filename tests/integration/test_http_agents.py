@@ -1,0 +1,136 @@
+"""The registry over HTTP: agents, crews and whether memory is on; who registers and who may see what."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.stack import DEADLINE_S, Stack, running_stack
+
+from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound
+from crew_journal.schemas.principal import Role
+from crew_journal.schemas.views.table import as_of
+from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal.intake.recorder import Recorder
+from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.registry import Registry
+
+
+@dataclass
+class World:
+    stack: Stack
+    admin: AsyncCrewJournal
+    agent: AsyncCrewJournal
+    stranger: AsyncCrewJournal
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with running_stack(tmp_path) as stack:
+        tokens = (
+            await stack.token(Role.ADMIN, "acme"),
+            await stack.token(Role.AGENT, "acme", agent="ada", crew="core"),
+            await stack.token(Role.AGENT, "acme", agent="bruno", crew="edge"),
+        )
+        clients = [stack.client(token.plaintext) for token in tokens]
+        try:
+            yield World(stack, *clients)
+        finally:
+            for client in clients:
+                await client.close()
+
+
+async def test_an_update_changes_only_what_is_given(world: World) -> None:
+    made = await world.admin.register_agent("ada", name="Ada", crew_id="core", settings={"tone": "dry"})
+    assert (made.memory_enabled, made.memory_budget_chars, made.role) == (False, None, "agent")
+    on = await world.admin.update_agent("ada", memory_enabled=True, memory_budget_chars=9_000)
+    lead = await world.admin.update_agent("ada", role="lead", memory_walk_depth=1)
+    read = await world.agent.agent("ada", min_seq=lead.seq)
+    assert read == lead
+    assert read.model_dump(exclude={"seq"}) == {
+        "agent_id": "ada",
+        "name": "Ada",
+        "role": "lead",
+        "crew_id": "core",
+        "memory_enabled": True,
+        "memory_budget_chars": 9_000,
+        "memory_walk_depth": 1,
+        "settings": {"tone": "dry"},
+    }
+    off = await world.admin.update_agent("ada", memory_enabled=False)
+    assert (off.memory_enabled, off.name) == (False, "Ada")
+    await world.stack.store.wait_for(off.seq, DEADLINE_S)
+    history = {
+        seq: world.stack.store.rows(f"SELECT memory_enabled, role FROM agents WHERE {as_of(seq)}")
+        for seq in (made.seq, on.seq, lead.seq, off.seq)
+    }
+    assert list(history.values()) == [[(False, "agent")], [(True, "agent")], [(True, "lead")], [(False, "lead")]]
+
+
+async def test_an_update_of_an_unregistered_agent_and_a_role_that_does_not_exist_are_refused(world: World) -> None:
+    with pytest.raises(NotFound):
+        await world.admin.update_agent("nemo", memory_enabled=True)
+    with pytest.raises(InvalidEntry, match="role"):
+        await world.admin.register_agent("ada", role="boss")  # type: ignore[arg-type]  # refused by the service
+    with pytest.raises(NotAllowed):
+        await world.agent.update_agent("ada", memory_enabled=True)
+
+
+async def test_a_list_holds_all_agents_for_an_administrator_and_itself_for_an_agent(world: World) -> None:
+    await world.admin.register_agent("ada", crew_id="core")
+    await world.admin.register_agent("bruno", crew_id="edge")
+    last = await world.admin.register_agent("cleo", crew_id="core", name="Cleo")
+    everyone = await world.admin.agents(min_seq=last.seq)
+    assert [one.agent_id for one in everyone.agents] == ["ada", "bruno", "cleo"]
+    assert everyone.agents[2] == last
+    assert [one.agent_id for one in (await world.admin.agents(crew_id="core")).agents] == ["ada", "cleo"]
+    assert [one.agent_id for one in (await world.agent.agents()).agents] == ["ada"]
+
+
+async def test_a_crew_names_its_registered_agents_and_only_its_members_see_it(world: World) -> None:
+    await world.admin.register_agent("ada", crew_id="core")
+    agent = await world.admin.register_agent("cleo", crew_id="core")
+    await world.stack.store.wait_for(agent.seq, DEADLINE_S)
+    made = await world.admin.register_crew("core", name="Core crew", settings={"zone": "eu"})
+    read = await world.agent.crew("core", min_seq=made.seq)
+    assert read == made
+    assert (read.name, read.settings, read.agents) == ("Core crew", {"zone": "eu"}, ("ada", "cleo"))
+    assert [one.crew_id for one in (await world.admin.crews()).crews] == ["core"]
+    assert (await world.stranger.crews()).crews == ()
+    with pytest.raises(NotFound):
+        await world.stranger.crew("core")
+    with pytest.raises(NotAllowed):
+        await world.agent.register_crew("core")
+
+
+async def test_whether_memory_is_on_follows_commits_after_the_first_question(world: World) -> None:
+    made = await world.admin.register_agent("ada", memory_enabled=True)
+    await world.stack.store.wait_for(made.seq, DEADLINE_S)
+    registry = Registry(world.stack.store)
+    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry)
+    assert [await agents.memory_enabled("acme", name) for name in ("ada", "bruno")] == [True, None]
+    assert await agents.memory_enabled("globex", "ada") is None
+    off = await world.admin.update_agent("ada", memory_enabled=False)
+    await world.stack.store.wait_for(off.seq, DEADLINE_S)
+    assert await agents.memory_enabled("acme", "ada") is False
+    registry.close()
+
+
+async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_one_alone(world: World) -> None:
+    off = await world.admin.register_agent("ada", crew_id="core")
+    await world.stack.store.wait_for(off.seq, DEADLINE_S)
+    registry = Registry(world.stack.store)
+    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry)
+    assert not await agents.enable_on_first_write("acme", "ada", "core")
+    assert await agents.enable_on_first_write("acme", "bruno", "edge")
+    assert await agents.enable_on_first_write("acme", "bruno", "edge")
+    assert await agents.memory_enabled("acme", "bruno") is True
+    found = await world.admin.agents()
+    assert [(one.agent_id, one.memory_enabled, one.crew_id) for one in found.agents] == [
+        ("ada", False, "core"),
+        ("bruno", True, "edge"),
+    ]
+    registry.close()

@@ -24,7 +24,7 @@ _FORMATS: Final = (
     ("npm_token", r"\bnpm_[A-Za-z0-9]{36}\b"),
     ("crew_journal_token", r"\bcj_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"),
     ("json_web_token", r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{20,1000}"),
-    ("password_in_url", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,100}:[^\s:/@$<{*]{3,100}@"),
+    ("password_in_url", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,100}:[^\s:/@$<{*]{3,100}@[^\s\"'<>]{0,300}"),
 )
 """Name and pattern of each kind; a placeholder such as ``${PASSWORD}`` is no password."""
 _ANY: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _FORMATS))

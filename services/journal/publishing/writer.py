@@ -186,8 +186,8 @@ class Writer:
     async def post_expecting(self, message: EncodedMessage, last_seq: int) -> Published:
         """``post`` of a message that is stored only if ``last_seq`` is the last one of its subject (0: there is none).
 
-        It goes alone: within a batch, other messages of the subject would count. After a lost ack it is sent again and refused
-        although it is stored, because the broker looks at the sequence before the message id (nats-server 2.12).
+        It goes alone: within a batch, other messages of the subject would count. After a lost ack it is sent again and
+        refused although it is stored, because the broker looks at the sequence before the message id (nats-server 2.15).
 
         Raises:
             WrongLastSequence: If the last one is another, which may be this message itself.

@@ -340,6 +340,12 @@ class DocumentConflict(DocumentError):
     exit_code = 1
 
 
+class FileRefused(DocumentError):
+    """A command on a memory file is refused; the message is that of Anthropic's memory tool and says what to do."""
+
+    title = "The file command is refused"
+
+
 class WriteIdTaken(DocumentError):
     """The write id belongs to another write; nothing was written."""
 

@@ -16,6 +16,7 @@ from ...schemas.operations import (
     conversation,
     documents,
     embeddings,
+    files,
     health,
     letters,
     priorities,
@@ -46,6 +47,7 @@ from ..memory.agents import Agents
 from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
+from ..memory.files import Files
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
@@ -83,6 +85,7 @@ class Handlers:
     graph: GraphQueries
     agents: Agents
     documents: Documents
+    files: Files
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
@@ -124,6 +127,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(documents.DOCUMENT_DIFF, use.documents.reading.diff)
     desk.bind(documents.DOCUMENT_RESTORE, use.documents.writing.restore)
     desk.bind(documents.DOCUMENT_RETRACT, use.documents.writing.retract)
+    desk.bind(files.MEMORY_FILE, use.files.run)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)

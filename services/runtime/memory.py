@@ -17,6 +17,7 @@ from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
 from ..memory.documents.use_cases import Documents
+from ..memory.files import Files
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
@@ -48,6 +49,7 @@ class Memory:
     registry: Registry
     agents: Agents
     documents: Documents
+    files: Files
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
@@ -93,6 +95,7 @@ async def start_memory(
         registry=registry,
         agents=agents,
         documents=documents,
+        files=Files(views, documents.writing.storing, agents, clock=clock),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

@@ -339,6 +339,7 @@ class Runtime:
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
                 documents=memory.documents,
+                files=memory.files,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

@@ -72,6 +72,7 @@ from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.use_cases import Documents
+from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -386,6 +387,7 @@ async def running_stack(
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 documents=documents,
+                files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

@@ -136,9 +136,9 @@ class Storing:
                         f"{address.label} was never written", hint="nothing is to be retracted", field="tier"
                     )
                 if document.row.retracted:
-                    known = await asyncio.to_thread(self._history.at, address, document.seq)
-                    same = replace(draft, write_id=known.write_id)
-                    return _answer(caller, same, document, known.seq, duplicate=True)
+                    last = await asyncio.to_thread(self._history.at, address, document.seq)
+                    same = replace(draft, write_id=last.write_id)
+                    return _answer(caller, same, document, last.seq, duplicate=True)
             else:
                 size = len(draft.content.encode())
                 await self._checks.cap(caller, document, address, size, draft.source, whole=True)

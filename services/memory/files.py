@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -34,9 +34,8 @@ from .documents.addressing import Address, address_of, check_may_write
 from .documents.answers import shown
 from .documents.checks import CONSOLIDATE
 from .documents.drafts import Draft, mint_write_id
-from .documents.history import History
+from .documents.moving import Moving
 from .documents.ports import Enabled, check_enabled
-from .documents.present import SELECT_ONE
 from .documents.storing import Storing
 
 _NEEDS: Final = {
@@ -50,8 +49,6 @@ _NEEDS: Final = {
 _SHORTEN: Final = "merge duplicates and drop what is out of date with str_replace"
 _SIZES: Final = f"""SELECT owner, tier, doc_key, bytes FROM {DOCUMENTS} WHERE workspace_id = ? AND NOT retracted
     AND owner IN (SELECT unnest(?::VARCHAR[]))"""
-_MOVES: Final = 3
-"""How often the text of a file is moved that is written at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Files:
         self._storing = storing
         self._enabled = enabled
         self._clock = clock
-        self._history = History(views)
+        self._moving = Moving(views, storing)
 
     async def run(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
         """Run one command.
@@ -140,7 +137,7 @@ class Files:
         if _exists(inner, sizes):
             raise exists
         address = self._target(caller, asked, path, inner, sizes)
-        row = await self._row(address)
+        row = await self._moving.row(address)
         draft = _draft(address, DocumentAction.REPLACE, asked.file_text or "", row.seq if row else 0)
         try:
             written = await self._storing.store(caller, draft)
@@ -215,28 +212,8 @@ class Files:
             )
             for name in names
         ]
-        seqs = [await self._move(caller, source, target) for source, target in moves]
+        seqs = [await self._moving.move(caller, source, target) for source, target in moves]
         return MemoryFileAnswer(text=f"Successfully renamed {old_path} to {new_path}", seq=seqs[-1])
-
-    async def _move(self, caller: Caller, source: Address, target: Address) -> int:
-        """Write the text under another address and retract it here; once more if it was written meanwhile."""
-        there = await self._row(target)
-        seq = there.seq if there else 0
-        for attempt in range(_MOVES):
-            row = await self._row(source)
-            if row is None or row.retracted:
-                return seq
-            causes, person = await asyncio.to_thread(self._history.causes, source, row.base_seq, row.seq)
-            copy = _draft(target, DocumentAction.REPLACE, row.content, seq, f"renamed from {source.label}")
-            copy = replace(copy, derived_from=causes, data_subject_id=person)
-            seq = (await self._storing.store(caller, copy)).seq
-            gone = _draft(source, DocumentAction.RETRACT, "", row.seq, f"renamed to {target.label}")
-            try:
-                return (await self._storing.store(caller, gone)).seq
-            except DocumentConflict:
-                if attempt == _MOVES - 1:
-                    raise
-        raise AssertionError
 
     async def _file(self, caller: Caller, asked: MemoryFileRequest, inner: str) -> _File | None:
         """The file at a path; None if there is none."""
@@ -244,12 +221,8 @@ class Files:
         if place is None:
             return None
         address = self._address(caller, asked, place)
-        row = await self._row(address)
+        row = await self._moving.row(address)
         return None if row is None or row.retracted else _File(address, row)
-
-    async def _row(self, address: Address) -> DocumentRow | None:
-        rows = await asyncio.to_thread(self._views.rows, SELECT_ONE, address.values)
-        return DocumentRow(*rows[0]) if rows else None
 
     async def _sizes(self, caller: Caller, asked: MemoryFileRequest) -> dict[str, int]:
         """The path and the bytes of every file that the caller may read."""
@@ -301,7 +274,7 @@ def _missing(path: str) -> FileRefused:
     return FileRefused(f"The path {path} does not exist. Please provide a valid path.", field="path")
 
 
-def _draft(address: Address, action: DocumentAction, content: str, expected_seq: int | None, reason: str = "") -> Draft:
+def _draft(address: Address, action: DocumentAction, content: str, expected_seq: int | None) -> Draft:
     return Draft(
         address=address,
         action=action,
@@ -309,7 +282,6 @@ def _draft(address: Address, action: DocumentAction, content: str, expected_seq:
         source="api",
         write_id=mint_write_id(),
         expected_seq=expected_seq,
-        reason=reason,
     )
 
 

@@ -26,6 +26,7 @@ from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
+from ..memory.stores import MemoryStores
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
@@ -50,6 +51,7 @@ class Memory:
     agents: Agents
     documents: Documents
     files: Files
+    stores: MemoryStores
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
@@ -96,6 +98,7 @@ async def start_memory(
         agents=agents,
         documents=documents,
         files=Files(views, documents.writing.storing, agents, clock=clock),
+        stores=MemoryStores(views, documents.writing.storing, registry, agents),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

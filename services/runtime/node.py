@@ -357,6 +357,7 @@ class Runtime:
                 operations=operations,
                 models=models,
                 mcp=mcp,
+                stores=memory.stores,
                 limits=limits,
             )
         )

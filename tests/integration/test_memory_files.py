@@ -6,8 +6,9 @@ import asyncio
 import json
 import re
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.stack import Stack, running_stack
 
 from crew_journal.schemas.errors import (
     CapExceeded,
+    DocumentConflict,
     FileRefused,
     InvalidEntry,
     NotAllowed,
@@ -301,3 +303,54 @@ async def test_what_does_not_fit_is_refused_with_the_fix(world: World) -> None:
         await world.agent.memory_file("create", path=f"{M}/b.md")
     with pytest.raises(InvalidEntry, match="old_path"):
         await world.agent.memory_file("rename", path=f"{M}/b.md")
+
+
+async def meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch, times: int, action: str, before: Callable[[], Awaitable[object]]
+) -> None:
+    """Run ``before`` right before each of the first ``times`` writes of this action."""
+    storing = world.stack.services.stores._storing
+    store, left, inside = storing.store, times, False
+
+    async def interrupted(caller: Any, draft: Any) -> Any:
+        nonlocal left, inside
+        if left and not inside and draft.action == action:
+            left, inside = left - 1, True
+            await before()
+            inside = False
+        return await store(caller, draft)
+
+    monkeypatch.setattr(storing, "store", interrupted)
+
+
+async def test_an_edit_is_tried_once_more_with_the_present_text(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{M}/a.md"
+    await world.agent.memory_file("create", path=path, file_text="one\n")
+    append = partial(world.agent.document_write, "files", "append", "more", key="a.md")
+    await meanwhile(world, monkeypatch, 1, "replace", append)
+    await world.agent.memory_file("str_replace", path=path, old_str="one", new_str="1")
+    assert (await world.agent.document_read("files", key="a.md")).content == "1\nmore\n"
+    monkeypatch.undo()
+    await meanwhile(world, monkeypatch, 2, "replace", append)
+    with pytest.raises(DocumentConflict):
+        await world.agent.memory_file("insert", path=path, insert_line=0, insert_text="zero")
+    assert (await world.agent.document_read("files", key="a.md")).content == "1\nmore\nmore\nmore\n"
+
+
+async def test_a_rename_takes_along_what_is_written_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.agent.memory_file("create", path=f"{M}/a.md", file_text="one\n")
+    append = partial(world.agent.document_write, "files", "append", "more", key="a.md")
+    await meanwhile(world, monkeypatch, 1, "retract", append)
+    await world.agent.memory_file("rename", old_path=f"{M}/a.md", new_path=f"{M}/b.md")
+    assert (await world.agent.document_read("files", key="b.md")).content == "one\nmore\n"
+    assert (await world.agent.document_read("files", key="a.md")).retracted
+
+
+async def test_a_model_has_the_commands_as_a_tool(world: World) -> None:
+    async with world.stack.http(world.agent_token) as http:
+        call = {"name": "memory_file", "arguments": {"command": "create", "path": f"{M}/a.md", "file_text": "kept"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+        answer = await http.post("/mcp?tools=crew", json=body, headers=headers)
+    assert answer.json()["result"]["structuredContent"]["text"] == f"File created successfully at: {M}/a.md"
+    assert "kept" in await world.view(f"{M}/a.md")

@@ -84,6 +84,7 @@ from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
 from crew_journal.services.memory.retractions import Retractions
+from crew_journal.services.memory.stores import MemoryStores
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
@@ -408,6 +409,7 @@ async def running_stack(
             operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
+            stores=MemoryStores(store, documents.writing.storing, registry, agents),
             limits=limits or HttpLimits(),
         )
         app = App(services)

@@ -21,7 +21,9 @@ class MemoryFileRequest(Request):
     """
 
     command: FileCommand = Field(description="view, create, str_replace, insert, delete or rename.")
-    path: str | None = Field(default=None, description="The file, or for view and delete a folder; not for rename.")
+    path: str | None = Field(
+        default=None, description="The file, such as /memories/notes/a.md; for view and delete also a folder."
+    )
     view_range: Annotated[tuple[StrictInt, ...], Field(min_length=2, max_length=2)] | None = Field(
         default=None, description="For view: first and last line, from 1; -1 for the end."
     )

@@ -1124,7 +1124,7 @@ class Operations:
 
         Args:
             command: view, create, str_replace, insert, delete or rename.
-            path: The file, or for view and delete a folder; not for rename.
+            path: The file, such as /memories/notes/a.md; for view and delete also a folder.
             view_range: For view: first and last line, from 1; -1 for the end.
             file_text: For create: the text of the new file.
             old_str: For str_replace: text that is in the file exactly once.
@@ -2541,7 +2541,7 @@ class AsyncOperations:
 
         Args:
             command: view, create, str_replace, insert, delete or rename.
-            path: The file, or for view and delete a folder; not for rename.
+            path: The file, such as /memories/notes/a.md; for view and delete also a folder.
             view_range: For view: first and last line, from 1; -1 for the end.
             file_text: For create: the text of the new file.
             old_str: For str_replace: text that is in the file exactly once.

@@ -7,7 +7,6 @@ answered with 501. The workspace comes from the token or, for a token of all, fr
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -29,7 +28,7 @@ from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from ..memory.stores import STORE, VERSION, MemoryStores, Stored, Version, VersionFilter, memory_id_of
 from .bodies import answer, read_model
-from .params import Params
+from .params import Params, whole_number
 from .problems import trace_id_of
 from .route import principal_of, services_of
 
@@ -155,7 +154,7 @@ async def list_versions(stores: MemoryStores, caller: Caller, request: Request) 
         actor_id=actors[0][1] if actors else None,
         from_ms=first,
         to_ms=last,
-        before_seq=int(after) if after.isdecimal() else 2**62,
+        before_seq=whole_number("page", after) if after else 2**62,
     )
     full = _full(params, default="basic")
     limit, store = _limit(params, full=full), request.path_params["store"]
@@ -239,7 +238,7 @@ def _params(request: Request, *names: str) -> Params:
 def _cursor(params: Params) -> str:
     try:
         return base64.urlsafe_b64decode(params.text("page") or "").decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         raise InvalidQuery("page is not valid", hint="use next_page of the page before", field="page") from None
 
 

@@ -121,6 +121,11 @@ async def test_memories_are_listed_by_prefix_and_depth_and_page(world: World) ->
         await listed(path_prefix="/notes")
     with pytest.raises(BadRequestError, match="limit"):
         await listed(limit=101)
+    for page in ("é", "a", "_w=="):
+        with pytest.raises(BadRequestError, match="page"):
+            await listed(page=page)
+    with pytest.raises(BadRequestError, match="page"):
+        await world.versions.list(STORE, page="YQ==")
 
 
 async def test_versions_say_what_was_done_by_whom(world: World) -> None:
@@ -147,7 +152,7 @@ async def test_versions_say_what_was_done_by_whom(world: World) -> None:
     assert await listed(created_at_gte="2100-01-01T00:00:00Z") == []
     read = await world.versions.retrieve(versions[2].id, memory_store_id=STORE)
     assert (read.content, read.content_sha256) == ("2", versions[2].content_sha256)
-    for absent in ("memver_1", "memver_x", "memver_" + "9" * 40):
+    for absent in ("memver_1", "memver_x", "memver_" + "9" * 19, "memver_" + "9" * 40):
         with pytest.raises(NotFoundError):
             await world.versions.retrieve(absent, memory_store_id=STORE)
 

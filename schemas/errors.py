@@ -340,6 +340,26 @@ class DocumentConflict(DocumentError):
     exit_code = 1
 
 
+class FileRefused(DocumentError):
+    """A command on a memory file is refused; the message is that of Anthropic's memory tool and says what to do."""
+
+    title = "The file command is refused"
+
+
+class PathTaken(DocumentConflict):
+    """Another memory has the path, or is where the path needs a folder."""
+
+    title = "The path is taken"
+
+
+class NoCounterpart(CrewJournalError):
+    """This part of another system's API has no counterpart here."""
+
+    title = "Not supported"
+    status = 501
+    exit_code = 1
+
+
 class WriteIdTaken(DocumentError):
     """The write id belongs to another write; nothing was written."""
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ..subjects import is_document_key
+
 
 class Scope(StrEnum):
     """Whose document it is. No tier is a user's; such documents may be in a journal that a newer node wrote."""
@@ -37,6 +39,7 @@ class KeyKind(StrEnum):
     DATE = "date"
     SLUG = "slug"
     NAME = "name"
+    PATH = "path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,14 @@ TIERS: Final[dict[str, TierRule]] = {
     "topics": TierRule(
         {Scope.CREW: Writer.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
     ),
+    "files": TierRule({Scope.AGENT: Writer.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000),
     "lessons": TierRule({Scope.CREW: Writer.OPERATOR, Scope.AGENT: Writer.OPERATOR}, "lessons.md", "lessons.md"),
 }
-"""Every tier by its name, case included. Contract §14 gives the caps but those of WORKSPACE and topics."""
+"""Every tier by its name, case included. Contract §14 gives the caps but those of WORKSPACE, topics and files."""
+FILES: Final = "files"
+"""Tier of the files that an agent names as it likes."""
+SHARED_FOLDERS: Final = {"crew": Scope.CREW, "workspace": Scope.WORKSPACE}
+"""Folders of ``rules/file_paths`` with documents that are not the agent's own."""
 
 _SLUG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
@@ -119,9 +127,25 @@ def key_problem(rule: TierRule, key: str | None) -> str | None:
         return None
     if rule.key is KeyKind.DATE:
         return None if _is_date(key) else "not a date such as 2026-05-14"
+    if rule.key is KeyKind.PATH:
+        return _path_problem(key)
     if not _SLUG.match(key) or ".." in key or key.endswith(".md"):
         return "use 1 to 64 of A-Z a-z 0-9 _ . -, starting with a letter or digit, without .. and without .md"
     return None
+
+
+def _path_problem(key: str) -> str | None:
+    if not is_document_key(key):
+        return "use a path such as notes/a.md, without empty parts, ., .., backslashes and control characters"
+    other = tier_of_label(key)
+    if key.partition("/")[0] in SHARED_FOLDERS or (other and other[0] != FILES and is_tier_of(Scope.AGENT, other[0])):
+        return "this path belongs to a document of another tier"
+    return None
+
+
+def is_tier_of(scope: Scope, tier: str) -> bool:
+    """Whether a tier has documents of this scope."""
+    return scope in TIERS[tier].writers
 
 
 def _is_date(key: str) -> bool:
@@ -154,7 +178,7 @@ def tier_of_label(label: str) -> tuple[str, str | None] | None:
             if label == rule.label:
                 return tier, None
         elif label.startswith(before) and label.endswith(after) and len(label) > len(before) + len(after):
-            key = label[len(before) : -len(after)]
+            key = label[len(before) : len(label) - len(after)]
             if key_problem(rule, key) is None:
                 return tier, key
     return None

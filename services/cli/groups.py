@@ -140,10 +140,11 @@ def option_of(operation: Operation[Any, Any], name: str) -> str:
 
 
 def cli_type(operation: Operation[Any, Any], name: str) -> Any:
-    """The type as which the command line reads a field: text, a number, a flag, or several texts."""
+    """The type as which the command line reads a field: text, a number, a flag, or several texts or numbers."""
     kinds = _kinds(operation, name)
-    if any(get_origin(kind) is tuple for kind in kinds):
-        return list[str]
+    for kind in kinds:
+        if get_origin(kind) is tuple:
+            return list[int] if int in plain_types(get_args(kind)[0]) else list[str]
     return next((known for known in (bool, int, float) if known in kinds), str)
 
 

@@ -219,6 +219,12 @@ def _memory_block(answer: Mapping[str, Any]) -> None:
     say(f"{usage['total']} of {usage['budget']} characters")
 
 
+def _file(answer: Mapping[str, Any]) -> None:
+    print_text(answer["text"])
+    if answer["warning"] is not None:
+        say(safe(f"warning: {answer['warning']}"))
+
+
 def _documents(answer: Mapping[str, Any]) -> None:
     columns = ("owner", "document", "bytes", "of", "writes", "version", "written", "state")
     rows = []
@@ -272,6 +278,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "document_diff": _diff,
     "document_restore": print_written,
     "document_retract": print_written,
+    "memory_file": _file,
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,

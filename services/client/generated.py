@@ -60,6 +60,7 @@ from ...schemas.operations.embeddings import (
     ModelChange,
     ModelsAnswer,
 )
+from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
 from ...schemas.operations.letters import (
     DEAD_LETTERS,
@@ -1282,6 +1283,63 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(MEMORY_BLOCK, given)
+
+    def memory_file(
+        self,
+        command: Literal["view", "create", "str_replace", "insert", "delete", "rename"],
+        *,
+        path: str | None = None,
+        view_range: Sequence[int] | None = None,
+        file_text: str | None = None,
+        old_str: str | None = None,
+        new_str: str | None = None,
+        insert_line: int | None = None,
+        insert_text: str | None = None,
+        old_path: str | None = None,
+        new_path: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryFileAnswer:
+        """View, create, edit, delete or rename a memory document as a file below /memories.
+
+        `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents
+        of these names; every other path is a file of the agent. What is deleted can be restored.
+
+        Args:
+            command: view, create, str_replace, insert, delete or rename.
+            path: The file, such as /memories/notes/a.md; for view and delete also a folder.
+            view_range: For view: first and last line, from 1; -1 for the end.
+            file_text: For create: the text of the new file.
+            old_str: For str_replace: text that is in the file exactly once.
+            new_str: For str_replace: the text in its place.
+            insert_line: For insert: the line after which to insert; 0 for the start.
+            insert_text: For insert: the lines.
+            old_path: For rename: the file or folder.
+            new_path: For rename: its new path.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "command": command,
+            "path": path,
+            "view_range": view_range,
+            "file_text": file_text,
+            "old_str": old_str,
+            "new_str": new_str,
+            "insert_line": insert_line,
+            "insert_text": insert_text,
+            "old_path": old_path,
+            "new_path": new_path,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(MEMORY_FILE, given)
 
     def sweep(
         self,
@@ -2820,6 +2878,63 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(MEMORY_BLOCK, given)
+
+    async def memory_file(
+        self,
+        command: Literal["view", "create", "str_replace", "insert", "delete", "rename"],
+        *,
+        path: str | None = None,
+        view_range: Sequence[int] | None = None,
+        file_text: str | None = None,
+        old_str: str | None = None,
+        new_str: str | None = None,
+        insert_line: int | None = None,
+        insert_text: str | None = None,
+        old_path: str | None = None,
+        new_path: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryFileAnswer:
+        """View, create, edit, delete or rename a memory document as a file below /memories.
+
+        `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents
+        of these names; every other path is a file of the agent. What is deleted can be restored.
+
+        Args:
+            command: view, create, str_replace, insert, delete or rename.
+            path: The file, such as /memories/notes/a.md; for view and delete also a folder.
+            view_range: For view: first and last line, from 1; -1 for the end.
+            file_text: For create: the text of the new file.
+            old_str: For str_replace: text that is in the file exactly once.
+            new_str: For str_replace: the text in its place.
+            insert_line: For insert: the line after which to insert; 0 for the start.
+            insert_text: For insert: the lines.
+            old_path: For rename: the file or folder.
+            new_path: For rename: its new path.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "command": command,
+            "path": path,
+            "view_range": view_range,
+            "file_text": file_text,
+            "old_str": old_str,
+            "new_str": new_str,
+            "insert_line": insert_line,
+            "insert_text": insert_text,
+            "old_path": old_path,
+            "new_path": new_path,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(MEMORY_FILE, given)
 
     async def sweep(
         self,

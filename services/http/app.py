@@ -22,6 +22,7 @@ from .route import Described
 from .routes_admin import ADMIN_ROUTES
 from .routes_journal import JOURNAL_ROUTES
 from .routes_mcp import MCP_ROUTES
+from .routes_memory_stores import MEMORY_STORE_ROUTES
 from .routes_status import HIDDEN_ROUTES, STATUS_ROUTES
 
 TITLE: Final = "Crew Journal"
@@ -36,7 +37,11 @@ class App(Starlette):
         self._described: tuple[Described, ...] = (*JOURNAL_ROUTES, *operation_routes(), *ADMIN_ROUTES, *STATUS_ROUTES)
         metrics = HttpMetrics()
         super().__init__(
-            routes=[*(route.for_starlette() for route in (*self._described, *HIDDEN_ROUTES)), *MCP_ROUTES],
+            routes=[
+                *(route.for_starlette() for route in (*self._described, *HIDDEN_ROUTES)),
+                *MCP_ROUTES,
+                *MEMORY_STORE_ROUTES,
+            ],
             middleware=[Middleware(Edge, hosts=services.limits.hosts, metrics=metrics)],
             exception_handlers=EXCEPTION_HANDLERS,
         )

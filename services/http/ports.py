@@ -10,6 +10,7 @@ from ..desk import Desk
 from ..journal.intake.submitted import Appender
 from ..mcp.server import McpServer
 from ..memory.models import EmbeddingModels
+from ..memory.stores import MemoryStores
 from ..operating.long_work import Operations
 from ..operating.status import Node
 from ..query.entries.live_tail import LiveTail
@@ -54,4 +55,5 @@ class AppServices:
     operations: Operations
     models: EmbeddingModels
     mcp: McpServer
+    stores: MemoryStores
     limits: HttpLimits = field(default_factory=HttpLimits)

@@ -17,6 +17,7 @@ from ...schemas.operations import (
     document_search,
     documents,
     embeddings,
+    files,
     health,
     letters,
     memory_block,
@@ -49,6 +50,7 @@ from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
+from ..memory.files import Files
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
@@ -91,6 +93,7 @@ class Handlers:
     documents: Documents
     provided: ProvidedDocuments
     blocks: MemoryBlocks
+    files: Files
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
@@ -126,6 +129,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
     desk.bind(agents.CREW, use.agents.get_crew)
     desk.bind(agents.CREWS, use.agents.list_crews)
+    desk.bind(files.MEMORY_FILE, use.files.run)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)

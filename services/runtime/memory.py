@@ -18,6 +18,7 @@ from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
+from ..memory.files import Files
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
@@ -26,6 +27,7 @@ from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
+from ..memory.stores import MemoryStores
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
@@ -51,6 +53,8 @@ class Memory:
     registry: Registry
     agents: Agents
     documents: Documents
+    files: Files
+    stores: MemoryStores
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
@@ -97,6 +101,8 @@ async def start_memory(
         registry=registry,
         agents=agents,
         documents=documents,
+        files=Files(views, documents.writing.storing, agents, clock=clock),
+        stores=MemoryStores(views, documents.writing.storing, registry, agents),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

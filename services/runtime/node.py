@@ -356,11 +356,11 @@ class Runtime:
                 documents=memory.documents,
                 provided=documents.provided,
                 blocks=documents.blocks,
+                files=memory.files,
             ),
         )
-        audit = await parts.begin("tool_calls", Audit(journal))
         limits = HttpLimits.of(settings)
-        tools = Tools(desk, audit, can_write=lambda: client.is_connected)
+        tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), can_write=lambda: client.is_connected)
         mcp = await parts.begin("mcp", McpServer(tools, limits.body_bytes))
         app = App(
             AppServices(
@@ -373,6 +373,7 @@ class Runtime:
                 operations=operations,
                 models=models,
                 mcp=mcp,
+                stores=memory.stores,
                 limits=limits,
             )
         )

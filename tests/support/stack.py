@@ -50,6 +50,7 @@ from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
+from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
@@ -65,6 +66,7 @@ from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
 from crew_journal.services.memory.retractions import Retractions
+from crew_journal.services.memory.stores import MemoryStores
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
@@ -241,6 +243,7 @@ async def running_stack(
                 ),
                 documents=documents,
                 provided=provided,
+                files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))
@@ -262,6 +265,7 @@ async def running_stack(
             operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
+            stores=MemoryStores(store, documents.writing.storing, registry, agents),
             limits=limits or HttpLimits(),
         )
         app = App(services)

@@ -144,6 +144,7 @@ def app_with(desk: Desk) -> App:
         operations=absent,
         models=absent,
         mcp=absent,
+        stores=absent,
         limits=HttpLimits(),
     )
     return App(services)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....schemas.errors import NotFound, VersionGone, ViewsDamaged
-from ....schemas.events.documents import DocumentAction
+from ....schemas.events.documents import MAX_CAUSES, DocumentAction
 from ....schemas.ids import name_key
 from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import joint, sha256_of
@@ -24,6 +24,8 @@ _AT: Final = f"{_SELECT} AND seq = ?"
 _UP_TO: Final = f"{_SELECT} AND seq <= ? ORDER BY seq DESC LIMIT 1"
 _WITH_TEXT: Final = f"{_SELECT} AND bytes > 0 ORDER BY seq DESC LIMIT 1"
 _PIECES: Final = f"SELECT action, piece FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ? ORDER BY seq"
+_CAUSES: Final = f"""SELECT write_id, data_subject_id FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ?
+    ORDER BY seq DESC LIMIT {MAX_CAUSES}"""
 _BY_WRITE: Final = f"SELECT {VERSIONS.names} FROM {VERSIONS} WHERE key = ? AND workspace_id = ? AND write_id = ?"
 
 
@@ -71,6 +73,11 @@ class History:
         """The version of a write id; None if it is new."""
         rows = self._views.rows(_BY_WRITE, [name_key((workspace_id, write_id)), workspace_id, write_id])
         return VersionRow(*rows[0]) if rows else None
+
+    def causes(self, address: Address, base_seq: int, seq: int) -> tuple[tuple[str, ...], str | None]:
+        """Ids of the writes that gave the text, the last 1,000, newest first, and whose personal data it is."""
+        rows = self._views.rows(_CAUSES, [*address.values[1:], base_seq, seq])
+        return tuple(write_id for write_id, _ in rows), next((person for _, person in rows if person), None)
 
     def text(self, address: Address, version: VersionRow) -> str:
         """The whole text of a version.

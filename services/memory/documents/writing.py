@@ -58,11 +58,11 @@ class Writing:
     ) -> None:
         self._clock = clock
         self._history = History(views)
-        self._storing = Storing(views, writer, journal, enabled, self._history, wait_s=wait_s)
+        self.storing = Storing(views, writer, journal, enabled, self._history, wait_s=wait_s)
 
     def close(self) -> None:
         """Follow the views no more."""
-        self._storing.close()
+        self.storing.close()
 
     async def write(self, caller: Caller, asked: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
         """Replace a document's text, or append to it.
@@ -100,7 +100,7 @@ class Writing:
             derived_from=asked.derived_from,
             reason=asked.reason,
         )
-        return await self._storing.store(caller, draft)
+        return await self.storing.store(caller, draft)
 
     async def append_daily(
         self, caller: Caller, asked: AppendDailyRequest, source: str = _API
@@ -118,7 +118,7 @@ class Writing:
             given_id=asked.write_id is not None,
             said=f" — {entry}\n",
         )
-        return await self._storing.store(caller, draft)
+        return await self.storing.store(caller, draft)
 
     async def restore(self, caller: Caller, asked: RestoreDocumentRequest) -> DocumentWrittenAnswer:
         """Write the text of a version as a new version.
@@ -143,7 +143,7 @@ class Writing:
             write_id=mint_write_id(),
             reason=asked.reason,
         )
-        return await self._storing.store(caller, draft)
+        return await self.storing.store(caller, draft)
 
     async def retract(self, caller: Caller, asked: RetractDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
         """Let a document read as empty; one that is retracted already is left as it is.
@@ -161,7 +161,7 @@ class Writing:
             write_id=mint_write_id(),
             reason=asked.reason,
         )
-        return await self._storing.store(caller, draft)
+        return await self.storing.store(caller, draft)
 
     def _address(
         self,

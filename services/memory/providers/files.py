@@ -93,16 +93,21 @@ def remove(name: str, folder: int) -> None:
         os.fsync(folder)
 
 
-def labels(memory: int) -> list[str]:
-    """Files of a ``.memory`` folder and of its subfolders, by label; hidden ones and symbolic links are left out."""
+def labels(memory: int, folder: str = "") -> list[str]:
+    """Files below a ``.memory`` folder, by label; hidden ones and symbolic links are left out.
+
+    Args:
+        memory: Descriptor of the folder.
+        folder: Path of that folder below ``.memory``, empty or ending in ``/``.
+    """
     found = []
     for entry in _regular(memory):
         if entry.is_file(follow_symlinks=False):
-            found.append(entry.name)
+            found.append(folder + entry.name)
         elif entry.is_dir(follow_symlinks=False):
             below = os.open(entry.name, _FOLDER, dir_fd=memory)
             try:
-                found += [f"{entry.name}/{one.name}" for one in _regular(below) if one.is_file(follow_symlinks=False)]
+                found += labels(below, f"{folder}{entry.name}/")
             finally:
                 os.close(below)
     return sorted(found)

@@ -13,11 +13,16 @@ from .operations.retractions import Standing
 
 
 class Receipt(Answer):
-    """An acked entry: id and sequence; ``duplicate`` if the journal already held it."""
+    """An acked entry: id and sequence; ``duplicate`` if the journal already held it.
+
+    ``warnings`` says what does not have the effect that the entry asks for: an id in ``supersedes`` that names no entry
+    which it supersedes.
+    """
 
     id: Id
     seq: int = Field(ge=1)
     duplicate: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class AppendAnswer(Answer):

@@ -11,6 +11,7 @@ from typing import ClassVar
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.memory import PriorityChanged
 from ...schemas.events.retractions import RetractionMade, RetractionRestored
+from ...schemas.rules.actors import author_of, is_by_operator
 from ...schemas.timestamps import to_ms
 from ...schemas.views.standings import (
     LIVE_PRIORITIES,
@@ -33,7 +34,7 @@ class StandingsProjection:
     """Folds retractions, priorities, and ``supersedes`` and ``valid_at`` of entries."""
 
     name: ClassVar = STANDINGS_PROJECTION
-    version: ClassVar = 1
+    version: ClassVar = 2
     tables: ClassVar[Tables] = (RETRACTIONS, SUPERSESSIONS, LIVE_PRIORITIES, VALIDITIES)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
@@ -47,8 +48,10 @@ class StandingsProjection:
                 valid.append(ValidityRow(event.workspace_id, event.seq, valid_ms))
             if entry.supersedes:
                 by = (entry.id, event.seq, entry.agent_id, event.ts_ms if valid_ms is None else valid_ms)
+                author = author_of(entry.actor_type.value, entry.actor_id)
+                operator = is_by_operator(entry.agent_id, entry.entry_type, entry.actor_type.value)
                 targets = dict.fromkeys(one for one in entry.supersedes if one != entry.id)
-                superseded += (SupersessionRow(event.workspace_id, target, *by) for target in targets)
+                superseded += (SupersessionRow(event.workspace_id, target, *by, author, operator) for target in targets)
         tx.add(VALIDITIES, valid)
         tx.add(SUPERSESSIONS, superseded)
         for event in batch.controls:

@@ -187,12 +187,13 @@ class RecallAnswer(Answer):
     """The answer.
 
     ``model`` is the model of the query's vector, null if no vector was used. ``degraded`` is ``lexical-only`` if a
-    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none. ``view_seq`` is the sequence
-    that the views had reached. ``without_vectors`` counts the entries in scope that could have a vector (the embed policy
-    selects them, or they are ``chat.*``) and have none of the active model, so that only their words find them;
-    ``awaiting_vectors`` those of them that are to get one. ``confidence`` is the probability that the memory holds an
-    answer, null if nothing was found; ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the
-    recall in the journal; it is null if it could not be recorded, because the broker is not available.
+    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none of the query or in scope.
+    ``view_seq`` is the sequence that the views had reached. ``without_vectors`` counts the entries in scope that
+    could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of the active model, so
+    that only their words find them; ``awaiting_vectors`` those of them that are to get one, null if no embedding
+    model is configured. ``confidence`` is the probability that the memory holds an answer, null if nothing was found;
+    ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the recall in the journal; it is null if
+    it could not be recorded, because the broker is not available.
     """
 
     receipt: str | None
@@ -204,7 +205,7 @@ class RecallAnswer(Answer):
     model: str | None
     degraded: Degraded | None
     without_vectors: int = 0
-    awaiting_vectors: int = 0
+    awaiting_vectors: int | None = 0
     view_seq: int
 
 
@@ -263,7 +264,7 @@ class RenderAnswer(Answer):
     model: str | None
     degraded: Degraded | None
     without_vectors: int = 0
-    awaiting_vectors: int = 0
+    awaiting_vectors: int | None = 0
     view_seq: int
 
 
@@ -354,6 +355,7 @@ USED: Final = Operation(
     route="POST /v1/recall/{receipt}/used",
     effect=Effect.CHANGES,
     errors=(404,),
+    command="used",
 )
 RECEIPT: Final = Operation(
     name="receipt",

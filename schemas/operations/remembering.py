@@ -19,7 +19,8 @@ class RememberRequest(Request):
     """Remember a text, so that recall finds it by its words and by its meaning.
 
     Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters;
-    what the summary cannot hold is in `payload.text`.
+    what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first entry of a workspace
+    creates it.
     """
 
     text: str = Field(min_length=1, description="What to remember, of any length that an entry can hold (256 KiB).")
@@ -45,11 +46,15 @@ class RememberRequest(Request):
 
 
 class RememberAnswer(Answer):
-    """The entry; ``duplicate`` if it was there before, and ``seq`` is then that of the first time."""
+    """The entry; ``duplicate`` if it was there before, and ``seq`` is then that of the first time.
+
+    ``warnings`` names entries in ``supersedes`` that still count.
+    """
 
     entry_id: str
     seq: int
     duplicate: bool
+    warnings: tuple[str, ...] = ()
 
 
 REMEMBER: Final = Operation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
@@ -54,6 +54,9 @@ class ConfigureWorkspaceRequest(Request):
         description="Confidence below which recall in mode inject leaves out a hit.",
         examples=[0.1],
     )
+    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"], ...] = Field(
+        default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
+    )
     workspace_id: Workspace = None
 
 
@@ -61,7 +64,8 @@ class CalibrateRequest(Request):
     """Propose an evidence floor from what recall returned and what of it was used.
 
     Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits that
-    were used; there is none below 20 used hits. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
+    were reported as used (`used`); there is none below 20 such hits. Hits that were only rendered do not count as used.
+    Nothing is changed: `workspace settings --evidence-floor` sets the floor.
     Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
     """
 
@@ -85,13 +89,15 @@ class FloorShown(Answer):
 class CalibrateAnswer(Answer):
     """The proposed floor, null if too few hits were used, and the figures of every floor.
 
-    ``receipts`` counts the recalls that were replayed, ``used`` their hits that reached a prompt.
+    ``receipts`` counts the recalls that were replayed, ``used`` their hits that were reported as used, ``rendered`` the
+    hits that `render` put into a block.
     """
 
     workspace_id: str
     floor: float | None
     receipts: int
     used: int
+    rendered: int = 0
     floors: tuple[FloorShown, ...]
     view_seq: int
 
@@ -159,7 +165,8 @@ WORKSPACE_SETTINGS: Final = Operation(
     route="GET /v1/workspace/settings",
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
-    views=(NUDGES_PROJECTION,),
+    views=(ENTRIES_PROJECTION, NUDGES_PROJECTION),
+    errors=(404,),
 )
 CONFIGURE_WORKSPACE: Final = Operation(
     name="configure_workspace",
@@ -186,7 +193,8 @@ CALIBRATE: Final = Operation(
     route="GET /v1/workspace/calibration",
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
-    views=(RECEIPTS_PROJECTION,),
+    views=(ENTRIES_PROJECTION, RECEIPTS_PROJECTION),
+    errors=(404,),
     command="calibrate",
 )
 OPERATIONS: Final = (NUDGES, WORKSPACE_SETTINGS, CONFIGURE_WORKSPACE, CALIBRATE, WORKSPACES)

@@ -1,8 +1,25 @@
-"""Compares the actor of an entry with its agent."""
+"""Who an entry is from: its actor, compared with its agent and with the authors of other entries."""
 
 from __future__ import annotations
+
+from typing import Final
+
+USER_MESSAGE: Final = "chat.user_message"
 
 
 def is_agent_itself(agent_id: str | None, actor_type: str, actor_id: str | None) -> bool:
     """Whether the actor of an entry is its agent."""
     return agent_id is not None and actor_type == "agent" and actor_id in (None, agent_id)
+
+
+def author_of(actor_type: str, actor_id: str | None) -> str:
+    """The actor as one text, ``agent:ada``; two entries have one author if their texts are equal."""
+    return f"{actor_type}:{actor_id or ''}"
+
+
+def is_by_operator(agent_id: str | None, entry_type: str, actor_type: str) -> bool:
+    """Whether only an OWNER or ADMIN, or a token with a grant from them, can have published the entry.
+
+    An agent's token publishes entries of its agent, and speaks as a user in ``chat.user_message`` alone.
+    """
+    return agent_id is None or (actor_type == "user" and entry_type != USER_MESSAGE)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import isnan
+from math import exp, isnan
 from typing import Any, Final
 
 import numpy as np
@@ -48,10 +48,12 @@ class Logistic:
 
     def of_hits(self, figures: Mapping[str, Floats], answer: float) -> Floats:
         """(n,) float64 log odds of hits whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
-        values = np.full(len(next(iter(figures.values()))), self.bias)
-        for name, weight in self.weights.items():
-            values += weight * (answer if name == ANSWER else figures[name])
-        return values
+        bias = self.bias + self.weights.get(ANSWER, 0.0) * answer
+        weighed = [name for name in self.weights if name != ANSWER]
+        values: Floats = np.array([self.weights[name] for name in weighed]) @ np.array(
+            [figures[name] for name in weighed]
+        )
+        return values + bias
 
     def of_answer(self, figures: Mapping[str, float]) -> float:
         """The log odds of an answer; NaN if it lacks a figure."""
@@ -128,9 +130,9 @@ def judge(
         judged = np.where(missing, other.hit.of_hits(hits, own), judged)
         floors = np.where(missing, other.floor, floors)
     confidence = 1.0 / (1.0 + np.exp(-judged))
-    expected = max(LEAST_EXPECTED, float(confidence[:CROWDED].sum()))
+    expected = max(LEAST_EXPECTED, sum(confidence[:CROWDED].tolist()))
     floors = (floors if floor is None else np.full(count, floor)) * expected**CROWD
-    return Judged(float(1.0 / (1.0 + np.exp(-odds))), confidence, row.gate, floors, row.similarity)
+    return Judged(1.0 / (1.0 + exp(-odds)), confidence, row.gate, floors, row.similarity)
 
 
 @cache

@@ -20,7 +20,7 @@ LEAST_USED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayedHit:
-    """A hit of a receipt: how sure recall was of it, and whether it reached a prompt."""
+    """A hit of a receipt: how sure recall was of it, and whether it was reported as used."""
 
     confidence: float
     used: bool

@@ -84,7 +84,7 @@ def languages() -> tuple[Language, ...]:
 
 def language_of(words: Sequence[str]) -> Language:
     """The language with most function words among the folded words of a text; the first one at a tie."""
-    return max(languages(), key=lambda language: sum(word in language.function_words for word in words))
+    return max(languages(), key=lambda language: sum(map(language.function_words.__contains__, words)))
 
 
 def _read(data: dict[str, Any]) -> Language:

@@ -50,8 +50,8 @@ def told_by(text: str) -> Told:
     if "?" in own or len(words) < (LEAST_WORDS if len(parts) == 1 else 2):
         return Told.ASKS
     language = language_of(words)
+    if len(parts) == 1 and language.subjects.isdisjoint(words):
+        return Told.ASKS
     if words[0] in language.opens_question or language.asks_indirectly.search(fold(own)):
         return Told.ASKS
-    if len(parts) > 1:
-        return Told.QUOTES
-    return Told.ASKS if language.subjects.isdisjoint(words) else Told.STATES
+    return Told.QUOTES if len(parts) > 1 else Told.STATES

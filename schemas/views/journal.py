@@ -36,7 +36,7 @@ class EntryRow(NamedTuple):
     entry_type: str
     severity: str
     priority: str  # when emitted
-    actor_type: str
+    actor_type: Annotated[str, CODED]
     actor_id: Annotated[str, CODED] | None
     summary: str
     payload: str  # JSON text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, NamedTuple
 
-from .table import Hot, Ms, Seq, Table
+from .table import Default, Hot, Ms, Seq, Table
 
 STANDINGS_PROJECTION: Final = "standings"
 NO_VALID_MS: Final = -(2**63)
@@ -36,6 +36,8 @@ class SupersessionRow(NamedTuple):
     by_seq: Seq
     by_agent: str | None
     by_ms: Ms  # ``valid_at`` of the superseding entry, else its ``ts``
+    by_actor: Annotated[str, Default("''")]  # type and id (``rules/actors``)
+    by_operator: Annotated[bool, Default("false")]
 
 
 class LivePriorityRow(NamedTuple):

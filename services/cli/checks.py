@@ -28,7 +28,7 @@ from ..data_dir import RUNTIME_FILE, is_owned
 from .connection import find_running, read_runtime, resolve, sync_client
 from .groups import grouped
 from .options import Json, Where, settings_from
-from .output import emit, plain, safe, size_text
+from .output import counted, emit, plain, safe, size_text
 
 COMFORTABLE_DISK_FACTOR: Final = 8
 """Times the floor below which ``up`` is not ready; under it there is little time to act."""
@@ -277,7 +277,7 @@ def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
         step = "what was lost, if anything, is named above; see nats/nats.log, and check the disk"
         yield Finding("broker-log", WARN, f"nats-server reported damage: {'; '.join(lines)}", step)
     if letters := report["dead_letters"]["parked"]:
-        yield Finding("dead-letters", WARN, f"{letters} events could not be folded", "crew-journal dlq list")
+        yield Finding("dead-letters", WARN, f"{counted(letters, 'event')} could not be folded", "crew-journal dlq list")
     else:
         yield Finding("dead-letters", OK, "none")
 

@@ -20,7 +20,7 @@ from .exam import import_set, scratch_journal
 from .groups import grouped
 from .operate import follow
 from .options import Json, Model, Where, Workspace
-from .output import print_pairs, print_table, safe, say, show
+from .output import counted, print_pairs, print_table, safe, say, show
 from .vectors import wait_for_model
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
@@ -86,7 +86,7 @@ def _measured(
 
 
 def _print_measured(report: Mapping[str, Any]) -> None:
-    say(f"{report['questions']} questions")
+    say(counted(report["questions"], "question"))
     columns = ("model", "recipe", "vectors", f"recall@{report['k']}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
     rows = []
     for model, found in report["models"].items():

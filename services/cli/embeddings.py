@@ -16,7 +16,7 @@ from .compare_models import compare
 from .connection import client
 from .groups import grouped
 from .options import Json, Model, Where
-from .output import emit, flat, plain, print_pairs, safe, say, show
+from .output import counted, emit, flat, plain, print_pairs, safe, say, show
 from .vectors import wait_for_model
 
 embedder = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
@@ -74,4 +74,4 @@ def add(
     name = safe(result["model"])
     say(f"{name} is filled beside the others" if result["changed"] else f"{name} was added before")
     if wait:
-        say(f"{result['filled']['vectors']} vectors, {result['filled']['missing']} missing")
+        say(f"{counted(result['filled']['vectors'], 'vector')}, {result['filled']['missing']} missing")

@@ -21,7 +21,7 @@ from .connection import Target, sync_client, target
 from .exam import import_set, scratch_journal
 from .groups import grouped
 from .options import Embedder, Json, Where, Workspace
-from .output import print_table, say, show
+from .output import counted, print_table, say, show
 from .vectors import wait_for_vectors
 
 RECIPES: Final = "robust,conversational,conversational-static,rrf,dense,lexical"
@@ -128,7 +128,7 @@ def _measure(
 
 def _print_report(report: Mapping[str, Any]) -> None:
     say(
-        f"{report['questions']} questions, model {report['model'] or 'none'}, {report['vectors']} vectors "
+        f"{counted(report['questions'], 'question')}, model {report['model'] or 'none'}, {report['vectors']} vectors "
         f"of {report['embeddable']} embeddable entries"
     )
     measures = (f"recall@{report['k']}", "recall@5", "nDCG", "MRR", f"session@{exam.SESSION_K}")

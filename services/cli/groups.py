@@ -29,7 +29,9 @@ _REQUIRED_OPTIONS: Final = {
 }
 """Required, but easier to read as an option than as the last of several arguments."""
 _OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
-_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID"}
+_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID", "entry_ids": "[ID]…"}
+_LISTED: Final = "entry_ids"
+"""The one field that is an argument although it may be absent: ids after the required arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,10 @@ def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
 def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
     field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
     if is_argument(operation, name):
-        return _keyword(name, Annotated[kind, Argument(metavar=word, help=field.description)])
+        argument = Argument(metavar=word, help=field.description)
+        if not field.is_required():
+            return _keyword(name, Annotated[kind | None, argument], None)
+        return _keyword(name, Annotated[kind, argument])
     names = [word, _SHORT[word]] if word in _SHORT else [word]
     if field.is_required():
         return _keyword(name, Annotated[kind, Option(*names, help=field.description)])
@@ -121,7 +126,8 @@ def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty)
 
 def is_argument(operation: Operation[Any, Any], name: str) -> bool:
     """Whether a field is an argument of the command: a required one is, with few exceptions."""
-    return operation.request.model_fields[name].is_required() and name not in _REQUIRED_OPTIONS
+    required = operation.request.model_fields[name].is_required()
+    return name == _LISTED or (required and name not in _REQUIRED_OPTIONS)
 
 
 def option_of(operation: Operation[Any, Any], name: str) -> str:

@@ -1,19 +1,21 @@
-"""``list`` and ``tail``: reading the journal itself, with every filter of the contract.
+"""``list``, ``get`` and ``tail``: reading the journal itself, with every filter of the contract.
 
 Invariant: an option is one filter of ``GET /v1/journal`` by the same meaning; the service judges its values.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from .connection import client
 from .groups import grouped
 from .options import Json, MinSeq, Where, Workspace
-from .output import emit, plain, print_entry, say, show
+from .output import emit, plain, print_entry, print_pairs, say, show
 
 if TYPE_CHECKING:
     from ...schemas.api import TailGap
@@ -38,7 +40,14 @@ class Filters:
     priorities: Annotated[Texts, Option("--priority", help="Any of these priorities (repeatable).")] = None
     since: Annotated[str | None, Option("--since", help="At or after this RFC 3339 time.")] = None
     until: Annotated[str | None, Option("--until", help="At or before this RFC 3339 time.")] = None
-    q: Annotated[str | None, Option("--q", "-q", help="Contains this phrase (at most 200 characters).")] = None
+    q: Annotated[
+        str | None,
+        Option(
+            "--q",
+            "-q",
+            help="Contains this phrase (at most 200 characters); recalls that quote it only with --type memory.searched.",
+        ),
+    ] = None
 
     def given(self) -> dict[str, Any]:
         """Those that filter."""
@@ -78,6 +87,28 @@ def list_entries(
                 break
     if cursor is not None:
         say(f"there are more: --cursor '{cursor}', or --all")
+
+
+@grouped
+def get(
+    entry_id: Annotated[str, Argument(metavar="ID", help="The entry.")],
+    *,
+    min_seq: MinSeq = None,
+    workspace: Workspace = None,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Show one entry with all its fields, and whether it still counts (standing)."""
+    with client(where) as journal:
+        show(journal.get(entry_id, min_seq=min_seq, workspace_id=workspace), json_output, _print_fields)
+
+
+def _print_fields(entry: Mapping[str, Any]) -> None:
+    texts = {
+        name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+        for name, value in entry.items()
+    }
+    print_pairs(texts.items())
 
 
 @grouped

@@ -25,7 +25,7 @@ from ...schemas.operations.letters import RETRY_DEAD_LETTER
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where, Workspace
-from .output import emit, plain, print_pairs, progress_bar, safe, say, show
+from .output import counted, emit, plain, print_pairs, progress_bar, safe, say, show
 from .status_page import status_lines
 
 dlq = typer.Typer(
@@ -74,7 +74,9 @@ def rebuild(
         raise typer.Exit(CrewJournalError.exit_code if failed else 0)
     if result["projections"]:
         names = ", ".join(safe(name) for name in result["projections"])
-        parked = f"; {result['parked']:,} events are parked (crew-journal dlq list)" if result.get("parked") else ""
+        parked = (
+            f"; {counted(result['parked'], 'event')} parked (crew-journal dlq list)" if result.get("parked") else ""
+        )
         print(f"rebuilt {names} up to sequence {result['seq']:,}{parked}")
     if lost := result.get("lost"):
         say(f"accepted as lost, and recorded: {loss_text(lost)}; the old views are kept as {result['kept_as']}")

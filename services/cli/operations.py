@@ -37,7 +37,8 @@ def command_of(operation: Operation[Any, Any]) -> Callable[..., None]:
     embedder = "auto" if operation.name in _WITH_EMBEDDER else None
 
     def run(asked: dict[str, Any], where: Where, json_output: bool = False) -> None:
-        arguments = [asked.pop(name) for name in list(asked) if is_argument(operation, name)]
+        required = {name for name, field in operation.request.model_fields.items() if field.is_required()}
+        arguments = [asked.pop(name) for name in list(asked) if name in required and is_argument(operation, name)]
         with client(where, embedder=embedder) as journal:
             answer = getattr(journal, operation.name)(*arguments, **asked)
         show(answer, json_output, PRINTERS.get(operation.name, print_fields))

@@ -181,6 +181,17 @@ def progress_bar(title: str, total: int | None = None, *, unit: str = "entries")
         yield update
 
 
+def say_warnings(answer: Mapping[str, Any]) -> None:
+    """The warnings of an append, on stderr."""
+    for warning in answer.get("warnings", ()):
+        say(f"warning: {safe(warning)}")
+
+
+def counted(number: int, singular: str, plural: str | None = None) -> str:
+    """``1 hit``, ``2 hits``; ``plural`` where it is not formed with an s."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
 def report_error(error: BaseException, *, as_json: bool) -> None:
     """Print on stderr what is wrong and what to do: ``error: …`` and ``hint: …``, or one JSON document.
 

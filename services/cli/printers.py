@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
-from .output import print_pairs, print_table, print_text, safe, say, who_of
+from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 Printer = Callable[[Mapping[str, Any]], None]
 
@@ -19,6 +19,11 @@ Printer = Callable[[Mapping[str, Any]], None]
 def print_fields(answer: Mapping[str, Any]) -> None:
     """Each field on a line."""
     print_pairs(answer.items())
+
+
+def _remembered(answer: Mapping[str, Any]) -> None:
+    print(safe("{entry_id}  seq {seq}".format_map(answer)))
+    say_warnings(answer)
 
 
 def _priority(answer: Mapping[str, Any]) -> None:
@@ -166,12 +171,20 @@ def _receipt(answer: Mapping[str, Any]) -> None:
         print_table(columns, [[hit[name] for name in columns] for hit in answer["hits"]])
 
 
+def _used(answer: Mapping[str, Any]) -> None:
+    already = "; the use of this receipt was recorded before" if answer["already"] else ""
+    print(f"{counted(answer['counted'], 'entry', 'entries')} recorded as used{already}")
+
+
 def _calibration(answer: Mapping[str, Any]) -> None:
     columns = ("floor", "hits", "used_kept", "used_share", "silent")
     print_table(columns, [[_rounded(one[name]) for name in columns] for one in answer["floors"]], right=columns)
-    say(f"{answer['receipts']} receipts, {answer['used']} hits that were used")
+    say(
+        f"{counted(answer['receipts'], 'receipt')}, {counted(answer['used'], 'hit')} reported as used, "
+        f"{counted(answer['rendered'], 'hit')} only rendered"
+    )
     if answer["floor"] is None:
-        say("no proposal: fewer than 20 hits are known to have been used (`crew-journal recall --used`)")
+        say("no proposal: fewer than 20 hits are known to have been used (report them: `crew-journal used RECEIPT`)")
     else:
         say(f"proposed: `crew-journal workspace settings --evidence-floor {answer['floor']}`")
 
@@ -238,9 +251,10 @@ def _diff(answer: Mapping[str, Any]) -> None:
 
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
-    "remember": lambda it: print(safe("{entry_id}  seq {seq}".format_map(it))),
+    "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
+<<<<<<< HEAD
     "document_read": _document,
     "append_daily": print_written,
     "documents": _documents,
@@ -248,6 +262,9 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "document_diff": _diff,
     "document_restore": print_written,
     "document_retract": print_written,
+=======
+    "used": _used,
+>>>>>>> main
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,

@@ -17,7 +17,7 @@ from typer import Argument, Option
 from .connection import client
 from .groups import grouped
 from .options import Json, Where, Workspace, json_object, json_value
-from .output import plain, safe, show
+from .output import plain, safe, say_warnings, show
 
 STDIN: Final = "-"
 Text = str | None
@@ -95,6 +95,7 @@ def _print_acks(answer: Mapping[str, Any]) -> None:
     for ack in answer["entries"]:
         again = "  (it was there already)" if ack.get("duplicate") else ""
         print(f"{safe(ack['id'])}  seq {ack['seq']}{again}")
+        say_warnings(ack)
 
 
 def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from ...schemas.operations.recall import RENDER
+from ...schemas.operations.recall import NO_VECTORS, RENDER
 from ...schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
 from .connection import client
 from .groups import Fields, grouped
 from .options import Embedder, Json, Where
-from .output import age, safe, say, show, who_of
+from .output import age, counted, safe, say, show, who_of
 
 _EMPTY_BLOCK: Final = {
     "ok": "no hit fits into the block",
@@ -58,13 +58,14 @@ def print_render(answer: Mapping[str, Any]) -> None:
         print(answer["text"])  # made of printable characters and its own line breaks alone
     else:
         say(_EMPTY_BLOCK[answer["status"]])
-    _print_origin(answer, f"{len(answer['hits'])} hits, {answer['omitted']} left out, {answer['redacted']} redacted; ")
+    hits = counted(len(answer["hits"]), "hit")
+    _print_origin(answer, f"{hits}, {answer['omitted']} left out, {answer['redacted']} redacted; ")
 
 
 def print_recall(answer: Mapping[str, Any]) -> None:
     """Each hit on stdout, with its explanation if it has one; the rest of the answer on stderr."""
     if not answer["hits"]:
-        say("nothing was found")
+        say(_EMPTY_BLOCK["unavailable"] if answer.get("degraded") == NO_VECTORS else "nothing was found")
     for number, hit in enumerate(answer["hits"], 1):
         score = f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}"
         when = age(hit["age_seconds"])
@@ -75,7 +76,7 @@ def print_recall(answer: Mapping[str, Any]) -> None:
         if standing := hit.get("standing"):
             print(safe("    {state} by {by}, {at} {reason}".format_map(standing).rstrip()))
         if hit.get("repeats"):
-            print(f"    and {hit['repeats']} more that say the same")
+            print(f"    and {hit['repeats']} more that {'says' if hit['repeats'] == 1 else 'say'} the same")
         if hit.get("explain"):
             print(f"    {_explained(hit['explain'])}")
     _print_origin(answer, "")
@@ -85,7 +86,9 @@ def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
     model = safe(answer["model"] or "none")
     lacking = ""
     if without := answer.get("without_vectors"):
-        lacking = f", {without} entries in scope without a vector ({answer['awaiting_vectors']} will get one)"
+        awaiting = answer["awaiting_vectors"]
+        why = "no embedding model is configured" if awaiting is None else f"{awaiting} will get one"
+        lacking = f", {counted(without, 'entry', 'entries')} in scope without a vector ({why})"
     say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}{lacking}")
     if answer["receipt"] is not None:
         say(f"receipt {answer['receipt']}")

@@ -18,7 +18,7 @@ from ...schemas.errors import Unavailable
 from .connection import client
 from .groups import grouped
 from .options import Json, Where
-from .output import emit, plain, say
+from .output import counted, emit, plain, say
 
 
 @grouped
@@ -65,7 +65,7 @@ def salvage(
     if json_output:
         emit({**counts, "out": str(out), "decisions_out": made})
         return
-    print(f"salvaged {counts['entries']:,} entries to {out}")
+    print(f"salvaged {counted(counts['entries'], 'entry', 'entries')} to {out}")
     if made is not None:
         say(f"{counts['decisions']:,} decisions of the service are in {made}: repeat by hand those that still apply")
     if counts["entries"]:

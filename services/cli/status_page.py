@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .output import size_text
+from .output import counted, size_text
 
 Report = Mapping[str, Any]
 
@@ -32,7 +32,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         if part := report.get(name):
             yield name, _state(part, part.get("state") or ("stopped" if part.get("stopped") else "running"))
     if parked := (report.get("dead_letters") or {}).get("parked"):
-        yield "dead letters", f"{parked:,} events are parked: `crew-journal dlq list`"
+        yield "dead letters", f"{counted(parked, 'event')} parked: `crew-journal dlq list`"
     if broker := report.get("broker"):
         yield "broker", _broker(broker, report.get("connection") or {})
     if canary := report.get("canary"):
@@ -50,7 +50,10 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield reactor["name"], _state(reactor, _reactor(reactor))
     if hot := report.get("hot_index"):
         memory = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"
-        yield "hot indexes", f"{hot['workspaces']:,} workspaces, {hot['documents']:,} entries, {memory}"
+        yield (
+            "hot indexes",
+            f"{counted(hot['workspaces'], 'workspace')}, {counted(hot['documents'], 'entry', 'entries')}, {memory}",
+        )
     if error := (report.get("memory") or {}).get("error"):
         yield "memory", str(error)
 
@@ -87,7 +90,8 @@ def _broker(broker: Report, connection: Report) -> str:
 
 def _ingest(ingest: Report) -> str:
     """Requests of agents over NATS, and why some were not answered."""
-    text = f"{ingest['requests']:,} requests over NATS, {ingest['entries']:,} entries, {ingest['refused']:,} refused"
+    entries = counted(ingest["entries"], "entry", "entries")
+    text = f"{counted(ingest['requests'], 'request')} over NATS, {entries}, {ingest['refused']:,} refused"
     if ingest["overloaded"]:
         text += f", {ingest['overloaded']:,} of them for overload, last at {ingest['overloaded_at']}"
     if ingest["unanswerable"]:

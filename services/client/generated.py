@@ -264,7 +264,8 @@ class Operations:
         """Remember a text, so that recall finds it by its words and by its meaning.
 
         Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`.
+        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
+        entry of a workspace creates it.
 
         Args:
             text: What to remember, of any length that an entry can hold (256 KiB).
@@ -1179,6 +1180,7 @@ class Operations:
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
         evidence_floor: float | None = None,
+        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -1191,12 +1193,14 @@ class Operations:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
             "evidence_floor": evidence_floor,
+            "reset": reset,
             "workspace_id": workspace_id,
         }
         return self._operate(CONFIGURE_WORKSPACE, given)
@@ -1211,9 +1215,9 @@ class Operations:
         """Propose an evidence floor from what recall returned and what of it was used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were used; there is none below 20 used hits. Nothing is changed: `workspace settings
-        --evidence-floor` sets the floor. Recalls of mode search count, and those of inject, of which only the
-        hits above their own floor are known.
+        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
+        rendered do not count as used. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
+        Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
 
         Args:
             receipts: How many receipts to replay at most, the newest first.
@@ -1544,7 +1548,8 @@ class AsyncOperations:
         """Remember a text, so that recall finds it by its words and by its meaning.
 
         Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`.
+        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
+        entry of a workspace creates it.
 
         Args:
             text: What to remember, of any length that an entry can hold (256 KiB).
@@ -2459,6 +2464,7 @@ class AsyncOperations:
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
         evidence_floor: float | None = None,
+        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -2471,12 +2477,14 @@ class AsyncOperations:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
             "evidence_floor": evidence_floor,
+            "reset": reset,
             "workspace_id": workspace_id,
         }
         return await self._operate(CONFIGURE_WORKSPACE, given)
@@ -2491,9 +2499,9 @@ class AsyncOperations:
         """Propose an evidence floor from what recall returned and what of it was used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were used; there is none below 20 used hits. Nothing is changed: `workspace settings
-        --evidence-floor` sets the floor. Recalls of mode search count, and those of inject, of which only the
-        hits above their own floor are known.
+        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
+        rendered do not count as used. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
+        Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
 
         Args:
             receipts: How many receipts to replay at most, the newest first.

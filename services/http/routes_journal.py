@@ -149,6 +149,7 @@ JOURNAL_ROUTES: Final = (
         description="Filters are joined by AND; `next_cursor` is there only if the page is full.",
         serve=list_entries,
         answers=partial(answered, EntriesAnswer),
+        errors=(404,),
         extra=parameters(COMMON, PAGING, filters=True),
     ),
     Described(
@@ -159,6 +160,7 @@ JOURNAL_ROUTES: Final = (
         description="The same filters as the list; `cursor` and `limit` are accepted and ignored.",
         serve=count,
         answers=partial(answered, CountAnswer),
+        errors=(404,),
         extra=parameters(COMMON, PAGING, filters=True),
     ),
     Described(

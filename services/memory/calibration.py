@@ -12,8 +12,9 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.evidence_floor import ReplayedHit, propose_floor
 from ...schemas.views import RECEIPTS, RECEIPTS_PROJECTION
 from ..desk import Caller
+from ..query.unknown_names import refuse_unknown_workspace
 
-_NEWEST: Final = f"SELECT hits, used FROM {RECEIPTS} WHERE workspace_id = ? ORDER BY seq DESC LIMIT ?"
+_NEWEST: Final = f"SELECT hits, used, rendered FROM {RECEIPTS} WHERE workspace_id = ? ORDER BY seq DESC LIMIT ?"
 
 
 class Calibration:
@@ -25,21 +26,29 @@ class Calibration:
     async def propose(self, caller: Caller, asked: CalibrateRequest) -> CalibrateAnswer:
         """The floor that keeps what was used."""
         view_seq = self._views.view_seq(RECEIPTS_PROJECTION)
-        receipts = await asyncio.to_thread(self._replayed, caller.workspace_id, asked.receipts)
+        receipts, rendered = await asyncio.to_thread(self._replayed, caller.workspace_id, asked.receipts)
+        if not receipts:
+            await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
         proposal = await asyncio.to_thread(propose_floor, receipts)
         return CalibrateAnswer(
             workspace_id=caller.workspace_id,
             floor=proposal.floor,
             receipts=len(receipts),
-            used=await asyncio.to_thread(lambda: sum(hit.used for hits in receipts for hit in hits)),
+            used=sum(hit.used for hits in receipts for hit in hits),
+            rendered=rendered,
             floors=tuple(FloorShown(**asdict(one)) for one in proposal.figures),
             view_seq=view_seq,
         )
 
-    def _replayed(self, workspace_id: str, most: int) -> list[list[ReplayedHit]]:
+    def _replayed(self, workspace_id: str, most: int) -> tuple[list[list[ReplayedHit]], int]:
+        """The hits of each recall, and how many were rendered: of these it is not known whether they were of use."""
         found = []
-        for hits, used in self._views.rows(_NEWEST, [workspace_id, most]):
+        in_blocks = 0
+        for hits, used, rendered in self._views.rows(_NEWEST, [workspace_id, most]):
             kept = set(json.loads(used)) if used else set()
+            if rendered:
+                in_blocks += len(kept)
+                kept.clear()
             found.append(
                 [
                     ReplayedHit(hit["confidence"], hit["entry_id"] in kept)
@@ -47,4 +56,4 @@ class Calibration:
                     if hit["confidence"] is not None  # a neighbour of a hit has none
                 ]
             )
-        return found
+        return found, in_blocks

@@ -36,4 +36,6 @@ async def remember(journal: Journal, caller: Caller, asked: RememberRequest) -> 
     entry: dict[str, Any] = {name: given[name] for name in _OF_ENTRY if name in given}
     entry |= {"workspace_id": caller.workspace_id, "id": asked.entry_id, "entry_type": REMEMBERED}
     appended = await journal.append(caller.principal, {**entry, "summary": summary, "payload": payload})
-    return RememberAnswer(entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate)
+    return RememberAnswer(
+        entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate, warnings=appended.warnings
+    )

@@ -28,6 +28,7 @@ from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..query.unknown_names import refuse_unknown_workspace
 from .ticks import Tick, publish_tick
 
 _SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
@@ -35,6 +36,8 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
     FROM (SELECT workspace_id, agent_id, crew_id, ts_ms FROM {ENTRIES} UNION ALL
           SELECT workspace_id, NULL, NULL, NULL FROM {TOKENS} WHERE workspace_id IS NOT NULL)
     WHERE NOT starts_with(workspace_id, '_') AND ($1 IS NULL OR workspace_id = $1) GROUP BY ALL ORDER BY ALL"""
+
+_DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
 
 class WorkspaceSettingsService:
@@ -57,7 +60,9 @@ class WorkspaceSettingsService:
         """The settings of a workspace; the defaults if it was not configured."""
         view_seq = self._views.view_seq(NUDGES_PROJECTION)
         configured = await asyncio.to_thread(self._read, caller.workspace_id)
-        return _answer(caller.workspace_id, configured, view_seq)
+        if configured is None:
+            await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
+        return _answer(caller.workspace_id, configured or _DEFAULT, view_seq)
 
     async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; what else the workspace has configured stays.
@@ -69,13 +74,14 @@ class WorkspaceSettingsService:
         workspace_id = caller.workspace_id
         async with self._changing:
             await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, NUDGES_PROJECTION)
-            before = await asyncio.to_thread(self._read, workspace_id)
-            settings = dict(before.settings)
+            before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
+            settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
+            usd = COST_DEFAULT_USD if "cost_nudge_usd" in asked.reset else before.cost_nudge_usd
             if asked.embed_chat is not None:
                 settings[EMBED_CHAT] = asked.embed_chat
             if asked.evidence_floor is not None:
                 settings[EVIDENCE_FLOOR] = asked.evidence_floor
-            usd = before.cost_nudge_usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
+            usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
             recorded = await self._journal.record(
@@ -106,10 +112,10 @@ class WorkspaceSettingsService:
         )
         return WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
 
-    def _read(self, workspace_id: str) -> WorkspaceConfigured:
+    def _read(self, workspace_id: str) -> WorkspaceConfigured | None:
         found = self._views.rows(_SETTINGS, [workspace_id])
         if not found:
-            return WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
+            return None
         return WorkspaceConfigured(cost_nudge_usd=float(found[0][0]), settings=json.loads(found[0][1]))
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 from ...schemas.operations.recall import RecallHit
 from ...schemas.operations.retractions import State
-from ...schemas.rules.text import Analyzer, fold
+from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
 
 NEAR: Final = 0.75
 """Least share of common content words, so that a text of seven words may have two more."""
@@ -86,34 +87,41 @@ _LAST: Final = frozenset({State.RETRACTED, State.STALE})
 
 
 class Text:
-    """What is compared of a hit."""
-
-    __slots__ = ("_analyzer", "_words", "folded", "key", "text")
+    """What is compared of a hit; most hits need no such comparison."""
 
     def __init__(self, hit: RecallHit, analyzer: Analyzer) -> None:
         more = [part for name in _TEXTS if isinstance(part := hit.payload.get(name), str)]
         whole = "\n".join((hit.summary, *more))
-        text = whole[:COMPARED_CHARS]
-        self.key = (hit.entry_type, hit.actor_type, hit.actor_id, hit.agent_id, whole[COMPARED_CHARS:])
-        self.folded = " ".join(fold(text).split()).strip(" .!?")
-        self.text = text
+        self.text, self._rest = whole[:COMPARED_CHARS], whole[COMPARED_CHARS:]
         self._analyzer = analyzer
-        self._words: tuple[int, ...] | None = None
 
-    @property
-    def words(self) -> tuple[int, ...]:
-        """Terms of the content words in order; most hits need no such comparison."""
-        if self._words is None:
-            self._words = tuple(self._analyzer.terms(self.text))
-        return self._words
+    @cached_property
+    def _folded(self) -> str:
+        return " ".join(fold(self.text).split()).strip(" .!?")
+
+    @cached_property
+    def _tokens(self) -> list[str]:
+        return tokens_of(self.text)
+
+    @cached_property
+    def _begins(self) -> frozenset[str]:
+        """The first two letters of the content words, which stemming leaves as they are, but for "dying" and "die"."""
+        return frozenset([word[:2].replace("y", "i") for word in self._tokens if word not in STOP_WORDS])
+
+    @cached_property
+    def _words(self) -> list[int]:
+        """Terms of the content words in order."""
+        return [key for key in self._analyzer.keys_of(self._tokens) if key]
 
     def repeats(self, other: Text) -> bool:
         """Whether both say the same."""
-        if self.key != other.key:
+        if self._rest != other._rest:
             return False
-        if self.folded == other.folded:
+        if self._folded == other._folded:
             return True
-        few, many = sorted((self.words, other.words), key=len)
+        if not (self._begins <= other._begins or other._begins <= self._begins):  # stems cost ten times as much
+            return False
+        few, many = sorted((self._words, other._words), key=len)
         if len(few) < FEWEST_WORDS or len(few) < NEAR * len(many):
             return False
         rest = iter(many)
@@ -140,6 +148,19 @@ def arranged(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[RecallHit]:
 
 
 def _without_repeats(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[RecallHit]:
+    alike: dict[tuple[str | None, ...], list[RecallHit]] = {}
+    for hit in hits:
+        alike.setdefault((hit.entry_type, hit.actor_type, hit.actor_id, hit.agent_id), []).append(hit)
+    if len(alike) == len(hits):
+        return list(hits)
+    best = {id(found): hit for some in alike.values() for found, hit in _distinct(some, analyzer)}
+    return [best[id(hit)] for hit in hits if id(hit) in best]
+
+
+def _distinct(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[tuple[RecallHit, RecallHit]]:
+    """The best hit of each that say the same, and the one that stands for them."""
+    if len(hits) == 1:
+        return [(hits[0], hits[0])]
     groups: list[tuple[Text, list[RecallHit]]] = []
     for hit in hits:
         text = Text(hit, analyzer)
@@ -148,7 +169,7 @@ def _without_repeats(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[Reca
             groups.append((text, [hit]))
         else:
             same.append(hit)
-    return [members[0] if len(members) == 1 else _one_of(members) for _, members in groups]
+    return [(members[0], members[0] if len(members) == 1 else _one_of(members)) for _, members in groups]
 
 
 def _one_of(members: Sequence[RecallHit]) -> RecallHit:

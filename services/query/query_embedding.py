@@ -88,6 +88,10 @@ class QueryEmbedder:
         for key in [key for key, known in self._known.items() if key[0] == model and len(known.vector) != dim]:
             del self._known[key]
 
+    def runs(self, model: str | None) -> bool:
+        """Whether there is an embedder for a model."""
+        return model is not None and self._embedder(model) is not None
+
     def remembered(self, text: str, model: str | None) -> QueryVector | None:
         """The cached vector of a query, or None."""
         if model is None or (known := self._known.get((model, text))) is None:

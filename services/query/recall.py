@@ -241,9 +241,9 @@ class RecallService:
             recipe=recipe.name,
             scope=scope.kind.value,
             model=embedded.model if embedded is not None and vector is not None else None,
-            degraded=_degraded(recipe, vector),
+            degraded=_degraded(recipe, vector, result),
             without_vectors=lacking.entries,
-            awaiting_vectors=lacking.awaiting,
+            awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq,
         )
         cosine = _mean_cosine([found[at] for at in judged.kept])
@@ -326,10 +326,10 @@ def _mean_cosine(found: Sequence[Found]) -> float | None:
     return sum(cosines) / len(cosines) if cosines else None
 
 
-def _degraded(recipe: Recipe, vector: Vectors | None) -> Degraded | None:
-    if vector is not None or not recipe.uses_vectors:
-        return None
-    return NO_VECTORS if recipe.needs_vectors else LEXICAL_ONLY
+def _degraded(recipe: Recipe, vector: Vectors | None, found: Searched) -> Degraded | None:
+    if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
+        return NO_VECTORS if vector is None or (found.scoped.size and not found.hits) else None
+    return LEXICAL_ONLY if vector is None and recipe.uses_vectors else None
 
 
 def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Sequence[Found]) -> list[Walked]:

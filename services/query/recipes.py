@@ -254,11 +254,14 @@ STATED_DENSE: Final = 0.75
 """Weight of the dense arm for a statement in z-score fusion."""
 
 
-@cache
 def told_recipe(recipe: Recipe, told: Told) -> Recipe:
     """How a recipe ranks for a query that asks, states or quotes."""
-    if told is Told.ASKS or recipe.rules is None:
-        return recipe
+    return recipe if told is Told.ASKS or recipe.rules is None else _told_recipe(recipe, told)
+
+
+@cache  # a recipe is compared by all its weights, which a question need not pay for
+def _told_recipe(recipe: Recipe, told: Told) -> Recipe:
+    assert recipe.rules is not None
     dense = STATED_DENSE if told is Told.STATES else recipe.dense_weight
     weights = STATED if told is Told.STATES else QUOTED
     turns = None if recipe.turns is None else replace(recipe.turns, **weights)  # type: ignore[arg-type]  # all floats

@@ -1,8 +1,9 @@
 """Decides whether an entry counts now, and what it gives way to: one rule for the hot index, ``list`` and ``get``.
 
-Who may do so: an entry supersedes earlier entries of its own agent. One without an agent, which only OWNER and ADMIN
-write, supersedes any entry of the workspace. A LEAD retracts entries of its crew. So no agent silences another one. A
-retracted entry supersedes and contradicts nothing.
+Who may do so: an entry supersedes earlier entries of its own agent that have the same actor, so that an agent replaces
+neither what another agent wrote nor what a keeper decided about it. An entry by an OWNER or ADMIN supersedes every entry of
+the agent that it names, or of the workspace if it names none. A LEAD retracts entries of its crew, naming what replaces
+them. A retracted entry supersedes and contradicts nothing.
 
 Of two contradicting entries, the one with the later ``valid_at`` (``ts`` if absent) counts. A contradiction that only a
 reactor proposes counts between entries of one agent; between agents it is a dispute, which leaves nothing out.
@@ -21,12 +22,16 @@ from ...schemas.views import RetractionRow, SupersessionRow
 
 
 class Subject(NamedTuple):
-    """An entry as far as its standing depends on it; ``holds_ms`` is its ``valid_at``, else its ``ts``."""
+    """An entry as far as its standing depends on it.
+
+    ``holds_ms`` is its ``valid_at``, else its ``ts``; ``author`` is its actor (``rules/actors``).
+    """
 
     entry_id: str
     seq: int
     agent_id: str | None
     holds_ms: int
+    author: str
 
 
 class Contradiction(NamedTuple):
@@ -80,7 +85,7 @@ class Facts:
         by = [
             row
             for row in self.supersessions.get(one.entry_id, {}).values()
-            if row.by_seq > one.seq and row.by_agent in (None, one.agent_id) and not self.retracted(row.by_id)
+            if supersedes(row, one) and not self.retracted(row.by_id)
         ]
         if by:
             last = max(by, key=lambda row: row.by_seq)
@@ -102,6 +107,13 @@ class Facts:
         if one.agent_id is None or one.agent_id != edge.other.agent_id:  # its entry may not be visible to the caller
             return Standing(state=state, by=None, at=format_ms(edge.other.holds_ms), reason="")
         return Standing(state=state, by=edge.other.entry_id, at=format_ms(edge.other.holds_ms), reason=edge.reason)
+
+
+def supersedes(row: SupersessionRow, one: Subject) -> bool:
+    """Whether what a later entry says in ``supersedes`` counts for an entry."""
+    if row.by_seq <= one.seq or row.by_agent not in (None, one.agent_id):
+        return False
+    return row.by_operator or row.by_actor == one.author
 
 
 def _counts(one: Subject, edge: Contradiction) -> bool:

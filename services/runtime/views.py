@@ -51,6 +51,7 @@ from ..journal.watch.gap_watch import GapWatch
 from ..operating.letter_stream import DeadLetters
 from ..operating.long_work import Progress
 from ..operating.status import as_json
+from ..query.entries.superseding import SupersedingCheck
 from .losses import accept_loss as record_loss
 from .losses import ahead_files
 
@@ -123,7 +124,7 @@ class NodeViews:
             await desks[0].park(parked.projection, parked.version, parked.message, parked.reason)
 
         host = Host(store, discover_projections(), park=park)
-        journal = Journal(writer, host.identities, clock=clock)
+        journal = Journal(writer, host.identities, clock=clock, superseding=SupersedingCheck(store))
         desks.append(DeadLetters(writer, journal, host.identities))
         source = _source(client, REPLAY_BATCH_MESSAGES)
         account = ReadAccount()

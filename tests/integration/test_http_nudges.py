@@ -124,8 +124,10 @@ async def test_an_agent_asks_for_itself_and_an_operator_names_one(stack: Stack) 
 
 
 async def test_settings_are_one_dollar_until_somebody_changes_them_and_stay_in_their_workspace(stack: Stack) -> None:
+    await write(stack, "set1", {})
+    seq = await write(stack, "set2", {})
     async with stack.client() as owner:
-        assert (await owner.workspace_settings(workspace_id="set1")).cost_nudge_usd == 1.0
+        assert (await owner.workspace_settings(workspace_id="set1", min_seq=seq)).cost_nudge_usd == 1.0
         changed = await owner.configure_workspace(cost_nudge_usd=2.5, workspace_id="set1")
         read = await owner.workspace_settings(workspace_id="set1", min_seq=changed.view_seq)
         assert (read.workspace_id, read.cost_nudge_usd) == ("set1", 2.5)

@@ -131,6 +131,35 @@ async def test_no_agent_silences_another_one_but_an_operator_does(world: World) 
     assert ("mine", "superseded") in await world.found("queue")
 
 
+async def test_an_append_warns_of_entries_that_it_does_not_supersede(world: World) -> None:
+    own = await world.agent.append({"id": "mine", "entry_type": "note.taken", "summary": "The queue is empty"})
+    assert own.warnings == ()
+    for vain in ("mine", "not-there"):
+        [receipt] = await world.other_agent.append_batch(
+            [{"entry_type": "note.taken", "summary": "The queue is full", "supersedes": [vain]}]
+        )
+        [warning] = receipt.warnings
+        assert warning.startswith(f"supersedes: {vain} still counts: no such earlier entry")
+    made = await world.agent.remember("The queue is full", supersedes=["mine"])
+    assert made.warnings == ()
+    made = await world.agent.remember("The queue is full", supersedes=["mine", "mein", "main"])
+    assert made.warnings[0].startswith("supersedes: main, mein still count:")
+
+
+async def test_an_agent_does_not_supersede_what_a_keeper_decided_about_it(world: World) -> None:
+    about_ada = {"workspace_id": "acme", "agent_id": "ada", "crew_id": "core"}
+    decided = {"entry_type": "keeper.decision", "actor_type": "keeper"}
+    await world.note(world.owner, "no", "Ada may not deploy on Friday", **about_ada, **decided)
+    await world.note(world.agent, "yes", "Ada may deploy on Friday", supersedes=["no"])
+    hits = (await world.owner.recall("Ada deploy Friday", recipe="lexical")).hits
+    assert {hit.entry_id: hit.standing for hit in hits} == {"no": None, "yes": None}
+    assert (await world.owner.get("no")).standing is None
+    await world.note(world.owner, "may", "Ada may deploy on Friday after all", supersedes=["no", "yes"], **about_ada)
+    states = {hit.entry_id: hit.standing for hit in (await world.owner.recall("Ada deploy Friday")).hits}
+    assert [name for name, standing in states.items() if standing is None] == ["may"]
+    assert (await world.owner.get("no")).standing == states["no"]
+
+
 async def test_the_later_of_two_contradicting_entries_counts_by_when_it_holds(world: World) -> None:
     await world.note(world.agent, "fact1", "The limit is nine", valid_at="2026-11-20T00:00:00Z")
     await world.note(world.agent, "fact2", "The limit is seven", valid_at="2026-11-19T00:00:00Z")

@@ -19,7 +19,7 @@ from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound, View
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.events.memory import PriorityChanged
 from crew_journal.schemas.events.workspaces import AgentRegistered
-from crew_journal.schemas.operations.recall import RECALL
+from crew_journal.schemas.operations.recall import RECALL, RenderRequest
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
 from crew_journal.services.query.hot.cache import HotCache
@@ -27,6 +27,7 @@ from crew_journal.services.query.hot.load import load
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.recipes import RECIPES
+from crew_journal.services.query.render import RenderService
 from crew_journal.services.query.search import Query, search
 
 
@@ -367,3 +368,33 @@ async def test_recalls_one_after_the_other_let_the_event_loop_run_in_between(tmp
             asyncio.get_running_loop().call_soon(turns.append, number)
             await at_work.recall()
         assert turns[:2] == [0, 1]
+
+
+async def test_without_a_vector_in_scope_dense_says_that_it_could_not_search(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(MINI, told("e1"))
+        assert (await at_work.recall(recipe="dense")).degraded == "no-vectors"
+        rendered = await RenderService(at_work.service).render(
+            OWNER, RenderRequest(query="parser", recipe="dense", workspace_id="w1")
+        )
+        assert rendered.status == "unavailable"
+        assert (await at_work.recall(recipe="lexical")).degraded is None
+
+
+async def test_without_a_model_no_entry_is_said_to_get_a_vector(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1", entry_type="peer.escalation"))
+        answer = await at_work.recall()
+        assert (answer.without_vectors, answer.awaiting_vectors) == (1, None)
+        await at_work.fold(MINI)
+        await at_work.service.settled()
+        assert (await at_work.recall()).awaiting_vectors == 1
+
+
+async def test_a_reason_names_no_function_words_of_other_languages(tmp_path):
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1", "Umsatz und Gewinn sind gestiegen"), told("e2", "Regen und Wind"))
+        hits = (await at_work.recall(query="Umsatz und Gewinn")).hits
+        reasons = {hit.entry_id: hit.reason.partition(";")[0] for hit in hits}
+        assert sorted(reasons["e1"].removeprefix("same words: ").split(", ")) == ["gewinn", "umsatz"]
+        assert reasons["e2"] == "same words: und", "nothing else speaks for it"

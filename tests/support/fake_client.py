@@ -6,7 +6,7 @@ from typing import Any
 from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, Receipt
 from crew_journal.schemas.operations.letters import DeadLetter, DeadLetterAnswer, DeadLettersAnswer
 from crew_journal.schemas.operations.priorities import PriorityAnswer
-from crew_journal.schemas.operations.recall import RecallAnswer
+from crew_journal.schemas.operations.recall import RecallAnswer, UsedAnswer
 from crew_journal.schemas.operations.sweeps import SweepAnswer
 from crew_journal.schemas.operations.tokens import (
     BrokerAnswer,
@@ -104,6 +104,8 @@ class FakeClient:
             "append": lambda: Receipt(id="a1", seq=7),
             "append_batch": lambda: tuple(Receipt(id=r["id"], seq=i + 1) for i, r in enumerate(args[0])),
             "list": lambda: EntriesAnswer(entries=(entry,), next_cursor=None, view_seq=7),
+            "get": lambda: entry,
+            "used": lambda: UsedAnswer(receipt=args[0], counted=2, already=False),
             "count": lambda: CountAnswer(count=5, view_seq=7),
             "tail": lambda: iter([entry, entry]),
             "recall": lambda: RecallAnswer.model_validate({**RECALLED, "hits": [hit]}),

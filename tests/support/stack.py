@@ -89,6 +89,7 @@ from crew_journal.services.parts import Parts
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
+from crew_journal.services.query.entries.superseding import SupersedingCheck
 from crew_journal.services.query.recall import RecallService
 from crew_journal.services.query.render import RenderService
 from crew_journal.services.runtime.bindings import Handlers, bind_operations
@@ -320,7 +321,8 @@ async def running_stack(
         broker = await ends.enter_async_context(running_broker(data_dir))
         base = await ends.enter_async_context(folded_journal(broker, data_dir, "test stack"))
         store = base.store
-        journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC))
+        check = SupersedingCheck(base.store)
+        journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC), superseding=check)
         owner = ensure_owner_token(data_dir)
         tokens = TokenRegistry(store, journal, owner, clock=token_clock)
         tokens.load()

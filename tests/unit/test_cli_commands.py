@@ -38,7 +38,9 @@ JSON_COMMANDS = {
     "publish": ["publish", "--type", "run.completed", "done"],
     "list": ["list"],
     "list --count": ["list", "--count"],
+    "get": ["get", "a1"],
     "recall": ["recall", "what?"],
+    "used": ["used", "r_1", "a1"],
     "status": ["status"],
     "priority": ["priority", "a1", "pin", "--reason", "needed"],
     "sweep": ["sweep", "decay"],
@@ -250,3 +252,17 @@ def test_a_path_that_cannot_be_used_is_named_with_what_to_do(
     assert main(["status", *URL]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: file/below: Not a directory\nhint: is the path right")
+
+
+def test_used_names_a_receipt_and_then_any_hits_of_it(fake: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["used", "r_1", "a1", "b2", *URL]) == 0
+    assert capsys.readouterr().out == "2 entries recorded as used\n"
+    assert main(["used", "r_1", *URL]) == 0
+    assert fake.asked == [("used", ("r_1",), {"entry_ids": ["a1", "b2"]}), ("used", ("r_1",), {})]
+
+
+def test_get_shows_every_field_of_an_entry(fake: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["get", "a1", "-w", "wsx", *URL]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (shown["id"], shown["summary"], shown["payload"], shown["standing"]) == ("a1", "done", "{}", "-")
+    assert fake.asked == [("get", ("a1",), {"min_seq": None, "workspace_id": "wsx"})]

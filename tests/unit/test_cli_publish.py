@@ -6,6 +6,7 @@ import json
 import pytest
 from support.fake_client import URL, FakeClient
 
+from crew_journal.schemas.api import Receipt
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.main import main
 
@@ -106,3 +107,12 @@ def test_an_entry_from_stdin_that_names_another_workspace_is_refused(
     assert main(["publish", "-", "-w", "wsx", *URL]) == 2
     assert "--workspace: entry 2 " in capsys.readouterr().err
     assert fake.asked == []
+
+
+def test_a_warning_of_the_answer_is_printed_on_stderr(
+    fake: FakeClient, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fake, "answer", lambda name, args: Receipt(id="a1", seq=7, warnings=("supersedes: x counts",)))
+    assert main(["publish", "--type", "a.b", "done", "--supersedes", "x", *URL]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("a1  seq 7\n", "warning: supersedes: x counts\n")

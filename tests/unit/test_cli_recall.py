@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.recall import print_recall
+from crew_journal.services.cli.recall import print_recall, print_render
 
 HIT = {
     "entry_id": "e1",
@@ -47,6 +47,28 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
     ):
         print_recall({"hits": [{**hit, **actor}], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
         assert capsys.readouterr().out.splitlines()[0] == f"#1  0.500  1 min  peer.escalation  {said}  e1"
+
+
+def test_counts_follow_the_rule_of_the_plural_and_a_missing_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {
+        "recipe": "dense",
+        "model": None,
+        "receipt": "r_1",
+        "view_seq": 3,
+        "omitted": 0,
+        "redacted": 0,
+        "text": "x",
+    }
+    print_render({**answer, "hits": [HIT], "without_vectors": 1, "awaiting_vectors": None})
+    said = capsys.readouterr().err
+    assert said.startswith("1 hit, 0 left out")
+    assert "1 entry in scope without a vector (no embedding model is configured)" in said
+    print_render({**answer, "hits": [HIT, HIT], "without_vectors": 2, "awaiting_vectors": 1})
+    said = capsys.readouterr().err
+    assert said.startswith("2 hits, ")
+    assert "2 entries in scope without a vector (1 will get one)" in said
+    print_recall({**answer, "hits": [], "degraded": "no-vectors"})
+    assert capsys.readouterr().err.startswith("memory could not be searched")
 
 
 def test_a_number_of_hits_out_of_bounds_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

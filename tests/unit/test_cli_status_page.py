@@ -73,7 +73,7 @@ def test_views_behind_and_parked_events_are_named() -> None:
     behind = {"entries": {"lag": 0}, "fulltext": {"lag": 3}, "turns": {"lag": 1_200}}
     lines = page(projections=behind, folding={"parked": {"fulltext": 2}}, dead_letters={"parked": 2})
     assert lines["views"] == "behind: turns by 1,200, fulltext by 3; fulltext parked 2"
-    assert lines["dead letters"].startswith("2 events are parked")
+    assert lines["dead letters"].startswith("2 events parked")
 
 
 def test_a_view_that_left_the_group_is_named_with_why_and_since_when() -> None:

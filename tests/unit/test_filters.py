@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.catalogue import catalogue, info_of
+from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, is_quiet, parse_filters, quiet_condition
@@ -127,3 +128,15 @@ def test_quiet_types_are_the_same_in_sql_and_in_python() -> None:
         assert is_quiet(entry_type, ()) is info_of(entry_type).quiet
     assert quiet_condition(("container.metrics",)) is None
     assert not is_quiet("container.metrics", ("container.metrics",))
+
+
+def test_a_phrase_finds_records_of_recalls_only_where_their_type_is_named() -> None:
+    recalled, note = (
+        JournalEntry(id="e1", ts=EPOCH, workspace_id="w1", entry_type=kind, summary="the parser", actor_type="system")
+        for kind in ("memory.searched", "note.taken")
+    )
+    by_phrase = parse_filters([("q", "parser")])
+    assert [by_phrase.matches(one) for one in (recalled, note)] == [False, True]
+    named = parse_filters([("q", "parser"), ("types", "memory.searched")])
+    assert [named.matches(one) for one in (recalled, note)] == [True, False]
+    assert parse_filters([]).matches(recalled)

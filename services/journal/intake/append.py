@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,17 +60,28 @@ class Appended:
         id: Its id.
         seq: Its stream sequence.
         duplicate: Whether it was there before with the same content; ``seq`` is then the first one's.
+        warnings: What has not the effect that the entry asks for.
     """
 
     id: str
     seq: int
     duplicate: bool
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     seq: int
     content: str
+
+
+Check = Callable[[Sequence[int]], Awaitable[Mapping[int, str]]]
+"""Sequences of new entries with ``supersedes`` → the warnings about some of them."""
+
+
+async def unchecked(_seqs: Sequence[int]) -> Mapping[int, str]:
+    """The default: no warnings."""
+    return {}
 
 
 class Journal:
@@ -80,9 +91,18 @@ class Journal:
         writer: An open writer on JOURNAL.
         identities: The ids that the views know.
         clock: The server's time, UTC.
+        superseding: Says which new entries do not supersede what they name.
     """
 
-    def __init__(self, writer: Writer, identities: IdentityReader, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        identities: IdentityReader,
+        *,
+        clock: Callable[[], datetime],
+        superseding: Check = unchecked,
+    ) -> None:
+        self._superseding = superseding
         self._writer = writer
         self._identities = identities
         self._clock = clock
@@ -104,10 +124,14 @@ class Journal:
             BrokerUnavailable: No ack within the bound; repeating it with the same id is safe.
         """
         accepted = accept(principal, submission, self._clock())
-        if not accepted.given_id:
+        if accepted.given_id:
+            appended = await self._append_given(accepted)
+        else:
             published = await self._writer.post(accepted)
-            return Appended(accepted.entry_id, published.seq, False)
-        return await self._append_given(accepted)
+            appended = Appended(accepted.entry_id, published.seq, False)
+        if submission.get("supersedes"):
+            await self._warn([appended])
+        return appended
 
     async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
         """Append up to 1,000 entries, all or nothing; the answers are in the order given.
@@ -141,7 +165,16 @@ class Journal:
         for index, accepted in enumerate(batch):
             known, repeated = settled[accepted.identity]
             answers.append(Appended(accepted.entry_id, known.seq, repeated or first_of[accepted.identity] != index))
+        named = [answers[index] for index, submission in enumerate(submissions) if submission.get("supersedes")]
+        if named:
+            await self._warn(named)
         return answers
+
+    async def _warn(self, appended: Sequence[Appended]) -> None:
+        warnings = await self._superseding([one.seq for one in appended])
+        for one in appended:
+            if one.seq in warnings:
+                one.warnings = (warnings[one.seq],)
 
     def forget_lost(self, sequences: Sequence[Range]) -> None:
         """Let entries be appended again whose messages the stream has lost, although the broker remembers their ids."""

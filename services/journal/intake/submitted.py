@@ -35,7 +35,8 @@ async def append_submitted(journal: Appender, principal: Principal, submitted: A
         submitted: What the body holds, from ``parse_json``.
 
     Returns:
-        ``{"id", "seq"}`` of each, with ``"duplicate": true`` where it was in the journal before.
+        ``{"id", "seq"}`` of each, with ``"duplicate": true`` where it was in the journal before, and ``"warnings"`` if there
+        are any.
 
     Raises:
         InvalidQuery: If the list is empty.
@@ -59,4 +60,6 @@ def _receipt(appended: Appended) -> dict[str, object]:
     receipt: dict[str, object] = {"id": appended.id, "seq": appended.seq}
     if appended.duplicate:
         receipt["duplicate"] = True
+    if appended.warnings:
+        receipt["warnings"] = appended.warnings
     return receipt

@@ -75,13 +75,20 @@ def late_values(
     """Values by word pieces and in context: (m,) float64, NaN for a candidate without bits; None if the query has none."""
     if query is None:
         return None, None
+    store = index.vectors.tokens if index.vectors is not None else None
+    bits = query.tokens
+    by_pieces = query.table is not None and len(query.pieces) > 0
+    in_context = weights.in_context and store is not None and bits is not None and _match(store, bits)
+    if not by_pieces and not in_context:
+        return None, None
     needed, turns = _needed(docs, around)
     unheard = idf_of(0, size)  # a word that does not occur in scope
     of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
     if query.emphasis:
         of_piece *= np.array(query.emphasis)
     static = context = None
-    if query.table is not None and len(query.pieces):
+    if by_pieces:
+        assert query.table is not None
         pieces = index.turns.pieces.gather(needed)
         different, at = _different(index.turns.pieces.values.take(pieces.at), len(query.table))
         tokens = Tokens(
@@ -92,9 +99,9 @@ def late_values(
         )
         dim = query.table.shape[1] * 64
         static = interact(query.table[query.pieces], of_piece, tokens, turns, weights.static, dim)
-    store = index.vectors.tokens if index.vectors is not None else None
-    bits = query.tokens
-    if weights.in_context and store is not None and bits is not None and _match(store, bits):
+    if in_context:
+        assert store is not None
+        assert bits is not None
         runs = store.runs.gather(needed)
         first = np.zeros(len(needed), np.int64)
         known = needed < len(store)

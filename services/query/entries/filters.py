@@ -15,6 +15,7 @@ from typing import Final
 from ....schemas.catalogue import catalogue, info_of
 from ....schemas.entry import MAX_NAME, ActorType, JournalEntry, Priority, Severity
 from ....schemas.errors import InvalidQuery
+from ....schemas.events.memory import MemorySearched
 from ....schemas.ids import is_id
 from ....schemas.subjects import is_entry_type
 from ....schemas.timestamps import parse_ts, to_ms
@@ -185,7 +186,8 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "priority": "The same as priorities.",
     "since": "Entries at or after this RFC 3339 time.",
     "until": "Entries at or before this RFC 3339 time.",
-    "q": "Entries with this phrase in the summary or in a string of the payload; at most 200 characters.",
+    "q": "Entries with this phrase in the summary or in a string of the payload; at most 200 characters. Records of recalls "
+    "(memory.searched), which quote their query, are left out unless types names them.",
 }
 """Every filter parameter with its description, used in OpenAPI."""
 LIST_PARAMETERS: Final = frozenset(name for names in _LISTS.values() for name in names)
@@ -209,6 +211,8 @@ def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
     for field, single in (("crew_ids", "crew_id"), ("agent_ids", "agent_id")):
         if not lists[field] and single in singles:
             lists[field] = (_id(single, singles[single]),)
+    if "q" in singles and not lists["types"]:  # else each search finds the records of those before it
+        lists["exclude_types"] += (MemorySearched.ENTRY_TYPE,)
     return EntryFilters(
         **lists,
         mission_id=_id("mission_id", singles["mission_id"]) if "mission_id" in singles else None,

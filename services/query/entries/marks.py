@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ....schemas.ports import ViewReader
+from ....schemas.rules.actors import author_of
 from ....schemas.rules.relations import CONTRADICTS
 from ....schemas.timestamps import parse_ts, to_ms
 from ....schemas.views import (
@@ -34,7 +35,7 @@ _RETRACTED: Final = (
     f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND {PRESENT} AND target_id {_AMONG}"
 )
 _OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, other.id, other.seq, other.agent_id,
-        coalesce(other.valid_ms, other.ts_ms)
+        coalesce(other.valid_ms, other.ts_ms), other.actor_type, other.actor_id
     FROM (SELECT src_entry_id AS here, dst_seq AS there, * FROM {RELATIONS}
         UNION ALL SELECT dst_entry_id AS here, src_seq AS there, * FROM {RELATIONS}) AS edge
     JOIN {ENTRIES} AS other ON other.seq = edge.there
@@ -68,9 +69,10 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
     for row in rows(_SUPERSEDED, ids):
         facts.supersede(SupersessionRow(*row))
         about.append(SupersessionRow(*row).by_id)
-    for here, state, reason, seq, *other in rows(_OTHER, ids):
-        facts.contradict(subjects[here], Subject(*other), state, reason, seq)
-        about.append(other[0])
+    for here, state, reason, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_OTHER, ids):
+        subject = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
+        facts.contradict(subjects[here], subject, state, reason, seq)
+        about.append(subject.entry_id)
     for row in rows(_RETRACTED, about):
         facts.retract(RetractionRow(*row))
     for entry in entries:
@@ -82,4 +84,5 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
 def _subject(entry: StoredEntry) -> Subject:
     valid_at = entry.record["valid_at"]
     holds_ms = entry.ts_ms if valid_at is None else to_ms(parse_ts(valid_at))
-    return Subject(entry.id, entry.seq, entry.record["agent_id"], holds_ms)
+    author = author_of(entry.record["actor_type"], entry.record["actor_id"])
+    return Subject(entry.id, entry.seq, entry.record["agent_id"], holds_ms, author)

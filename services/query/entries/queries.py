@@ -21,6 +21,7 @@ from ....schemas.ports import ViewReader
 from ....schemas.principal import Principal
 from ....schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MIN_SEQ_WAIT_S
 from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION, STANDINGS_PROJECTION
+from ..unknown_names import refuse_unknown_workspace
 from .cursor import Cursor
 from .filters import EntryFilters, quiet_condition
 from .marks import add_marks, live_priority_condition
@@ -131,6 +132,7 @@ class JournalQueries:
         Raises:
             InvalidQuery: If ``limit`` is not in 1..500 or ``min_seq`` is negative.
             NotAllowed: If the token is not for the workspace.
+            NotFound: If there is no such workspace.
             ViewsBehind: If the views do not reach ``min_seq`` in time.
         """
         if not 1 <= limit <= LIST_LIMIT_MAX:
@@ -144,6 +146,8 @@ class JournalQueries:
         if cursor is not None:
             selection = selection.also(older_than(cursor))
         entries = await self._in_thread(lambda: self._first(selection, _BY_TIME, limit))
+        if not entries:
+            await refuse_unknown_workspace(self._views, principal, principal.workspace(workspace))
         following = entries[-1].cursor if len(entries) == limit else None
         if filters.phrase is None:  # otherwise the page may come from several reads at different sequences
             view_seq = _passed_by(entries, view_seq)
@@ -155,7 +159,10 @@ class JournalQueries:
         """Number of entries on all pages of ``list``; raises the same errors."""
         selection = _Selection.of(Visible.to(principal, workspace), filters)
         view_seq = await self._passed(min_seq, filters)
-        return EntryCount(await self._in_thread(lambda: self._count(selection)), view_seq)
+        number = await self._in_thread(lambda: self._count(selection))
+        if not number:
+            await refuse_unknown_workspace(self._views, principal, principal.workspace(workspace))
+        return EntryCount(number, view_seq)
 
     async def get(
         self, principal: Principal, entry_id: str, *, workspace: str | None = None, min_seq: int | None = None

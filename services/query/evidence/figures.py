@@ -53,8 +53,10 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
     """The figures of the hits in ``found.order``."""
     order, docs = found.order, found.docs[found.order]
     terms, weights = _weights(index, query, found)
-    shared = _shared(found.lexical, terms, docs)
-    near = shared | _shared(found.lexical, terms, _previous(index, found, docs))
+    count = len(docs)
+    either = _shared(found.lexical, terms, np.concatenate((docs, _previous(index, found, docs))))
+    shared = either[:, :count]
+    near = shared | either[:, count:]
     whole = float(weights.sum()) or 1.0
     total = found.total[order]
     best = float(total[0]) if len(total) else 0.0
@@ -62,7 +64,7 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
     hits = {
         "score": total,
         "behind": best - total,
-        "place": np.log1p(np.arange(len(order))),
+        "place": np.log1p(np.arange(count)),
         "context": found.context[order],
         "static": found.static[order],
         "cosine": cosine,
@@ -75,7 +77,8 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
     first = {name: _best(hits[name][:JUDGED]) for name in BY_BEST}
     mean, deviation = _likeness(found)
     hits["likeness"] = (cosine - mean) / deviation
-    ahead = np.diff(hits["behind"], append=hits["behind"][-1:])
+    ahead = np.zeros(count)
+    np.subtract(total[:-1], total[1:], out=ahead[:-1])
     hits |= {"ahead": ahead, "when": hits["behind"] * ("time" in found.shares)}
     answer = {
         **first,
@@ -86,8 +89,8 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
         "likeness": (first["cosine"] - mean) / deviation,
         "many": float(np.log1p(len(terms))),
     }
-    hits["lead"] = np.full(len(order), answer["lead"])
-    hits |= {name: found.shares[name][order] if name in found.shares else np.zeros(len(order)) for name in SHARES}
+    hits["lead"] = np.full(count, answer["lead"])
+    hits |= {name: found.shares[name][order] if name in found.shares else np.zeros(count) for name in SHARES}
     return Figures(hits, answer, shared, terms)
 
 
@@ -105,8 +108,7 @@ def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> npt.N
     for part in lexical.parts:
         at = row.get(lexical.stands_for.get(part.term, part.term))
         if at is not None:
-            place = np.minimum(part.docs.searchsorted(docs), len(part.docs) - 1)
-            held[at] |= part.docs[place] == docs
+            held[at] |= part.docs.take(part.docs.searchsorted(docs), mode="clip") == docs
     return held
 
 
@@ -135,4 +137,4 @@ def _best(values: Floats) -> float:
 
 def _mean(values: Floats) -> float:
     known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else np.nan
+    return float(np.add.reduce(known)) / len(known) if len(known) else np.nan

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ....schemas.operations.recall import INJECT, Mode
 from ....schemas.rules.evidence import STATEMENT, Judged, judge
 from ....schemas.rules.statements import Told
+from ....schemas.rules.stop_words import foreign_words
 from ....schemas.rules.text import date_prefix
 from ..hot.index import HotIndex
 from ..search import Query, Searched
@@ -98,7 +99,7 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
     something = _something(figures, judged)
     if floor is not None:
         enough &= something  # a floor of zero lets everything through that search would return
-    reasons = [_reason(index, query, found, figures, at) for at in range(count)]
+    reasons = _reasons(index, query, found, figures, count)
     return Weighed(judged.hits[:count], enough[:count], something[:count], reasons, judged.answer)
 
 
@@ -110,15 +111,18 @@ def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judg
         mode: ``inject`` is strict.
         names: Of each hit the name by which the query names it, None if it does not; empty for none.
     """
-    names = names or [None] * len(of.reasons)
-    named = np.array([name is not None for name in names], bool)
-    confidence = np.where(named, np.maximum(of.confidence, NAMED), of.confidence)
-    kept = ((of.enough if mode == INJECT else of.something) | named).nonzero()[0].tolist()
+    confidence, reasons, answer = of.confidence.tolist(), list(of.reasons), of.answer
+    chosen = (of.enough if mode == INJECT else of.something).tolist()
+    for at, name in enumerate(names):
+        if name is not None:
+            confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
+            answer = None if answer is None else max(answer, NAMED)
+    kept = [at for at, is_chosen in enumerate(chosen) if is_chosen]
     return Judgement(
         kept,
-        [round(float(confidence[at]), 3) for at in kept],
-        [of.reasons[at] if names[at] is None else f"named: {names[at]}" for at in kept],
-        None if of.answer is None else round(max(of.answer, NAMED if named.any() else 0.0), 3),
+        [round(confidence[at], 3) for at in kept],
+        [reasons[at] for at in kept],
+        None if answer is None else round(answer, 3),
     )
 
 
@@ -137,28 +141,37 @@ def _at_least(values: npt.NDArray[np.float64], least: float) -> npt.NDArray[np.b
     return reached
 
 
-def _reason(index: HotIndex, query: Query, found: Searched, figures: Figures, at: int) -> str:
-    """``same words: checkout, denied; said on 8 May 2026``."""
-    place = int(found.order[at])
+def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, count: int) -> list[str]:
+    """Of each of the first hits, like ``same words: checkout, denied; said on 8 May 2026``."""
+    places = found.order[:count]
     idf = found.lexical.idf
-    terms = [figures.terms[row] for row in figures.shared[:, at].nonzero()[0].tolist()]
-    terms.sort(key=lambda term: -idf.get(term, 0.0))
+    rarest = sorted(range(len(figures.terms)), key=lambda row: -idf.get(figures.terms[row], 0.0))
+    words = [query.words.get(figures.terms[row], "") for row in rarest]
+    foreign = foreign_words()  # function words count where a query hardly shows its language
+    speaks = {
+        name: (found.shares[name][places] > 0).tolist()
+        for name in ("speaker", "day", "time", "interval")
+        if name in found.shares
+    }
+    nothing = [False] * count
+    speaker, day = speaks.get("speaker", nothing), speaks.get("day", nothing)
+    time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
+    cosine, near = figures.hits["cosine"].tolist(), figures.hits["words_near"].tolist()
     reasons = []
-    if terms:
-        reasons.append("same words: " + ", ".join(query.words.get(term, "") for term in terms[:WORDS_NAMED]))
-    cosine = figures.hits["cosine"][at]
-    if not terms and figures.hits["words_near"][at] > 0:
-        reasons.append("follows an entry with the same words")
-    elif not terms:
-        reasons.append("similar meaning" if cosine > 0 else "similar words")
-    if _has(found, "speaker", place):
-        reasons.append("said by the person named")
-    if _has(found, "day", place):
-        reasons.append(f"said on {date_prefix(int(index.documents.ts_ms[found.docs[place]]))}")
-    if _has(found, "time", place) or _has(found, "interval", place):
-        reasons.append("names a time")
-    return "; ".join(reasons)
-
-
-def _has(found: Searched, share: str, place: int) -> bool:
-    return share in found.shares and found.shares[share][place] > 0
+    for at, held in enumerate(figures.shared[rarest, :count].T.tolist()):
+        shared = [word for word, holds in zip(words, held, strict=True) if holds]
+        if shared:
+            named = [word for word in shared if word not in foreign] or shared
+            parts = ["same words: " + ", ".join(named[:WORDS_NAMED])]
+        elif near[at] > 0:
+            parts = ["follows an entry with the same words"]
+        else:
+            parts = ["similar meaning" if cosine[at] > 0 else "similar words"]
+        if speaker[at]:
+            parts.append("said by the person named")
+        if day[at]:
+            parts.append(f"said on {date_prefix(int(index.documents.ts_ms[found.docs[places[at]]]))}")
+        if time[at] or interval[at]:
+            parts.append("names a time")
+        reasons.append("; ".join(parts))
+    return reasons

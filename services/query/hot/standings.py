@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....schemas.operations.retractions import Standing, State
+from ....schemas.rules.actors import author_of
 from ....schemas.rules.relations import CONTRADICTS
 from ....schemas.views import NO_VALID_MS, RELATIONS, RETRACTIONS, SUPERSESSIONS
 from ....schemas.views.table import R, Table
@@ -32,7 +33,7 @@ class Standings:
         self._documents = documents
         self._valid_ms = valid_ms
         self._facts = Facts()
-        self._agents: list[str] = []
+        self._names: dict[str, list[str]] = {}
 
     def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
         """Take in rows; the ids of entries whose standing may have changed.
@@ -76,16 +77,23 @@ class Standings:
 
     def _subject(self, doc: int) -> Subject:
         documents = self._documents
-        agent = int(documents.agent[doc])
-        if agent >= len(self._agents):
-            self._agents = documents.agents.names()
         valid_ms = int(self._valid_ms.rows[doc])
         return Subject(
             documents.id_of(doc),
             int(documents.seq[doc]),
-            None if agent == ABSENT else self._agents[agent],
+            self._name("agent_id", doc),
             int(documents.ts_ms[doc]) if valid_ms == NO_VALID_MS else valid_ms,
+            author_of(self._name("actor_type", doc) or "", self._name("actor_id", doc)),
         )
+
+    def _name(self, column: str, doc: int) -> str | None:
+        held = self._documents.entries.columns[column]
+        code = int(held.rows[doc])
+        if code == ABSENT:
+            return None
+        if code >= len(self._names.get(column, ())):
+            self._names[column] = held.names.names()
+        return self._names[column][code]
 
     def of(self, doc: int) -> Standing | None:
         """Why a document does not count as it is; None if it counts."""

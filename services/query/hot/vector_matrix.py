@@ -6,6 +6,7 @@ Invariant: each document has at most one row. A row is L2-normalised, or zeros i
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -32,8 +33,13 @@ def normalised(vectors: Vectors) -> Vectors:
 
 def query_vector(data: bytes) -> Vectors:
     """A query's vector, (d,) float32, normalised."""
-    vector: Vectors = normalised(np.frombuffer(data, FLOAT32_LE)[None, :])[0]
-    return vector
+    vector = np.frombuffer(data, FLOAT32_LE)
+    exact = vector.astype(np.float64)
+    norm = math.sqrt(exact.dot(exact))
+    if not (_SMALLEST_NORM < norm < math.inf):
+        return np.zeros_like(vector)
+    scaled: Vectors = vector * np.float32(1.0 / norm)
+    return scaled
 
 
 class VectorMatrix:

@@ -254,7 +254,6 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
-<<<<<<< HEAD
     "document_read": _document,
     "append_daily": print_written,
     "documents": _documents,
@@ -262,9 +261,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "document_diff": _diff,
     "document_restore": print_written,
     "document_retract": print_written,
-=======
     "used": _used,
->>>>>>> main
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,

@@ -81,7 +81,7 @@ class ReadyEmbedder:
         """Nothing to give back."""
 
 
-def _activation() -> OutgoingMessage:
+def activation() -> OutgoingMessage:
     payload = EmbeddingsActivated(model=MODEL, embedder="ollama", dim=DIM, reason="bench")
     entry = JournalEntry(
         id="bench-activation",
@@ -100,7 +100,7 @@ async def folded_views(path: Path, corpus: Corpus) -> AsyncIterator[tuple[ViewSt
     store = ViewStore.open(path, memory_mb=Settings().duckdb_memory_mb)
     host = Host(store, discover_projections(), park=never_park)
     await host.open()
-    await host.fold(raw([_activation()], 1))
+    await host.fold(raw([activation()], 1))
     seqs: dict[int, int] = {}
     for first in range(0, corpus.entries, LOAD_BATCH):
         last = min(corpus.entries, first + LOAD_BATCH)
@@ -141,7 +141,7 @@ async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) 
     return written, loop.time() - began
 
 
-def _moments(asked: int) -> list[float]:
+def moments_of(asked: int) -> list[float]:
     """When each query is asked, seconds from the start: anywhere in its part of a second.
 
     Batches are written at the same pace, so queries asked at even intervals would meet all of them at the same point.
@@ -195,7 +195,7 @@ async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int
         busy = []
         loop = asyncio.get_running_loop()
         start = loop.time()
-        for moment, query in zip(_moments(asked), corpus.queries(asked, seed=7), strict=True):
+        for moment, query in zip(moments_of(asked), corpus.queries(asked, seed=7), strict=True):
             await asyncio.sleep(max(0.0, start + moment - loop.time()))
             busy.append(await ask(query))
         writing.cancel()
@@ -255,7 +255,7 @@ async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> Non
                     turns = zip(queries[-half:], corpus.queries(half, seed=7), strict=True)
                     known: list[float] = []
                     fresh: list[float] = []
-                    moments = _moments(2 * half)
+                    moments = moments_of(2 * half)
                     for number, query in enumerate(query for turn in turns for query in turn):
                         await asyncio.sleep(max(0.0, began + moments[number] - time.perf_counter()))
                         took = await _ask_http(client, corpus.workspace(0), query)

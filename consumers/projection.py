@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 from ..schemas.events.envelope import (
+    ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
     Event,
@@ -67,6 +68,11 @@ class Batch:
     def token_bits(self) -> list[TokenBitsDerived]:
         """The facts about tokens in context among the events."""
         return [event for event in self.events if isinstance(event, TokenBitsDerived)]
+
+    @cached_property
+    def chunk_vectors(self) -> list[ChunkVectorDerived]:
+        """The vectors of texts of documents among the events."""
+        return [event for event in self.events if isinstance(event, ChunkVectorDerived)]
 
     @cached_property
     def documents(self) -> list[DocumentWritten]:

@@ -20,6 +20,7 @@ from .catalogue import is_control_type
 from .entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
 from .errors import FoldError
 from .events import headers as h
+from .events.chunk_vectors import decode_chunk_vector
 from .events.derived import decode_link, decode_vector
 from .events.documents import decode_document
 from .events.envelope import EntryRecorded, Event, UnknownDerived
@@ -57,6 +58,8 @@ def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: byte
         return decode_link(seq, parsed.workspace, known, body, published_ms)
     if parsed.kind == DerivedKind.TOKEN_BITS:
         return decode_token_bits(seq, parsed.workspace, known, body, published_ms)
+    if parsed.kind == DerivedKind.CHUNK_VECTOR:
+        return decode_chunk_vector(seq, parsed.workspace, known, body, published_ms)
     return UnknownDerived(seq, parsed.workspace, parsed.kind)
 
 

@@ -383,3 +383,9 @@ class VersionGone(CrewJournalError):
     title = "The version was swept"
     status = 410
     exit_code = 4
+
+
+class NoSuchMemory(Unavailable):
+    """There is no memory to search: the agent has no crew, or its memory is off."""
+
+    title = "There is no such memory"

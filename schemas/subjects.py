@@ -55,6 +55,7 @@ class DerivedKind(StrEnum):
     VECTOR = "vector"
     LINK = "link"
     TOKEN_BITS = "token_bits"
+    CHUNK_VECTOR = "chunk_vector"
 
 
 @dataclass(frozen=True, slots=True)

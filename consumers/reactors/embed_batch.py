@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from nats.aio.msg import Msg
 from pydantic_core import from_json
@@ -117,7 +117,16 @@ class Candidate(Embeddable):
     deliveries: int
 
 
-E = TypeVar("E", bound=Embeddable)
+class HasText(Protocol):
+    """What is embedded."""
+
+    @property
+    def text(self) -> str:
+        """Its text, at most 4,096 bytes."""
+        ...
+
+
+E = TypeVar("E", bound=HasText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +247,7 @@ async def embed_in_pieces(
         yield Embedded(part, vectors, tokens)
 
 
-async def _vectors(
-    embedder: Embedder, part: Sequence[Embeddable]
-) -> tuple[Sequence[bytes], Sequence[TokenBits | None]]:
+async def _vectors(embedder: Embedder, part: Sequence[HasText]) -> tuple[Sequence[bytes], Sequence[TokenBits | None]]:
     texts = [candidate.text for candidate in part]
     tokens: Sequence[TokenBits | None] = [None] * len(texts)
     try:

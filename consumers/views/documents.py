@@ -12,8 +12,6 @@ import json
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-import numpy as np
-
 from ...schemas.events.documents import DocumentAction
 from ...schemas.events.envelope import DocumentWritten
 from ...schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
@@ -34,12 +32,12 @@ from ...schemas.views.documents import (
     VersionRow,
 )
 from ...schemas.views.table import Tables
+from ..folds.chunk_terms import chunk_terms
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
 _SCANNERS: Final = sum(map(int, injection.VERSION.split(".")))
 """Rises with each version of a scanner: a finding may be another one then."""
-_MAX_COUNT: Final = 2**16 - 1
 _STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNKS}
     WHERE key IN (SELECT unnest(?::UBIGINT[])) ORDER BY key, number"""
 _SWEEP: Final = f"""UPDATE {VERSIONS} SET piece = NULL WHERE workspace_id = $1 AND seq < $2
@@ -139,8 +137,7 @@ class DocumentsProjection:
 
     def _chunk_row(self, row: DocumentRow, number: int, chunk: Chunk) -> ChunkRow:
         indexed = chunk.indexed
-        found = self._analyzer.terms(indexed) + self._analyzer.further_terms(indexed)
-        terms, counts = np.unique(np.array(found, "<u8"), return_counts=True)
+        terms, counts = chunk_terms(self._analyzer, indexed)
         return ChunkRow(
             row.key,
             row.workspace_id,
@@ -153,8 +150,8 @@ class DocumentsProjection:
             chunk.breadcrumb,
             chunk.text,
             hash64(indexed),
-            terms.tobytes(),
-            np.minimum(counts, _MAX_COUNT).astype("<u2").tobytes(),
+            terms,
+            counts,
         )
 
 

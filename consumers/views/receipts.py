@@ -1,7 +1,7 @@
 """``memory_receipts``: what recalls showed to whom, and what of it reached a prompt.
 
 Invariants: one row a recall that was recorded; the first use of a receipt counts, later ones change nothing. The text of
-a query is in this table and in its entry, nowhere else.
+a query is in this table and in its entry, nowhere else. A search that found documents alone is no recall.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class ReceiptsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Add receipts, and note their first uses."""
-        added = {row.key: row for row in map(_receipt, batch.control(MemorySearched.ENTRY_TYPE))}
+        searches = [(event, payload_of(event, MemorySearched)) for event in batch.control(MemorySearched.ENTRY_TYPE)]
+        recalls = (_receipt(event, shown) for event, shown in searches if shown.hit_ids or not shown.chunks)
+        added = {row.key: row for row in recalls}
         uses: dict[int, tuple[str, MemoryReferenced, int]] = {}
         for event in batch.control(MemoryReferenced.ENTRY_TYPE):
             use = payload_of(event, MemoryReferenced)
@@ -46,8 +48,7 @@ class ReceiptsProjection:
             tx.replace(RECEIPTS, list(found.values()), former)
 
 
-def _receipt(event: EntryRecorded) -> ReceiptRow:
-    shown = payload_of(event, MemorySearched)
+def _receipt(event: EntryRecorded, shown: MemorySearched) -> ReceiptRow:
     return ReceiptRow(
         key=name_key((event.workspace_id, event.entry.id)),
         workspace_id=event.workspace_id,

@@ -20,7 +20,7 @@ from .envelope import LinkDerived, TokenBitsDerived, VectorDerived
 
 FLOAT_BYTES: Final = 4
 RELATIONS: Final = frozenset({"similar", "supports", "contradicts"})
-_MAX_DIM: Final = 16_384
+MAX_DIM: Final = 16_384
 """Dimensions; no known embedding model has more."""
 
 
@@ -110,7 +110,7 @@ def decode_vector(
         raise FoldError(f"the vector fact at {seq} lacks the header {missing.args[0]}") from None
     except ValueError as bad:
         raise FoldError(f"the vector fact at {seq} has a malformed header: {bad}") from None
-    if not is_id(event.entry_id) or not 0 <= dim <= _MAX_DIM or not 0 < entry_seq < seq:
+    if not is_id(event.entry_id) or not 0 <= dim <= MAX_DIM or not 0 < entry_seq < seq:
         raise FoldError(f"the vector fact at {seq} has an invalid entry id, entry sequence or dimension")
     if len(body) != FLOAT_BYTES * dim:
         raise FoldError(f"the vector fact at {seq} has {len(body)} bytes instead of {FLOAT_BYTES} * {dim}")

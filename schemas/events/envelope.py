@@ -95,6 +95,28 @@ class TokenBitsDerived:
     reactor: str
 
 
+@dataclass(slots=True)
+class ChunkVectorDerived:
+    """The vector of a text that stands in memory documents, under one model.
+
+    Attributes:
+        text_hash: ``ids.hash64`` of the text, by which its chunks are found.
+        dim: Number of dimensions; 0 marks a tombstone: the model refuses this text.
+        vector: ``4 * dim`` bytes, little-endian float32, L2-normalised.
+        write_id: Id of the document write that brought the text, or one of them.
+    """
+
+    seq: int
+    workspace_id: str
+    model: str
+    text_hash: int
+    dim: int
+    vector: bytes
+    write_id: str
+    published_ms: int
+    reactor: str
+
+
 @dataclass(frozen=True, slots=True)
 class LinkDerived:
     """A relation between two entries, found by a reactor.
@@ -159,4 +181,12 @@ class UnknownDerived:
     kind: str
 
 
-Event = EntryRecorded | VectorDerived | TokenBitsDerived | LinkDerived | DocumentWritten | UnknownDerived
+Event = (
+    EntryRecorded
+    | VectorDerived
+    | TokenBitsDerived
+    | ChunkVectorDerived
+    | LinkDerived
+    | DocumentWritten
+    | UnknownDerived
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from ..entry import Id, Priority
 from .payload import STORED, ControlPayload
@@ -55,6 +55,7 @@ class MemorySearched(ControlPayload):
         floor: The confidence below which hits were left out, or None.
         rendered: The hits whose text reached a prompt by ``render``, which count as used; None if it was no render.
         asked_by: Id of the token that asked.
+        chunks: Chunks of documents returned, best first: ``<owner>/<label>:<first line>``.
     """
 
     ENTRY_TYPE = "memory.searched"
@@ -72,6 +73,7 @@ class MemorySearched(ControlPayload):
     floor: float | None = None
     rendered: tuple[Id, ...] | None = Field(default=None, max_length=100)
     asked_by: str | None = Field(default=None, max_length=64)
+    chunks: tuple[Annotated[str, StringConstraints(max_length=700)], ...] = Field(default=(), max_length=100)
 
 
 class NudgeOffered(ControlPayload):

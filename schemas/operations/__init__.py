@@ -4,10 +4,12 @@ from typing import Any, Final
 
 from . import (
     agents,
+    document_search,
     documents,
     embeddings,
     health,
     letters,
+    memory_block,
     priorities,
     recall,
     relations,
@@ -22,12 +24,14 @@ from .operation import Operation
 ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *remembering.OPERATIONS,
+    *document_search.OPERATIONS,
     *priorities.OPERATIONS,
     *retractions.OPERATIONS,
     *health.OPERATIONS,
     *relations.OPERATIONS,
     *agents.OPERATIONS,
     *documents.OPERATIONS,
+    *memory_block.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,
     *workspaces.OPERATIONS,

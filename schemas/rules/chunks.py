@@ -39,7 +39,12 @@ class Chunk:
     @property
     def indexed(self) -> str:
         """What is searched and embedded: breadcrumb and text."""
-        return f"{self.breadcrumb}\n{self.text}" if self.breadcrumb else self.text
+        return indexed_text(self.breadcrumb, self.text)
+
+
+def indexed_text(breadcrumb: str, text: str) -> str:
+    """What is searched and embedded of a chunk: breadcrumb and text."""
+    return f"{breadcrumb}\n{text}" if breadcrumb else text
 
 
 def chunks_of(text: str, first_line: int = 1) -> list[Chunk]:

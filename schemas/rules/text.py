@@ -31,6 +31,7 @@ MAX_PAYLOAD_DEPTH: Final = 6
 MAX_TOKENS: Final = 8_000
 """Most indexed words of one entry; bounds the postings of a 256 KiB payload."""
 
+_STOP: Final = "\x00"
 _ASCII_WORD: Final = re.compile(r"[^\W_]+")
 _WORD: Final = re.compile(rf"[^\W_](?:[{MARKS}]|[^\W_])*")
 _ISO_DATE: Final = re.compile(
@@ -111,6 +112,11 @@ class Analyzer:
         tokens = tokens_of(text)
         language = foreign_language(tokens)
         return parts if language is None else parts + [key for key in self.foreign_keys(tokens, language) if key]
+
+    @staticmethod
+    def stop_keys(text: str) -> list[int]:
+        """The key of every English stop word of ``text``, in order; no term has such a key."""
+        return [hash64(_STOP + token) for token in tokens_of(text) if token in STOP_WORDS]
 
     def keys_of(self, tokens: list[str]) -> list[int]:
         """The term key of each folded word, 0 for a stop word."""

@@ -7,8 +7,8 @@ of agent ``support`` and one of crew ``support`` are never the same.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from dataclasses import dataclass
-from datetime import date
 from enum import StrEnum
 from typing import Final
 
@@ -127,11 +127,8 @@ def key_problem(rule: TierRule, key: str | None) -> str | None:
 def _is_date(key: str) -> bool:
     if not _DATE.match(key):
         return False
-    try:
-        date.fromisoformat(key)
-    except ValueError:
-        return False
-    return True
+    year, month, day = map(int, key.split("-"))
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
 
 
 _SCOPES: Final = {"a": Scope.AGENT, "c": Scope.CREW, "u": Scope.USER}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from .journal import ENTRIES_PROJECTION
+from .models import DroppedRow
 from .table import Int32, Ms, Seq, Table
 
 DOCUMENTS_PROJECTION: Final = "documents"
+CHUNK_VECTORS_PROJECTION: Final = "chunk_vectors"
 
 
 class DocumentRow(NamedTuple):
@@ -98,8 +100,25 @@ class ShownWriteRow(NamedTuple):
     seq: Seq
 
 
+class ChunkVectorRow(NamedTuple):
+    """The vector of a chunk's text by a model; ``dim`` 0 is a tombstone: the model does not take the text."""
+
+    key: Seq  # ``ids.name_key`` of workspace, model and text hash
+    workspace_id: str
+    model: str
+    text_hash: Seq  # as in ``ChunkRow``
+    dim: Int32
+    vector: bytes  # ``4 * dim`` bytes, little-endian float32
+    published_ms: Ms
+    seq: Seq
+
+
 DOCUMENTS: Final = Table("memory_documents", DocumentRow, DOCUMENTS_PROJECTION, key=("key",))
 VERSIONS: Final = Table("memory_versions", VersionRow, DOCUMENTS_PROJECTION, key=("key",))
 CHUNKS: Final = Table("memory_chunks", ChunkRow, DOCUMENTS_PROJECTION, key=("key", "number"))
+CHUNK_VECTORS: Final = Table(
+    "memory_chunk_vectors", ChunkVectorRow, CHUNK_VECTORS_PROJECTION, key=("workspace_id", "model", "text_hash")
+)
+CHUNK_MODELS_DROPPED: Final = Table("chunk_models_dropped", DroppedRow, CHUNK_VECTORS_PROJECTION, key=("model",))
 MEMORY_CONFIG: Final = Table("memory_config", MemoryConfigRow, DOCUMENTS_PROJECTION, key=("workspace_id",))
 SHOWN_WRITES: Final = Table("shown_writes", ShownWriteRow, ENTRIES_PROJECTION, key=("key",), digested=False)

@@ -15,11 +15,14 @@ from typer import Argument, Option
 from ...schemas.operations.documents import DOCUMENT_WRITE
 from .connection import client
 from .groups import Fields, grouped
+from .memory_search import reindex, search
 from .options import Json, Where
 from .output import show
 from .printers import print_written
 
 memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics and the others.", no_args_is_help=True)
+memory.command("search")(search)
+memory.command("reindex")(reindex)
 
 
 @memory.command("write")

@@ -210,6 +210,15 @@ def print_written(answer: Mapping[str, Any]) -> None:
         say(f"warning: {safe(answer['warning'])}")
 
 
+def _memory_block(answer: Mapping[str, Any]) -> None:
+    if not answer["memory_enabled"]:
+        say("the agent's memory is off: turn it on with `crew-journal agent update AGENT --memory`")
+        return
+    print_text(answer["text"])
+    usage = answer["usage"]
+    say(f"{usage['total']} of {usage['budget']} characters")
+
+
 def _documents(answer: Mapping[str, Any]) -> None:
     columns = ("owner", "document", "bytes", "of", "writes", "version", "written", "state")
     rows = []
@@ -255,6 +264,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "set_priority": _priority,
     "receipt": _receipt,
     "document_read": _document,
+    "memory_block": _memory_block,
     "append_daily": print_written,
     "documents": _documents,
     "document_versions": _versions,

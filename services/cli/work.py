@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NEEDS: Final = {
     "embed": "`crew-journal embedder install minilm`, or start Ollama",
+    "embed_chunks": "it searches the views, so it runs only inside `crew-journal up`",
     "link": "it searches the views, so it runs only inside `crew-journal up`",
 }
 """Reactor → what to do where its model or its views are missing."""

@@ -21,6 +21,15 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.document_search import (
+    DOCUMENT_INDEX,
+    DOCUMENT_REINDEX,
+    DOCUMENT_SEARCH,
+    SEARCH_MEMORY,
+    DocumentIndexAnswer,
+    DocumentSearchAnswer,
+    SearchMemoryAnswer,
+)
 from ...schemas.operations.documents import (
     APPEND_DAILY,
     DOCUMENT_DIFF,
@@ -53,6 +62,7 @@ from ...schemas.operations.letters import (
     DeadLetterAnswer,
     DeadLettersAnswer,
 )
+from ...schemas.operations.memory_block import MEMORY_BLOCK, MemoryBlockAnswer
 from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import (
@@ -294,6 +304,140 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(REMEMBER, given)
+
+    def document_search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        tier: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentSearchAnswer:
+        """Search memory documents, best first.
+
+        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
+        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
+        agent's documents.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            tier: Only documents of this tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "tier": tier,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENT_SEARCH, given)
+
+    def document_index(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Show the state of the search index of memory documents.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENT_INDEX, given)
+
+    def document_reindex(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Load the search index of memory documents again; returns its state.
+
+        The index follows every write by itself: this is never needed.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(DOCUMENT_REINDEX, given)
+
+    def search_memory(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> SearchMemoryAnswer:
+        """Search memory documents and the journal together.
+
+        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
+        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
+        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
+        everything.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew; AGENT and LEAD may name their own only.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(SEARCH_MEMORY, given)
 
     def set_priority(
         self,
@@ -1013,6 +1157,46 @@ class Operations:
         }
         return self._operate(DOCUMENT_RETRACT, given)
 
+    def memory_block(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        max_chars: int | None = None,
+        query: str | None = None,
+        opener: str | None = None,
+        as_of: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryBlockAnswer:
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+
+        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
+        off.
+
+        Args:
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
+                15,000. Persona, peer context, notice and instructions are outside it.
+            query: What the session is about: decides which topics stay if not all fit.
+            opener: The person who opened the session, whose card of the agent is shown.
+            as_of: Any sequence: the block as it was right after it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "max_chars": max_chars,
+            "query": query,
+            "opener": opener,
+            "as_of": as_of,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(MEMORY_BLOCK, given)
+
     def sweep(
         self,
         sweep: Literal["decay", "health", "index"],
@@ -1578,6 +1762,140 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(REMEMBER, given)
+
+    async def document_search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        tier: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentSearchAnswer:
+        """Search memory documents, best first.
+
+        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
+        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
+        agent's documents.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            tier: Only documents of this tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "tier": tier,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENT_SEARCH, given)
+
+    async def document_index(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Show the state of the search index of memory documents.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENT_INDEX, given)
+
+    async def document_reindex(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Load the search index of memory documents again; returns its state.
+
+        The index follows every write by itself: this is never needed.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(DOCUMENT_REINDEX, given)
+
+    async def search_memory(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> SearchMemoryAnswer:
+        """Search memory documents and the journal together.
+
+        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
+        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
+        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
+        everything.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            scope: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew; AGENT and LEAD may name their own only.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(SEARCH_MEMORY, given)
 
     async def set_priority(
         self,
@@ -2296,6 +2614,46 @@ class AsyncOperations:
             "reason": reason,
         }
         return await self._operate(DOCUMENT_RETRACT, given)
+
+    async def memory_block(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        max_chars: int | None = None,
+        query: str | None = None,
+        opener: str | None = None,
+        as_of: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryBlockAnswer:
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+
+        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
+        off.
+
+        Args:
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
+                15,000. Persona, peer context, notice and instructions are outside it.
+            query: What the session is about: decides which topics stay if not all fit.
+            opener: The person who opened the session, whose card of the agent is shown.
+            as_of: Any sequence: the block as it was right after it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "max_chars": max_chars,
+            "query": query,
+            "opener": opener,
+            "as_of": as_of,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(MEMORY_BLOCK, given)
 
     async def sweep(
         self,

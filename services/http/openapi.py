@@ -46,6 +46,7 @@ _PROBLEMS: Final = {
     403: "Not allowed",
     404: "Not found",
     409: "The id is taken",
+    410: "The version was swept",
     413: "Too large",
     421: "Wrong host",
     422: "A field is not valid",

@@ -33,6 +33,7 @@ from ...schemas.views import AGENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow, CrewRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from .documents.provision import Provision
 from .registry import Registry
 
 
@@ -43,12 +44,14 @@ class Agents:
         views: The views.
         journal: Records decisions.
         registry: What is registered.
+        provision: Writes the first documents of an agent whose memory is on.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, registry: Registry) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder, registry: Registry, provision: Provision) -> None:
         self._views = views
         self._journal = journal
         self._registry = registry
+        self._provision = provision
         self._changing = asyncio.Lock()
         self._last_change = 0
 
@@ -133,6 +136,8 @@ class Agents:
             agent_id=agent.agent_id,
         )
         await self._until_folded(recorded.seq)
+        if agent.memory_enabled:
+            await self._provision.provide(caller, agent.agent_id, agent.crew_id)
         return AgentAnswer(**agent.model_dump(), seq=recorded.seq)
 
     async def register_crew(self, caller: Caller, asked: RegisterCrewRequest) -> CrewAnswer:

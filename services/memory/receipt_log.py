@@ -18,6 +18,7 @@ import structlog
 from ...schemas.errors import BrokerError, BrokerUnavailable, CrewJournalError
 from ...schemas.events.memory import MemorySearched
 from ...schemas.ids import uuid7_hex
+from ...schemas.principal import Principal
 from ..endings import end_task
 from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
@@ -114,13 +115,24 @@ class ReceiptLog:
         Returns:
             The receipt; None if it cannot be stored now.
         """
+        return self.keep(answered.principal, answered.workspace_id, _payload(answered, rendered))
+
+    def keep(self, asker: Principal, workspace_id: str, payload: MemorySearched) -> str | None:
+        """Record a search.
+
+        Args:
+            asker: Who asked.
+            workspace_id: Where.
+            payload: What was found.
+
+        Returns:
+            The receipt; None if it cannot be stored now.
+        """
         if self._error is not None or len(self._waiting) >= QUEUE or not self._connected():
             self._refused += 1
             return None
         receipt = PREFIX + uuid7_hex()
-        asker = answered.principal
-        payload = _payload(answered, rendered)
-        self._waiting[receipt] = _Receipt(receipt, answered.workspace_id, asker.crew_id, asker.agent_id, payload)
+        self._waiting[receipt] = _Receipt(receipt, workspace_id, asker.crew_id, asker.agent_id, payload)
         self._due.set()
         return receipt
 
@@ -148,7 +160,7 @@ class ReceiptLog:
             await self._journal.record(
                 receipt.workspace_id,
                 receipt.payload,
-                summary=f"Recalled {len(receipt.payload.hit_ids)} memories",
+                summary=_summary(receipt.payload),
                 entry_id=receipt.entry_id,
                 crew_id=receipt.crew_id,
                 agent_id=receipt.agent_id,
@@ -177,6 +189,14 @@ class ReceiptLog:
             if not settled:
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
+
+
+def _summary(searched: MemorySearched) -> str:
+    found = f"{len(searched.chunks)} passages of documents"
+    if not searched.hit_ids and searched.chunks:
+        return f"Found {found}"
+    recalled = f"Recalled {len(searched.hit_ids)} memories"
+    return f"{recalled} and {found}" if searched.chunks else recalled
 
 
 def _payload(answered: Answered, rendered: Sequence[str] | None) -> MemorySearched:

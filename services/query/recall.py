@@ -152,6 +152,11 @@ class RecallService:
         """The hot indexes, for others that search them."""
         return self._cache
 
+    @property
+    def queries(self) -> QueryEmbedder:
+        """What embeds queries, for others that compare them."""
+        return self._queries
+
     async def warm(self, workspace_id: str) -> None:
         """Load a workspace's hot index ahead of its first query."""
         await self._cache.get(workspace_id)

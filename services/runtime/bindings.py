@@ -13,10 +13,12 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    document_search,
     documents,
     embeddings,
     health,
     letters,
+    memory_block,
     priorities,
     recall,
     relations,
@@ -42,6 +44,7 @@ from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
@@ -56,6 +59,8 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.recall import RecallService
 from ..query.render import RenderService
@@ -80,6 +85,7 @@ class Handlers:
     graph: GraphQueries
     agents: Agents
     documents: Documents
+    blocks: MemoryBlocks
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
     nudges: NudgeService
@@ -89,6 +95,8 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     reindexing: Reindexing
+    document_search: DocumentSearch
+    memory_search: MemorySearch
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -98,6 +106,10 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
+    desk.bind(document_search.DOCUMENT_SEARCH, use.document_search.search)
+    desk.bind(document_search.DOCUMENT_INDEX, use.document_search.status)
+    desk.bind(document_search.DOCUMENT_REINDEX, use.document_search.reindex)
+    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)
@@ -111,6 +123,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
     desk.bind(agents.CREW, use.agents.get_crew)
     desk.bind(agents.CREWS, use.agents.list_crews)
+    desk.bind(memory_block.MEMORY_BLOCK, use.blocks.build)
     desk.bind(documents.DOCUMENT_READ, use.documents.reading.read)
     desk.bind(documents.DOCUMENT_WRITE, use.documents.writing.write)
     desk.bind(documents.APPEND_DAILY, use.documents.writing.append_daily)

@@ -16,6 +16,7 @@ from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
+from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
@@ -29,6 +30,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
+from ..query.chunks.documents import RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
 
@@ -39,6 +41,7 @@ class Memory:
 
     receipt_log: ReceiptLog
     record: Record
+    record_search: RecordSearch
     receipts: Receipts
     priorities: Priorities
     timekeeper: Sweeps
@@ -78,12 +81,13 @@ async def start_memory(
     stack.push_async_callback(timekeeper.stop)
     registry = Registry(views)
     stack.callback(registry.close)
-    agents = Agents(views, journal, registry)
+    agents = Agents(views, journal, registry, Provision(views, writer))
     documents = Documents(views, writer, journal, agents, clock=clock)
     stack.callback(documents.close)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
+        record_search=receipt_log.keep if settings.query_log else no_record,
         receipts=Receipts(views, journal, receipt_log),
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,

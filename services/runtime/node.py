@@ -50,16 +50,21 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
+from ..memory.documents.owned import PromptDocuments
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
-from ..operating.status import Node, disk_figures, space_trouble
+from ..operating.status import Node, as_json, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
+from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -259,6 +264,18 @@ class Runtime:
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)
+        chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
+        stack.callback(chunks.close)
+        parts.show("document_index", lambda: as_json(chunks.figures()))
+        document_search = DocumentSearch(
+            chunks,
+            recall.queries,
+            analyzer=analyzer,
+            memory_on=memory.agents.memory_enabled,
+            record=memory.record_search,
+        )
+        prompt_documents = PromptDocuments(store)
+        stack.callback(prompt_documents.close)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -333,7 +350,10 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, memory.record_search),
                 documents=memory.documents,
+                blocks=MemoryBlocks(store, memory.registry, prompt_documents, document_search, clock=utc_now),
             ),
         )
         app = App(

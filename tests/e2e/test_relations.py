@@ -111,6 +111,13 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
         assert (off["memory_enabled"], off["role"], off["memory_budget_chars"], off["name"]) == (
             False, "lead", 9_000, "My Agent",
         )  # fmt: skip
+        asleep = cli("memory", "block", "--agent", "my-agent", "--min-seq", str(off["seq"]))
+        assert asleep.out == ""
+        assert "memory is off" in asleep.err
+        on = cli("agent", "update", "my-agent", "--memory", "--json").json
+        shown = cli("memory", "block", "--agent", "my-agent", "--min-seq", str(on["seq"]))
+        assert shown.out.startswith("[PERSONA]\nYou are My Agent, the lead.\n[END PERSONA]\n\n[MEMORY INSTRUCTIONS]\n")
+        assert "0 of 9000 characters" in shown.err
         assert "give an id" in cli("agent", "create", "--name", "…", code=2).err
         assert cli("crew", "create", "core", "--name", "Core", "--json").json["name"] == "Core"
         assert [one["agent_id"] for one in cli("agent", "list", "--json").json["agents"]] == ["ada", "my-agent"]

@@ -16,7 +16,10 @@ from crew_journal.schemas.views.table import as_of
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.registry import Registry
+
+PROVISION = cast(Provision, None)  # where nothing is registered through the use-case
 
 
 @dataclass
@@ -106,11 +109,31 @@ async def test_a_crew_names_its_registered_agents_and_only_its_members_see_it(wo
         await world.agent.register_crew("core")
 
 
+async def test_turning_memory_on_creates_the_documents_that_were_never_written(world: World) -> None:
+    await world.admin.document_write("CREW", crew_id="core", mode="replace", content="We use tabs.")
+    await world.admin.register_agent("ada", crew_id="core")
+    assert [one.owner for one in (await world.admin.documents()).documents] == ["c-core"]
+    await world.admin.update_agent("ada", memory_enabled=True)
+    await world.admin.register_agent("cleo", crew_id="edge", memory_enabled=True)
+    await world.admin.update_agent("cleo", name="Cleo")
+    found = (await world.admin.documents()).documents
+    assert [(one.owner, one.id, one.bytes, one.writes) for one in found] == [
+        ("a-ada", "AGENT.md", 0, 1),
+        ("a-cleo", "AGENT.md", 0, 1),
+        ("c-core", "CREW.md", 12, 1),
+        ("c-edge", "CREW.md", 0, 1),
+    ]
+    [version] = (await world.admin.document_versions("AGENT", agent_id="ada")).versions
+    assert version.source == "registration"
+    written = await world.agent.document_write("AGENT", mode="replace", content="Mine.", expected_seq=version.seq)
+    assert written.bytes == 5
+
+
 async def test_whether_memory_is_on_follows_commits_after_the_first_question(world: World) -> None:
     made = await world.admin.register_agent("ada", memory_enabled=True)
     await world.stack.store.wait_for(made.seq, DEADLINE_S)
     registry = Registry(world.stack.store)
-    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry)
+    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry, PROVISION)
     assert [await agents.memory_enabled("acme", name) for name in ("ada", "bruno")] == [True, None]
     assert await agents.memory_enabled("globex", "ada") is None
     off = await world.admin.update_agent("ada", memory_enabled=False)
@@ -123,7 +146,7 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
     off = await world.admin.register_agent("ada", crew_id="core")
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
     registry = Registry(world.stack.store)
-    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry)
+    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry, PROVISION)
     assert not await agents.enable_on_first_write("acme", "ada", "core")
     assert await agents.enable_on_first_write("acme", "bruno", "edge")
     assert await agents.enable_on_first_write("acme", "bruno", "edge")

@@ -11,11 +11,19 @@ import numpy as np
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events import headers as h
+from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import DocumentWritten, LinkDerived, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.events.envelope import (
+    ChunkVectorDerived,
+    DocumentWritten,
+    LinkDerived,
+    TokenBitsDerived,
+    VectorDerived,
+)
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.token_bits import encode_token_bits
+from crew_journal.schemas.ids import hash64
 from crew_journal.schemas.subjects import control_subject, journal_subject
 from crew_journal.schemas.timestamps import format_ms
 
@@ -149,6 +157,22 @@ def token_bits(
     bits = np.random.default_rng(seed).bytes(8 * tokens)
     fact = TokenBitsDerived(1_000_000, workspace, entry_id, entry_seq, model, 1, 64, bits, 1, EPOCH_MS, "embed@1")
     return encode_token_bits(fact, 1)
+
+
+def chunk_vector(
+    text: str = "the parser is green again",
+    values: Sequence[float] = (1.0, 0.0, 0.0, 0.0),
+    *,
+    model: str = "mini",
+    workspace: str = "w1",
+    write_id: str = "w_1",
+) -> OutgoingMessage:
+    """The vector of a text of documents; no values are a tombstone."""
+    data = np.asarray(values, "<f4").tobytes()
+    fact = ChunkVectorDerived(
+        1_000_000, workspace, model, hash64(text), len(values), data, write_id, EPOCH_MS, "embed_chunks@1"
+    )
+    return encode_chunk_vector(fact, 1)
 
 
 def document(

@@ -29,16 +29,29 @@ RARE_FIELDS = st.sampled_from(
 )
 
 
+_OWNERS = st.sampled_from(["a-a1", "a-a1", "a-a1", "c-a1", "a-" + "x" * 64, "c-c1", "w", "u-" + "0af9" * 8])
+_DOCUMENTS = st.sampled_from(
+    [
+        *[("AGENT", None), ("daily", "2026-11-21"), ("topics", "a/b.md")] * 2,
+        ("topics", "notes/Größe 1.md"),
+        ("topics", "h-" + "0" * 32),
+        ("topics", "_"),
+        ("t" * 32, None),
+    ]
+)
+
+
 @st.composite
 def documents(draw: st.DrawFn) -> OutgoingMessage:
-    """A document write of any action, owner and key; sometimes its body is another than it was."""
-    action = draw(st.sampled_from(["replace", "append", "append", "retract", "restore"]))
+    """A document write of any action; few ids and documents, so that repeats and long histories are common; some broken."""
+    action = draw(st.sampled_from(["replace", "append", "append", "append", "retract", "restore"]))
+    tier, key = draw(_DOCUMENTS)
     made = document(
-        draw(st.sampled_from(["w_1", "w_2", "w_3", "e1"])),
-        workspace=draw(st.sampled_from(["w1", "w1", "w2", "W1"])),
-        owner=draw(st.sampled_from(["a-a1", "a-" + "x" * 64, "c-c1", "w", "u-" + "0af9" * 8])),
-        tier=draw(st.sampled_from(["AGENT", "daily", "topics", "t" * 32])),
-        key=draw(st.sampled_from([None, "2026-11-21", "a/b.md", "notes/Größe 1.md", "h-" + "0" * 32, "_"])),
+        draw(st.sampled_from([*(f"w_{i}" for i in range(1, 12)), "e1"])),
+        workspace=draw(st.sampled_from(["w1", "w1", "w1", "w1", "w2", "W1"])),
+        owner=draw(_OWNERS),
+        tier=tier,
+        key=key,
         action=action,
         content="" if action == "retract" else draw(_CONTENTS),
         source=draw(st.sampled_from(["api", "mcp", "mirror", "import", "consolidation"])),
@@ -48,5 +61,6 @@ def documents(draw: st.DrawFn) -> OutgoingMessage:
         derived_from=draw(st.sampled_from([(), ("e1",), ("e1", "w_1", "e9")])),
         reason=draw(st.sampled_from(["", "wrong since Friday"])),
     )
-    change = draw(st.sampled_from([{}, {}, {}, {"of_the_future": [1]}, {"key": "another"}, {"action": "shred"}]))
+    odd = draw(st.integers(0, 9))
+    change = {0: {"of_the_future": [1]}, 1: {"key": "another"}, 2: {"action": "shred"}}.get(odd, {})
     return OutgoingMessage(made.subject, json.dumps({**json.loads(made.body), **change}).encode(), made.headers)  # type: ignore[dict-item]  # an object of JSON

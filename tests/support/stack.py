@@ -66,7 +66,10 @@ from crew_journal.services.journal.broker.streams import declare_streams, stream
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.agents import Agents
+from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.calibration import Calibration
+from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.models import EmbeddingModels
@@ -86,6 +89,9 @@ from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations, Progress
 from crew_journal.services.operating.status import Node
 from crew_journal.services.parts import Parts
+from crew_journal.services.query.chunks.cache import ChunkCache
+from crew_journal.services.query.chunks.combined import MemorySearch
+from crew_journal.services.query.chunks.documents import DocumentSearch
 from crew_journal.services.query.entries.graph import GraphQueries
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -355,9 +361,16 @@ async def running_stack(
         models = cast(EmbeddingModels, FakeModels(node.asked))
         registry = Registry(store)
         ends.callback(registry.close)
-        agents = Agents(store, journal, registry)
+        agents = Agents(store, journal, registry, Provision(store, base.writer))
+        chunks = ChunkCache(store, HOT_INDEX_BYTES, lambda: datetime.now(UTC))
+        ends.callback(chunks.close)
+        document_search = DocumentSearch(
+            chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
+        )
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
+        prompt_documents = PromptDocuments(store)
+        ends.callback(prompt_documents.close)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -380,8 +393,13 @@ async def running_stack(
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
+                document_search=document_search,
+                memory_search=MemorySearch(document_search, recall, log.keep),
                 graph=GraphQueries(store, queries),
                 agents=agents,
+                blocks=MemoryBlocks(
+                    store, registry, prompt_documents, document_search, clock=lambda: datetime.now(UTC)
+                ),
                 documents=documents,
             ),
         )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
-from support.events import EPOCH_MS, control, entry, link, token_bits, vector
+from support.events import EPOCH_MS, chunk_vector, control, entry, link, token_bits, vector
 from support.format_strategies import RARE_FIELDS, documents
 
 from crew_journal.consumers.feed.messages import RawMessage
@@ -33,6 +33,7 @@ from crew_journal.schemas.events.memory import (
     PriorityChanged,
     ReferencedEntry,
 )
+from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
@@ -239,6 +240,16 @@ _DUES = st.one_of(
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _MEMORY = st.one_of(
+    st.builds(
+        MemoryVersionsSwept,
+        cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),
+        keep_latest=st.sampled_from([0, 1, 3]),
+    ),
+    st.builds(
+        MemoryConfigUpdated,
+        retention_days=st.sampled_from([None, 1, 3_650]),
+        scrubber=st.sampled_from(["block", "off"]),
+    ),
     st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
     st.builds(
         SweepFinished,
@@ -377,6 +388,22 @@ def token_facts(draw: st.DrawFn) -> OutgoingMessage:
     return made
 
 
+@st.composite
+def chunk_vectors(draw: st.DrawFn) -> OutgoingMessage:
+    """The vector of a text of documents, sometimes a tombstone, sometimes broken."""
+    made = chunk_vector(
+        draw(st.sampled_from(["the parser is green", "a clean cache"])),
+        draw(st.sampled_from([(1.0, 0.0), (0.0, 1.0), ()])),
+        model=draw(st.sampled_from(["mini", "nomic"])),
+        workspace=draw(_WORKSPACES),
+    )
+    if draw(st.integers(0, 9)) == 0:
+        made.headers[draw(st.sampled_from([h.DIM, h.TEXT_HASH, h.DERIVED_FROM]))] = draw(
+            st.sampled_from(["", "9", "-1", "x"])
+        )
+    return made
+
+
 _BROKEN = st.sampled_from(
     [
         OutgoingMessage("journal.w1.c1.a1.x", b"", {}),
@@ -399,7 +426,18 @@ _BROKEN = st.sampled_from(
 def journals(draw: st.DrawFn, max_messages: int = 30) -> list[RawMessage]:
     """A stream: consecutive messages with gaps of erased ones and repeats of earlier ones."""
     kinds = st.one_of(
-        entries(), entries(), controls(), vectors(), token_facts(), links(), rules(), documents(), _BROKEN
+        entries(),
+        entries(),
+        controls(),
+        vectors(),
+        token_facts(),
+        chunk_vectors(),
+        links(),
+        rules(),
+        documents(),
+        documents(),
+        documents(),
+        _BROKEN,
     )
     made = draw(st.lists(kinds, min_size=1, max_size=max_messages))
     seq = 0

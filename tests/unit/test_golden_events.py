@@ -18,10 +18,12 @@ from pydantic import BaseModel, ValidationError
 from crew_journal.schemas import events
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry
+from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
 from crew_journal.schemas.events.control import control_payloads
 from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.events.documents import encode_document
 from crew_journal.schemas.events.envelope import (
+    ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
     LinkDerived,
@@ -137,6 +139,17 @@ LINK = LinkDerived(SEQ, "default", "j_2", 41, "j_1", 40, "similar", 0.91, PUBLIS
 TOKEN_BITS = TokenBitsDerived(
     SEQ, "default", "j_1", 41, "all-MiniLM-L6-v2", 1, 128, bytes(range(32)), 1, PUBLISHED, "embed@1"
 )
+CHUNK_VECTOR = ChunkVectorDerived(
+    SEQ,
+    "default",
+    "all-MiniLM-L6-v2",
+    0x0F00_0000_0000_00AB,
+    3,
+    struct.pack("<3f", 0.6, 0.0, 0.8),
+    "w_1",
+    PUBLISHED,
+    "embed_chunks@1",
+)
 DOCUMENT = DocumentWritten(
     SEQ,
     "default",
@@ -166,6 +179,7 @@ PERSON = replace(PINS, owner="u-0af90af90af90af9", tier="USER", write_id="w_6", 
 FACTS = [
     ("derived.vector.v1", VECTOR, encode_vector(VECTOR, 1)),
     ("derived.token_bits.v1", TOKEN_BITS, encode_token_bits(TOKEN_BITS, 1)),
+    ("derived.chunk_vector.v1", CHUNK_VECTOR, encode_chunk_vector(CHUNK_VECTOR, 1)),
     ("derived.link.v1", LINK, encode_link(LINK, 1)),
     ("document.replace.v1", DOCUMENT, encode_document(DOCUMENT)),
     ("document.append.v1", LINE, encode_document(LINE)),

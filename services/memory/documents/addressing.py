@@ -18,13 +18,8 @@ from ....schemas.rules.tiers import TIERS, KeyKind, Scope, TierRule, Writer, key
 from ...desk import Caller
 
 
-class Addressed(Protocol):
-    """The fields of a request that name a document's owner."""
-
-    @property
-    def scope(self) -> str | None:
-        """``agent``, ``crew`` or ``workspace``."""
-        ...
+class NamesOwner(Protocol):
+    """The fields of a request that name whose memory it is about."""
 
     @property
     def agent_id(self) -> str | None:
@@ -34,6 +29,15 @@ class Addressed(Protocol):
     @property
     def crew_id(self) -> str | None:
         """The crew, for OWNER and ADMIN."""
+        ...
+
+
+class Addressed(NamesOwner, Protocol):
+    """The fields of a request that name a document's owner."""
+
+    @property
+    def scope(self) -> str | None:
+        """``agent``, ``crew`` or ``workspace``."""
         ...
 
 
@@ -104,7 +108,7 @@ def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, tod
     return Address(caller.workspace_id, scope, owner_of(scope, _name(caller, asked, scope)), tier, key)
 
 
-def check_own(caller: Caller, asked: Addressed) -> None:
+def check_own(caller: Caller, asked: NamesOwner) -> None:
     """Refuse a request of AGENT or LEAD that names another agent or crew.
 
     Raises:

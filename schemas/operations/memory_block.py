@@ -1,0 +1,75 @@
+"""The operation that builds the memory block of a prompt (contract §15)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, StrictInt
+
+from ..entry import Name
+from ..events.workspaces import MEMORY_BUDGET_MAX
+from ..settings import RECALL_QUERY_MAX_CHARS
+from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION
+from .documents import ForAgent, ForCrew
+from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+
+
+class MemoryBlockRequest(Request):
+    """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+
+    Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is off.
+    """
+
+    agent_id: ForAgent = None
+    crew_id: ForCrew = None
+    max_chars: Annotated[StrictInt, Field(ge=0, le=MEMORY_BUDGET_MAX)] | None = Field(
+        default=None,
+        description="Budget of the memories in characters; that of the agent's registration if absent, else 15,000. "
+        "Persona, peer context, notice and instructions are outside it.",
+    )
+    query: (
+        Annotated[str, Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS, description="What the session is about.")]
+        | None
+    ) = Field(default=None, description="What the session is about: decides which topics stay if not all fit.")
+    opener: Name | None = Field(
+        default=None, description="The person who opened the session, whose card of the agent is shown."
+    )
+    as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Any sequence: the block as it was right after it."
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class SectionShown(Answer):
+    """A section of the block: characters of it in the text (0 if there was no room), whether it was cut or blocked."""
+
+    block: str
+    name: str
+    label: str
+    chars: int
+    cut: bool
+    blocked: bool
+
+
+class MemoryBlockAnswer(Answer):
+    """The block. ``usage`` has the budget, the characters used of it (``total``) and those of each block."""
+
+    text: str
+    memory_enabled: bool
+    sections: tuple[SectionShown, ...]
+    usage: dict[str, int]
+    view_seq: int
+
+
+MEMORY_BLOCK: Final = Operation(
+    name="memory_block",
+    request=MemoryBlockRequest,
+    answer=MemoryBlockAnswer,
+    route="GET /v1/memory/block",
+    effect=Effect.READS,
+    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=(410,),
+    command="memory block",
+)
+OPERATIONS: Final = (MEMORY_BLOCK,)

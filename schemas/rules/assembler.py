@@ -1,0 +1,232 @@
+"""Assembles sections of text between markers into a prompt context within a budget; each layer of memory has a profile.
+
+Invariant: budgeted blocks together never exceed the budget, in characters, separators included; what a section contains, it
+cannot end its block or begin another, because brackets of our markers and dashes of our section lines are replaced in it;
+the same input gives the same text. A blocked section is replaced by its notice before anything is cut.
+
+Shares: in the order of their turns, each block may use its percentage of what the blocks before it have left, rounded down;
+what it does not use is left for the next. A section that does not fit is cut, the ones after it are dropped.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .lookalikes import folded
+from .render import one_line
+
+VERSION: Final = 1
+
+CUT_SUFFIX: Final = "\n[… cut: the rest does not fit]"
+"""Ends a section that is cut; part of the budget."""
+BLOCKED: Final = (
+    "[BLOCKED: possible prompt injection in {label} — category={category} pattern={pattern}; "
+    "operator can inspect the file directly]"
+)
+"""Replaces a section that the scanners block (seed 3, Load-time injection scan)."""
+MARKER_CHARS: Final = 80
+"""Longest text in brackets that is compared with the markers; the longest marker has 23 letters."""
+LABEL_CHARS: Final = 160
+
+_OPEN, _CLOSE = re.escape("[［【〔⟦❲"), re.escape("]］】〕⟧❳")
+_BRACKETED: Final = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}]{{1,{MARKER_CHARS}}})[{_CLOSE}]")
+_DASHES: Final = "-‐‑‒–—―−﹣－"
+_DASHED_LINE: Final = re.compile(rf"^[^\S\n]*[{_DASHES}]{{2}}[^\n]*[{_DASHES}]{{2}}[^\S\n]*$", re.MULTILINE)
+_AS_RULE: Final = str.maketrans(dict.fromkeys(_DASHES, "="))
+_BREAKS: Final = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+_BREAK: Final = re.compile(rf"\r\n|[{_BREAKS}]")
+_NO_LETTER: Final = re.compile(r"[\W\d_]+")
+_JOINER: Final = "\u200d"
+_EXTENDING: Final = frozenset({"Mn", "Mc", "Me"})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One labelled text.
+
+    Attributes:
+        name: Its name in the answer, such as ``daily/2026-05-14.md``.
+        label: Its title in the text.
+        body: The text; a blank one makes no section.
+        finding: ``category/pattern`` of what the scanners block in the body.
+        relevance: If its block overflows, sections with a relevance come after the others, most relevant first.
+    """
+
+    name: str
+    label: str
+    body: str
+    finding: str | None = None
+    relevance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sections between two markers.
+
+    Attributes:
+        name: Its name in the answer.
+        marker: ``AGENT MEMORY`` stands as ``[AGENT MEMORY]`` and ``[END AGENT MEMORY]``.
+        sections: In the order of the text.
+        header: Lines below the opening marker.
+        percent: Its share; None for a block outside the budget.
+        turn: Blocks are given their share in ascending order.
+        labelled: Whether each section has a line with its label.
+    """
+
+    name: str
+    marker: str
+    sections: Sequence[Section]
+    header: str = ""
+    percent: int | None = None
+    turn: int = 0
+    labelled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What became of a section: ``chars`` of its body in the text, notice and suffix included; 0 if it was dropped."""
+
+    block: str
+    name: str
+    label: str
+    chars: int
+    cut: bool
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The result.
+
+    Attributes:
+        texts: Of the blocks that have one, in their order.
+        shown: What became of every section.
+        usage: Characters by block, with the empty line after it.
+    """
+
+    texts: tuple[str, ...]
+    shown: tuple[Shown, ...]
+    usage: dict[str, int]
+
+
+def assemble(blocks: Sequence[Block], budget: int, markers: Collection[str]) -> Assembled:
+    """Render blocks within a budget.
+
+    Args:
+        blocks: In the order of the text.
+        budget: Characters for the blocks that have a share.
+        markers: All markers of the profile, also those of blocks that are absent.
+    """
+    forms = frozenset(letters for marker in markers for letters in (_letters(marker), _letters(f"END {marker}")))
+    made: dict[str, tuple[str, list[Shown]]] = {}
+    left = budget
+    for block in sorted(blocks, key=lambda one: one.turn):
+        room = None if block.percent is None else left * block.percent // 100
+        made[block.name] = _rendered(block, None if room is None else room - 1, forms)
+        if block.percent is not None and (text := made[block.name][0]):
+            left -= len(text) + 1
+    found = [made[block.name] for block in blocks]
+    return Assembled(
+        tuple(text for text, _ in found if text),
+        tuple(one for _, shown in found for one in shown),
+        {block.name: len(text) + 1 if (text := made[block.name][0]) else 0 for block in blocks},
+    )
+
+
+def joined(texts: Sequence[str]) -> str:
+    """The blocks as one text, a blank line between them."""
+    return "\n".join(texts)
+
+
+def wrapped(marker: str, inner: str) -> str:
+    """Text between the markers, each on a line of its own."""
+    return f"[{marker}]\n{inner}[END {marker}]\n"
+
+
+def notice_of(label: str, finding: str) -> str:
+    """The notice in the place of a section with a finding ``category/pattern``."""
+    category, _, pattern = finding.partition("/")
+    return BLOCKED.format(label=label, category=category, pattern=pattern)
+
+
+def cut_to(text: str, chars: int) -> str:
+    """The first ``chars`` characters, fewer where a character with its marks would be split."""
+    if chars >= len(text):
+        return text
+    end = max(chars, 0)
+    while end and (_extends(text[end]) or text[end - 1] == _JOINER):
+        end -= 1
+    return text[:end]
+
+
+def neutral(text: str, forms: Collection[str]) -> str:
+    """The text without section lines and brackets that look like ours; it keeps its length."""
+    text = _DASHED_LINE.sub(_as_rule, text)
+    return _BRACKETED.sub(lambda found: f"({found[1]})" if _letters(found[1]) in forms else found[0], text)
+
+
+def _rendered(block: Block, room: int | None, forms: Collection[str]) -> tuple[str, list[Shown]]:
+    """The text of a block in at most ``room`` characters, and what became of its sections."""
+    sections = [section for section in block.sections if section.body.strip() or section.finding is not None]
+    frame = len(wrapped(block.marker, block.header))
+    pieces = [_piece(block, section, forms) for section in sections]
+    if room is not None and frame + sum(len(head) + len(body) + 1 for head, body in pieces) > room:
+        order = sorted(range(len(sections)), key=lambda index: _place(sections[index]))
+        sections, pieces = [sections[index] for index in order], [pieces[index] for index in order]
+    inner, shown, left = "", [], None if room is None else room - frame
+    for section, (head, body) in zip(sections, pieces, strict=True):
+        kept = body if left is None else _fitted(body, left - len(head) - 1)
+        if left is not None:
+            left = left - len(head) - len(kept) - 1 if kept == body else 0
+        cut, blocked = bool(kept) and kept != body, section.finding is not None
+        shown.append(Shown(block.name, section.name, section.label, len(kept), cut, blocked))
+        if kept:
+            inner += f"{head}{kept if blocked else neutral(kept, forms)}\n"
+    return (wrapped(block.marker, block.header + inner) if inner else ""), shown
+
+
+def _piece(block: Block, section: Section, forms: Collection[str]) -> tuple[str, str]:
+    """The label line of a section, and its body with what it may not contain replaced."""
+    label = neutral(one_line(section.label), forms)[:LABEL_CHARS]
+    head = f"--- {label} ---\n" if block.labelled else ""
+    if section.finding is not None:
+        return head, notice_of(label, section.finding)
+    return head, _with_our_breaks(section.body).rstrip("\n")
+
+
+def _fitted(body: str, room: int) -> str:
+    if len(body) <= room:
+        return body
+    kept = cut_to(body, room - len(CUT_SUFFIX))
+    return kept + CUT_SUFFIX if kept.strip() else ""
+
+
+def _place(section: Section) -> tuple[bool, float]:
+    return section.relevance is not None, -(section.relevance or 0.0)
+
+
+def _letters(text: str) -> str:
+    return _NO_LETTER.sub("", folded(text))
+
+
+def _extends(character: str) -> bool:
+    return (
+        character == _JOINER
+        or unicodedata.category(character) in _EXTENDING
+        or "\U0001f3fb" <= character <= "\U0001f3ff"  # skin tones
+    )
+
+
+def _with_our_breaks(text: str) -> str:
+    return _BREAK.sub("\n", text) if any(one in text for one in _BREAKS) else text
+
+
+def _as_rule(found: re.Match[str]) -> str:
+    """A line between dashes, with rules of another kind if it says something."""
+    line = found[0]
+    inner = line.strip().strip(_DASHES)
+    return line if _NO_LETTER.fullmatch(inner) or not inner else line.translate(_AS_RULE)

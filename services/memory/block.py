@@ -1,0 +1,154 @@
+"""The use-case that builds the memory block of an agent's prompt (contract §15).
+
+Invariant: AGENT and LEAD get the block of their own agent, their own crew and the workspace; an agent whose memory is off
+gets none; blocked text reaches no prompt, whoever asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from ...schemas.errors import InvalidQuery
+from ...schemas.operations.memory_block import MemoryBlockAnswer, MemoryBlockRequest, SectionShown
+from ...schemas.ports import ViewReader
+from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block, crew_may_overflow
+from ...schemas.rules.tiers import Scope, owner_of
+from ...schemas.views import DOCUMENTS_PROJECTION
+from ...schemas.views.workspaces import AgentRow
+from ..desk import Caller
+from ..query.chunks.documents import DocumentSearch
+from ..query.chunks.scope import SearchedOwners
+from .block_input import BlockState, block_input, ranked
+from .documents.addressing import check_own
+from .documents.owned import OwnedDocuments, PromptDocuments
+from .documents.past import Past
+from .registry import Registry
+
+TOPICS_RANKED: Final = 20
+"""Chunks of topics by which a query ranks them."""
+
+
+class MemoryBlocks:
+    """Builds blocks.
+
+    Args:
+        views: The views.
+        registry: What is registered.
+        documents: The present documents.
+        search: Ranks topics.
+        clock: The time now, UTC.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        registry: Registry,
+        documents: PromptDocuments,
+        search: DocumentSearch,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._views = views
+        self._registry = registry
+        self._documents = documents
+        self._search = search
+        self._clock = clock
+
+    async def build(self, caller: Caller, asked: MemoryBlockRequest) -> MemoryBlockAnswer:
+        """The block.
+
+        Raises:
+            NotAllowed: If AGENT or LEAD names another agent or crew.
+            InvalidQuery: If an operator names neither.
+            VersionGone: If ``as_of`` needs a text that was swept.
+        """
+        check_own_block(caller, asked)
+        agent_id = asked.agent_id or caller.principal.agent_id
+        crew_id = asked.crew_id or caller.principal.crew_id
+        workspace_id = caller.workspace_id
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        if crew_id is None and caller.administers and agent_id is not None:
+            registered = await self._registry.agent(workspace_id, agent_id)
+            crew_id = registered.crew_id if registered is not None else None
+        if asked.as_of is None:
+            state = await self._now(workspace_id, agent_id, crew_id)
+        else:
+            state = await asyncio.to_thread(self._then, workspace_id, agent_id, crew_id, asked.as_of)
+            view_seq = min(view_seq, asked.as_of)
+        if state.agent is not None and not state.agent.memory_enabled:
+            return MemoryBlockAnswer(text="", memory_enabled=False, sections=(), usage={}, view_seq=view_seq)
+        budget = _budget(asked.max_chars, state.agent)
+        given = block_input(caller, state, agent_id, crew_id, asked.opener)
+        if asked.query is not None and crew_may_overflow(given.crew, budget):
+            relevance = await self._relevance(workspace_id, crew_id, asked.query)
+            given = replace(given, crew=tuple(ranked(section, relevance) for section in given.crew))
+        made = build_memory_block(given, budget)
+        sections = tuple(
+            SectionShown(
+                block=one.block, name=one.name, label=one.label, chars=one.chars, cut=one.cut, blocked=one.blocked
+            )
+            for one in made.sections
+        )
+        return MemoryBlockAnswer(
+            text=made.text, memory_enabled=True, sections=sections, usage=made.usage, view_seq=view_seq
+        )
+
+    async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
+        today = self._clock().astimezone(UTC).date()
+        agent = None if agent_id is None else await self._registry.agent(workspace_id, agent_id)
+        members = [] if crew_id is None else await self._registry.agents(workspace_id, crew_id)
+        owned = [
+            OwnedDocuments() if owner is None else await self._documents.of(workspace_id, owner, today)
+            for owner in _owners(agent_id, crew_id)
+        ]
+        return BlockState(today, agent, frozenset(row.agent_id for row in members), *owned)
+
+    def _then(self, workspace_id: str, agent_id: str | None, crew_id: str | None, seq: int) -> BlockState:
+        past = Past(self._views, workspace_id, seq)
+        agents = past.agents()
+        agent = next((row for row in agents if row.agent_id == agent_id), None)
+        members = frozenset(row.agent_id for row in agents if crew_id is not None and row.crew_id == crew_id)
+        owned = [OwnedDocuments() if owner is None else past.documents(owner) for owner in _owners(agent_id, crew_id)]
+        return BlockState(past.day() or self._clock().astimezone(UTC).date(), agent, members, *owned)
+
+    async def _relevance(self, workspace_id: str, crew_id: str | None, query: str) -> Mapping[str, float]:
+        """Label of a topic → how well its best chunk matches the query."""
+        if crew_id is None or not query.strip():
+            return {}
+        scope = SearchedOwners((owner_of(Scope.CREW, crew_id),), None, crew_id)
+        found = await self._search.find(workspace_id, scope, query, TOPICS_RANKED, tier="topics")
+        best: dict[str, float] = {}
+        for hit in found.hits:
+            best.setdefault(hit.owner.document_of(hit.slot).label, hit.score)
+        return best
+
+
+def check_own_block(caller: Caller, asked: MemoryBlockRequest) -> None:
+    """Refuse a block of another agent or crew than the token's, and an operator's that names none.
+
+    Raises:
+        NotAllowed: If it is another's.
+        InvalidQuery: If an operator names neither agent nor crew.
+    """
+    check_own(caller, asked)
+    if caller.principal.agent_id is None and asked.agent_id is None and asked.crew_id is None:
+        raise InvalidQuery("whose block is missing", hint="name agent_id, or crew_id", field="agent_id")
+
+
+def _owners(agent_id: str | None, crew_id: str | None) -> tuple[str | None, str | None, str]:
+    return (
+        None if agent_id is None else owner_of(Scope.AGENT, agent_id),
+        None if crew_id is None else owner_of(Scope.CREW, crew_id),
+        owner_of(Scope.WORKSPACE, None),
+    )
+
+
+def _budget(asked: int | None, agent: AgentRow | None) -> int:
+    if asked is not None:
+        return asked
+    registered = agent.memory_budget_chars if agent is not None else None
+    return BUDGET_DEFAULT if registered is None else registered

@@ -1,0 +1,131 @@
+"""What a memory block is made of: an agent's documents and registration as sections.
+
+Invariant: pure; a document that does not count makes no section.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Final
+
+from ...schemas.events.workspaces import AgentRole
+from ...schemas.principal import Role
+from ...schemas.rules.assembler import Section
+from ...schemas.rules.memory_block import WINDOW_DAYS, BlockInput, Daily
+from ...schemas.rules.tiers import TIERS, key_problem
+from ...schemas.views.workspaces import AgentRow
+from ..desk import Caller
+from .documents.owned import OwnedDocuments
+
+_TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
+_SLUG_DIGITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """What a block is made of: the day, the registrations, the documents of agent, crew and workspace."""
+
+    today: date
+    agent: AgentRow | None
+    members: frozenset[str]
+    own: OwnedDocuments
+    crew: OwnedDocuments
+    workspace: OwnedDocuments
+
+
+def peer_slug(user: str, workspace_id: str) -> str:
+    """The key of a person's card: 16 hex digits of SHA-256 of user, NUL and workspace (contract §13)."""
+    return hashlib.sha256(f"{user}\0{workspace_id}".encode()).hexdigest()[:_SLUG_DIGITS]
+
+
+def block_input(
+    caller: Caller,
+    state: BlockState,
+    agent_id: str | None,
+    crew_id: str | None,
+    opener: str | None,
+) -> BlockInput:
+    """What the documents give to a block.
+
+    Args:
+        caller: Who asks; a LEAD is told how to write for the crew.
+        state: The documents.
+        agent_id: The agent, if there is one.
+        crew_id: Its crew, if there is one.
+        opener: The person who opened the session.
+    """
+    day = state.today.isoformat()
+    is_alone = state.members == {agent_id}
+    is_member = crew_id is not None and not is_alone
+    is_lead = caller.principal.role is Role.LEAD or (state.agent is not None and state.agent.role == AgentRole.LEAD)
+    crew = state.crew if is_member else OwnedDocuments()
+    pins = (
+        _section(state.own, "pins"),
+        _section(state.crew, "pins", label="pins.md of the crew (pinned by operators)"),
+        _section(state.workspace, "pins", label="pins.md of the workspace (pinned by operators)"),
+    )
+    persona = _section(state.own, "PERSONA") or _section(state.crew, "PERSONA")
+    if persona is None and agent_id is not None:
+        name = state.agent.name if state.agent is not None else None
+        of_crew = f" of crew {crew_id}" if crew_id is not None else ""
+        role = "the lead" if is_lead else "an agent"
+        persona = Section("PERSONA.md", "PERSONA.md", f"You are {name or agent_id}, {role}{of_crew}.")
+    return BlockInput(
+        agent=_section(state.own, "AGENT"),
+        prior=_prior(state.own, state.today),
+        of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
+        crew=tuple(_crew_sections(crew, day)),
+        workspace=_section(state.workspace, "WORKSPACE"),
+        pins=tuple(section for section in pins if section is not None),
+        persona=persona,
+        peer=_peer(state.own, opener, caller.workspace_id),
+        is_lead=is_lead and is_member,
+        has_crew=is_member,
+    )
+
+
+def _section(
+    owned: OwnedDocuments,
+    tier: str,
+    key: str | None = None,
+    *,
+    label: str | None = None,
+) -> Section | None:
+    found = owned.get(tier, key)
+    if found is None:
+        return None
+    rule = TIERS[tier]
+    return Section(rule.label_of(key), label or rule.title.format(key=key), found.content, found.finding)
+
+
+def _prior(owned: OwnedDocuments, today: date) -> Daily | None:
+    """The newest log before today, with its text if it is within the window."""
+    days = [key for key in owned.keys("daily") if key < today.isoformat() and key_problem(TIERS["daily"], key) is None]
+    newest = days[-1] if days else owned.last_day
+    if newest is None:
+        return None
+    days_ago = (today - date.fromisoformat(newest)).days
+    return Daily(newest, days_ago, _section(owned, "daily", newest) if days_ago <= WINDOW_DAYS else None)
+
+
+def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
+    """A section of the crew, with the relevance of its label if it is a topic."""
+    is_topic = section.name.startswith(_TOPICS)
+    return replace(section, relevance=relevance.get(section.name, 0.0)) if is_topic else section
+
+
+def _crew_sections(crew: OwnedDocuments, day: str) -> Iterator[Section]:
+    """CREW.md, the crew's log of today, topics by name."""
+    topics = (_section(crew, "topics", key) for key in crew.keys("topics"))
+    log = _section(crew, "daily", day, label=f"Daily log: {day} (today)")
+    yield from (section for section in (_section(crew, "CREW"), log, *topics) if section is not None)
+
+
+def _peer(owned: OwnedDocuments, opener: str | None, workspace_id: str) -> Section | None:
+    """The agent's card of a person, kept under the slug of contract §13 or under the person's own name."""
+    if opener is None:
+        return None
+    return _section(owned, "peers", peer_slug(opener, workspace_id)) or _section(owned, "peers", opener)

@@ -1,0 +1,156 @@
+"""The present documents of the owners whose memory goes into prompts, kept in memory.
+
+Why: a block needs all documents of three owners; reading 200 KB from DuckDB for each block takes longer than building it.
+Invariants: what is kept is what the views have; every commit brings its rows; another file of views, or rows taken away, is
+read anew. What is kept is bounded, the least recently used owner goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, Final, NamedTuple
+
+from ....schemas.ports import CommittedBatch, ViewReader
+from ....schemas.rules.memory_block import WINDOW_DAYS
+from ....schemas.views import DOCUMENTS
+from ....schemas.views.documents import DocumentRow
+
+KEPT_CHARS: Final = 64 << 20
+"""Characters of text that are kept; an owner has at most 10 MB (``rules/tiers``), usually 20 KB."""
+_SELECT: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ?
+    AND (tier <> 'daily' OR doc_key >= ?)"""
+_LAST_DAY: Final = f"""SELECT max(doc_key) FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ?
+    AND tier = 'daily' AND bytes > 0 AND doc_key < ?"""
+
+DocumentKey = tuple[str, str | None]
+
+
+class DocumentText(NamedTuple):
+    """A document's text as of a write, and what the scanners block in it."""
+
+    content: str
+    finding: str | None
+    seq: int
+
+
+@dataclass(slots=True)
+class OwnedDocuments:
+    """The documents of an owner.
+
+    Attributes:
+        since: The first day whose log is among ``rows``; empty for all.
+        rows: (tier, key) → document; of daily logs those since ``since``.
+        last_day: The newest day before ``since`` that has notes.
+    """
+
+    since: str = ""
+    rows: dict[DocumentKey, DocumentText] = field(default_factory=dict)
+    last_day: str | None = None
+
+    def get(self, tier: str, key: str | None = None) -> DocumentText | None:
+        """A document that counts; None if it was never written, is empty or retracted."""
+        row = self.rows.get((tier, key))
+        return row if row is not None and row.content else None
+
+    def keys(self, tier: str) -> list[str]:
+        """The keys of the documents of a tier that count, in order."""
+        return sorted(key for name, key in self.rows if name == tier and key is not None and self.get(tier, key))
+
+    def take(self, row: DocumentRow) -> None:
+        """A row as the views have it; an older one than is known does not count."""
+        if row.tier == "daily" and (row.doc_key or "") < self.since:
+            if row.content and (row.doc_key or "") > (self.last_day or ""):
+                self.last_day = row.doc_key
+            return
+        known = self.rows.get((row.tier, row.doc_key))
+        if known is None or known.seq <= row.seq:
+            self.rows[row.tier, row.doc_key] = DocumentText(row.content, row.finding, row.seq)
+
+
+class PromptDocuments:
+    """Documents by owner.
+
+    Args:
+        views: Read once for each owner, then followed; ``close`` ends that.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+        self._owners: OrderedDict[tuple[str, str], OwnedDocuments] = OrderedDict()
+        self._loaded: set[tuple[str, str]] = set()
+        self._loading = asyncio.Lock()
+        self._generation = views.generation
+        self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
+
+    def close(self) -> None:
+        """Follow the views no more."""
+        self._unsubscribe()
+
+    async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
+        """The documents of an owner, as new as the views."""
+        name = workspace_id, owner
+        if self._views.generation != self._generation:
+            self._generation = self._views.generation
+            self._forget()
+        if name not in self._loaded:
+            async with self._loading:
+                if name not in self._loaded:
+                    await self._load(name, (today - timedelta(days=WINDOW_DAYS)).isoformat())
+        self._owners.move_to_end(name)
+        return self._owners[name]
+
+    async def _load(self, name: tuple[str, str], since: str) -> None:
+        owned = None
+        while owned is None or self._owners.get(name) is not owned:  # forgotten while it was read
+            owned = self._owners[name] = OwnedDocuments(since)  # commits from here on are kept beside what is read
+            rows, last_day = await asyncio.to_thread(self._read, name, since)
+        for row in rows:
+            owned.take(row)
+        owned.last_day = max(filter(None, (owned.last_day, last_day)), default=None)
+        self._loaded.add(name)
+        self._evict()
+
+    def _read(self, name: tuple[str, str], since: str) -> tuple[list[DocumentRow], str | None]:
+        rows = [DocumentRow(*row) for row in self._views.rows(_SELECT, [*name, since])]
+        [(last_day,)] = self._views.rows(_LAST_DAY, [*name, since])
+        return rows, last_day
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        changes = batch.changes.get(DOCUMENTS.name)
+        if changes is None:
+            return
+        if changes.removed or changes.rewritten:
+            self._forget()
+            return
+        for columns in changes.written:
+            for index, name in enumerate(zip(columns["workspace_id"], columns["owner"], strict=True)):
+                if (owned := self._owners.get(name)) is None:
+                    continue
+                row = DocumentRow(*(_plain(columns[column][index]) for column in DocumentRow._fields))
+                if row.tier == "daily" and not row.content:
+                    self._owners.pop(name)  # the newest day with notes may be another one now
+                    self._loaded.discard(name)
+                else:
+                    owned.take(row)
+
+    def _forget(self) -> None:
+        self._owners.clear()
+        self._loaded.clear()
+
+    def _evict(self) -> None:
+        sizes = {name: sum(len(row.content) for row in owned.rows.values()) for name, owned in self._owners.items()}
+        total = sum(sizes.values())
+        for name in list(self._owners)[:-1]:
+            if total <= KEPT_CHARS:
+                return
+            total -= sizes[name]
+            del self._owners[name]
+            self._loaded.discard(name)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

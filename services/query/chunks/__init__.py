@@ -1,0 +1,1 @@
+"""Search over chunks of memory documents: hot index, ranking, snippets, and the use-cases."""

@@ -1,0 +1,226 @@
+"""The use-cases of document search: search, state of the index, loading it again.
+
+Invariant: an answer is the truth of ``view_seq``; a model that is missing or failing takes the dense arm away, never the
+answer. Only the owners that the token may read are given to the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from ....schemas.errors import NoSuchMemory
+from ....schemas.events.memory import MemorySearched
+from ....schemas.operations.document_search import (
+    SNIPPET_CHARS,
+    DocumentHit,
+    DocumentIndexAnswer,
+    DocumentIndexRequest,
+    DocumentSearchAnswer,
+    DocumentSearchRequest,
+)
+from ....schemas.principal import Principal
+from ....schemas.rules.text import Analyzer
+from ....schemas.rules.tiers import scope_of
+from ....schemas.timestamps import format_ms, to_ms
+from ...desk import Caller
+from ..asking import query_of
+from ..hot.scope import ScopeKind
+from ..query_embedding import QueryEmbedder
+from .cache import ChunkCache
+from .index import ChunkIndex
+from .owner import OwnerChunks
+from .scope import SearchedOwners, file_scope
+from .search import ChunkHit, search_chunks
+from .snippet import snippet_of
+
+RECIPE: Final = "documents"
+"""Recipe of ``memory.searched`` where only documents were searched."""
+_BYTES_PER_KB: Final = 1_024
+
+RecordSearch = Callable[[Principal, str, MemorySearched], str | None]
+"""``ReceiptLog.keep``: records a search by a principal in a workspace; returns the receipt or None."""
+
+
+MemoryOn = Callable[[str, str], Awaitable[bool | None]]
+"""``Agents.memory_enabled``: whether an agent's memory is on; None if the agent is not registered."""
+
+
+def no_record(_principal: Principal, _workspace_id: str, _searched: MemorySearched) -> None:
+    """The default if searches are not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocuments:
+    """What a search of documents found.
+
+    Attributes:
+        hits: Chunks, best first.
+        snippets: The part of each that is shown.
+        model: Model of the vectors that took part, or None.
+        quarantined: Labels of documents in scope that the scanners block.
+        view_seq: The sequence of the answer.
+    """
+
+    hits: list[ChunkHit]
+    snippets: list[str]
+    model: str | None
+    quarantined: tuple[str, ...]
+    view_seq: int
+
+
+class DocumentSearch:
+    """Searches memory documents.
+
+    Args:
+        cache: The hot indexes.
+        queries: Embeds queries.
+        analyzer: Turns the query into terms, as the fold of documents does.
+        memory_on: Whether the memory of an agent in a workspace is on.
+        record: Records searches that found something.
+    """
+
+    def __init__(
+        self,
+        cache: ChunkCache,
+        queries: QueryEmbedder,
+        *,
+        analyzer: Analyzer,
+        memory_on: MemoryOn,
+        record: RecordSearch = no_record,
+    ) -> None:
+        self._cache = cache
+        self._queries = queries
+        self._analyzer = analyzer
+        self._memory_on = memory_on
+        self._record = record
+
+    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+        """The best chunks in scope; raises as ``_scope``."""
+        scope = await self._scope(caller, asked)
+        found = await self.find(
+            caller.workspace_id, scope, asked.query, asked.hits_wanted, tier=asked.tier, min_seq=asked.min_seq or 0
+        )
+        if found.hits:
+            searched = MemorySearched(
+                query=asked.query,
+                scope=(ScopeKind.OWN if scope.crew_id is None else ScopeKind.CREW_SHARED).value,
+                agent_id=scope.agent_id,
+                crew_id=scope.crew_id,
+                recipe=RECIPE,
+                model=found.model,
+                chunks=tuple(map(chunk_id, found.hits)),
+                asked_by=caller.principal.token_id,
+            )
+            self._record(caller.principal, caller.workspace_id, searched)
+        results = tuple(map(_shown, found.hits, found.snippets))
+        return DocumentSearchAnswer(
+            results=results,
+            count=len(results),
+            quarantined=found.quarantined if caller.administers else (),
+            model=found.model,
+            view_seq=found.view_seq,
+        )
+
+    async def find(
+        self,
+        workspace_id: str,
+        scope: SearchedOwners,
+        query: str,
+        limit: int,
+        *,
+        tier: str | None = None,
+        min_seq: int = 0,
+        snippet_chars: int = SNIPPET_CHARS,
+    ) -> FoundDocuments:
+        """Search the documents of some owners; nothing is recorded."""
+        model = self._cache.model_of(workspace_id)
+        embedded = await self._queries.embed(query, model)
+        index = await self._cache.get(workspace_id, min_seq)
+        if index.model != model:  # it was activated meanwhile
+            model = index.model
+            embedded = await self._queries.embed(query, model)
+            index = await self._cache.get(workspace_id, min_seq)
+        vector = embedded.vector if embedded is not None and embedded.model == index.model else None
+        owners = _owners_in(index, scope)
+        asked = query_of(query, self._analyzer, vector, None, None)
+        found = search_chunks(owners, asked, limit, tier=tier, model=index.model)
+        texts = [hit.owner.text_of(hit.slot).text for hit in found.hits]
+        return FoundDocuments(
+            found.hits,
+            [snippet_of(text, found.weights, self._analyzer, snippet_chars) for text in texts],
+            index.model if vector is not None else None,
+            tuple(
+                sorted(document.label for owner in owners for document in owner.documents.values() if document.blocked)
+            ),
+            index.seq,
+        )
+
+    async def status(self, caller: Caller, asked: DocumentIndexRequest) -> DocumentIndexAnswer:
+        """The state of the index; raises as ``_scope``."""
+        scope = await self._scope(caller, asked)
+        index = await self._cache.get(caller.workspace_id, asked.min_seq or 0)
+        return self._state(caller.workspace_id, index, scope)
+
+    async def reindex(self, caller: Caller, asked: DocumentIndexRequest) -> DocumentIndexAnswer:
+        """Load the index again; raises as ``_scope``."""
+        scope = await self._scope(caller, asked)
+        return self._state(caller.workspace_id, await self._cache.reload(caller.workspace_id), scope)
+
+    async def is_off(self, caller: Caller) -> bool:
+        """Whether the caller's memory is off: then it is not read, neither its own documents nor its crew's."""
+        agent = caller.principal.agent_id
+        if caller.administers or agent is None:
+            return False
+        return await self._memory_on(caller.workspace_id, agent) is False
+
+    async def _scope(self, caller: Caller, asked: DocumentSearchRequest | DocumentIndexRequest) -> SearchedOwners:
+        """Whose documents a request is about; raises as ``file_scope``.
+
+        Raises:
+            NoSuchMemory: If the agent's memory is off.
+        """
+        scope = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        if await self.is_off(caller):
+            raise NoSuchMemory(
+                f"the memory of agent {caller.principal.agent_id} is off",
+                hint="an operator turns it on: crew-journal agent update",
+            )
+        return scope
+
+    def _state(self, workspace_id: str, index: ChunkIndex, scope: SearchedOwners) -> DocumentIndexAnswer:
+        owners = _owners_in(index, scope)
+        sizes = [document.bytes for owner in owners for document in owner.documents.values() if document.bytes]
+        indexed_at = self._cache.indexed_at(workspace_id)
+        return DocumentIndexAnswer(
+            total_files=len(sizes),
+            total_chunks=sum(int(owner.live.sum()) for owner in owners),
+            indexed_at=None if indexed_at is None else format_ms(to_ms(indexed_at)),
+            total_size_kb=ceil(sum(sizes) / _BYTES_PER_KB),
+            search_ready=self._cache.is_current(workspace_id),
+            view_seq=index.seq,
+        )
+
+
+def chunk_id(hit: ChunkHit) -> str:
+    """``<owner>/<label>:<first line>``: unique in a workspace, since agent and crew may have documents of one label."""
+    return f"{hit.owner.owner}/{hit.owner.document_of(hit.slot).label}:{hit.owner.first_line_of(hit.slot)}"
+
+
+def _owners_in(index: ChunkIndex, scope: SearchedOwners) -> Sequence[OwnerChunks]:
+    names = index.owners if scope.owners is None else scope.owners
+    return [index.owners[name] for name in names if name in index.owners]
+
+
+def _shown(hit: ChunkHit, snippet: str) -> DocumentHit:
+    text = hit.owner.text_of(hit.slot)
+    return DocumentHit(
+        file=hit.owner.document_of(hit.slot).label,
+        snippet=snippet,
+        score=-hit.score,
+        source=scope_of(hit.owner.owner)[0].value,
+        line=text.first_line,
+        heading=text.breadcrumb,
+    )

@@ -1,0 +1,251 @@
+"""One search over the chunks of some owners: BM25, cosine where there are vectors, and their fusion.
+
+BM25 as in ``arms/lexical``, with N, df and avg counted over the live chunks in scope. With a query vector, both arms are
+fused by reciprocal ranks: ``1 / (60 + rank)`` summed over the best ``ARM_DEPTH`` of each arm (Cormack, Clarke and Büttcher,
+SIGIR 2009). A chunk that has no vector yet counts in the dense arm as in the lexical one: what was just written must not
+fall behind because it is not embedded.
+
+Invariant: a hit shares a word with the query, or its cosine is high for its model; scores depend only on the query and the
+chunks in scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....schemas.rules.evidence import evidence_rows
+from ....schemas.rules.text import Analyzer
+from ..arms.lexical import K1, B, idf_of
+from ..arms.wording import MAX_MEANT, SHARE
+from ..evidence.figures import LEAST_VECTORS
+from ..evidence.judging import LIKENESS
+from ..hot.lists import floor_of
+from ..hot.postings import TermPostings
+from ..hot.vector_matrix import Vectors
+from ..search import Query
+from .owner import OwnerChunks, tier_code
+
+RANK_CONSTANT: Final = 60
+"""The k of reciprocal rank fusion (seed 1)."""
+ARM_DEPTH: Final = 20
+"""Chunks of each arm that are fused, more only if more are wanted: full lists are worse than the better arm alone
+(facts/retrieval.md: recall@10 .698 against .627)."""
+
+Floats = npt.NDArray[np.float32]
+Masks = Sequence[npt.NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHit:
+    """A chunk that was found.
+
+    Attributes:
+        owner: Whose it is.
+        slot: Which.
+        score: What it is ranked by: BM25, or with a query vector the sum of reciprocal ranks.
+        cosine: Its cosine; None without a vector.
+    """
+
+    owner: OwnerChunks
+    slot: int
+    score: float
+    cosine: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksFound:
+    """Hits, best first, and the weight of each term that they were found by."""
+
+    hits: list[ChunkHit]
+    weights: dict[int, float]
+
+
+def search_chunks(
+    owners: Sequence[OwnerChunks], query: Query, limit: int, *, tier: str | None = None, model: str | None = None
+) -> ChunksFound:
+    """The best chunks: score descending, then newer, then label and line.
+
+    Args:
+        owners: The scope.
+        query: The query; its vector must be of ``model``.
+        limit: Most hits.
+        tier: Only chunks of documents of this tier; None for all.
+        model: The model of the vectors.
+    """
+    masks = [owner.live if tier is None else owner.live & (owner.tier == tier_code(tier)) for owner in owners]
+    words = _Words(owners, masks)
+    words.find(query)
+    touched = [np.flatnonzero(sums) for sums in words.sums]
+    scores = [sums[slots] for sums, slots in zip(words.sums, touched, strict=True)]
+    depth = max(ARM_DEPTH, limit)
+    if query.vector is None:
+        best = _best(owners, touched, scores, limit)
+        return ChunksFound([ChunkHit(owners[at], slot, score, None) for at, slot, score in best], words.weights)
+    cosines = [_cosines(owner, mask, query.vector) for owner, mask in zip(owners, masks, strict=True)]
+    by_words = _best(owners, touched, scores, depth)
+    known = [np.flatnonzero(~np.isnan(one)) for one in cosines]
+    by_meaning = _best(owners, known, [one[slots] for one, slots in zip(cosines, known, strict=True)], depth)
+    floor = _floor(np.concatenate([one[slots] for one, slots in zip(cosines, known, strict=True)] or [_NONE]), model)
+    fused = _fused(by_words, by_meaning, cosines, floor)
+    slots = [np.array([slot for at, slot in fused if at == owner], np.intp) for owner in range(len(owners))]
+    totals = [np.array([fused[at, slot] for slot in some.tolist()], np.float64) for at, some in enumerate(slots)]
+    best = _best(owners, slots, totals, limit)
+    return ChunksFound(
+        [ChunkHit(owners[at], slot, score, _or_none(float(cosines[at][slot]))) for at, slot, score in best],
+        words.weights,
+    )
+
+
+_NONE: Final = np.zeros(0, np.float32)
+_Place = tuple[int, int]
+"""Place of the owner in the scope, and slot."""
+
+
+def _fused(
+    by_words: Sequence[tuple[int, int, float]],
+    by_meaning: Sequence[tuple[int, int, float]],
+    cosines: Sequence[Floats],
+    floor: float,
+) -> dict[_Place, float]:
+    fused: dict[_Place, float] = {}
+    for rank, (at, slot, _) in enumerate(by_words, 1):
+        share = 1.0 / (RANK_CONSTANT + rank)
+        fused[at, slot] = share if cosines[at][slot] == cosines[at][slot] else 2.0 * share  # NaN: no vector
+    for rank, (at, slot, cosine) in enumerate(by_meaning, 1):
+        if (at, slot) in fused or cosine >= floor:
+            fused[at, slot] = fused.get((at, slot), 0.0) + 1.0 / (RANK_CONSTANT + rank)
+    return fused
+
+
+class _Words:
+    """BM25 of the chunks in scope.
+
+    Attributes:
+        sums: For each owner (n,) float32 scores.
+        weights: Term → idf, of the terms that occur in scope, those looked up instead of others included.
+    """
+
+    def __init__(self, owners: Sequence[OwnerChunks], masks: Masks) -> None:
+        self._owners = owners
+        self._masks = masks
+        self._size = sum(int(np.count_nonzero(mask)) for mask in masks)
+        total = sum(int(owner.length[mask].sum()) for owner, mask in zip(owners, masks, strict=True))
+        self._slope = K1 * B * self._size / total if total else 0.0
+        self.sums = [np.zeros(len(owner), np.float32) for owner in owners]
+        self.weights: dict[int, float] = {}
+
+    def find(self, query: Query) -> None:
+        """Add up the query's terms, other forms of its words, and words that are meant by unknown ones.
+
+        Of a query of nothing but stop words, every word counts.
+        """
+        if not query.terms:
+            self._add(Analyzer.stop_keys(query.text))
+        self._add(query.terms)
+        self._add(list(query.wording.forms), SHARE)
+        stood_for = {query.wording.forms[form] for form in query.wording.forms if form in self.weights}
+        missing = [term for term in query.terms if term not in self.weights and term not in stood_for]
+        for _, groups in query.wording.meant(missing):
+            for group in groups:
+                held = {term for owner in self._owners for term in owner.postings.held(list(group))}
+                found = [term for term in self._frequencies(sorted(held)) if term not in self.weights]
+                if found:
+                    self._add(found[:MAX_MEANT], SHARE)
+                    break
+
+    def _frequencies(self, terms: Sequence[int]) -> list[int]:
+        """The terms that occur in scope, the most frequent first."""
+        counts = {term: sum(len(one) + len(more) for _, one, more, _ in parts) for term, parts in self._parts(terms)}
+        return sorted((term for term, count in counts.items() if count), key=lambda term: (-counts[term], term))
+
+    def _add(self, terms: Sequence[int], share: float = 1.0) -> None:
+        for term, parts in self._parts(terms):
+            frequency = sum(len(once) + len(often) for _, once, often, _ in parts)
+            if not frequency:
+                continue
+            self.weights[term] = idf_of(frequency, self._size)
+            gain = share * self.weights[term] * (K1 + 1.0)
+            for at, once, often, tf in parts:
+                sums, length = self.sums[at], self._owners[at].length
+                sums[once] += np.float32(gain) / (1.0 + self._norms(length[once]))
+                sums[often] += np.float32(gain) * tf / (tf + self._norms(length[often]))
+
+    def _norms(self, length: npt.NDArray[np.int32]) -> Floats:
+        norms: Floats = (K1 * (1.0 - B) + self._slope * length).astype(np.float32)
+        return norms
+
+    def _parts(
+        self, terms: Sequence[int]
+    ) -> Iterable[tuple[int, list[tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint16]]]]]:
+        """Each term with its chunks in scope by owner: those that hold it once, and oftener with how often."""
+        wanted = list(dict.fromkeys(terms))
+        found: list[list[TermPostings]] = [owner.postings.of(wanted) for owner in self._owners] if wanted else []
+        for place, term in enumerate(wanted):
+            parts = []
+            for at, postings in enumerate(found):
+                one, mask = postings[place], self._masks[at]
+                inside = mask[one.often]
+                parts.append((at, one.once[mask[one.once]], one.often[inside], one.tf[inside]))
+            yield term, parts
+
+
+def _cosines(owner: OwnerChunks, mask: npt.NDArray[np.bool_], query: Vectors) -> Floats:
+    """(n,) float32 cosine of each chunk in scope; NaN without a vector, or with one of other dimensions."""
+    cosines = np.full(len(owner), np.nan, np.float32)
+    matrix = owner.matrix
+    if matrix.dim == len(query):
+        cosines[matrix.doc] = np.vecdot(matrix.vectors, query)
+        cosines[~mask] = np.nan
+    return cosines
+
+
+def _floor(cosines: Floats, model: str | None) -> float:
+    """The cosine from which a chunk that shares no word is a hit.
+
+    That of the model where it is known; else what few chunks in scope reach; with few vectors only words count.
+    """
+    for row in evidence_rows():
+        if row.models is not None and model in row.models and row.similarity is not None:
+            return row.similarity
+    if len(cosines) < LEAST_VECTORS:
+        return np.inf
+    return float(cosines.mean() + LIKENESS * cosines.std())
+
+
+def _best(
+    owners: Sequence[OwnerChunks],
+    slots: Sequence[npt.NDArray[np.intp]],
+    scores: Sequence[npt.NDArray[np.floating]],
+    limit: int,
+) -> list[tuple[int, int, float]]:
+    """The best slots with the place of their owner and their score."""
+    every = np.concatenate(scores) if scores else _NONE
+    least = floor_of(every, limit) if len(every) > limit else -np.inf
+    chosen: list[tuple[int, int, float]] = []
+    for at, (some, own) in enumerate(zip(slots, scores, strict=True)):
+        kept = own >= least
+        chosen += [
+            (at, slot, score) for slot, score in zip(some[kept].tolist(), own[kept].astype(float).tolist(), strict=True)
+        ]
+
+    def numbers(one: tuple[int, int, float]) -> tuple[float, int]:
+        return -one[2], -owners[one[0]].document_of(one[1]).updated_ms
+
+    chosen.sort(key=numbers)
+    if len(chosen) > limit:  # labels are looked up of those alone that may be among the best
+        last = numbers(chosen[limit - 1])
+        chosen = [one for one in chosen if numbers(one) <= last]
+    return sorted(chosen, key=lambda one: (*numbers(one), *_name(owners[one[0]], one[1])))[:limit]
+
+
+def _name(owner: OwnerChunks, slot: int) -> tuple[str, str, int]:
+    return owner.document_of(slot).label, owner.owner, owner.first_line_of(slot)
+
+
+def _or_none(cosine: float) -> float | None:
+    return None if np.isnan(cosine) else cosine

@@ -1,0 +1,107 @@
+"""The reactor that embeds the texts of memory documents: each once, whatever is written, also after another model."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from support.embedding import until
+from support.events import document
+from support.memory_node import WORKSPACE, MemoryNode, Themes
+
+from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
+from crew_journal.schemas.errors import EmbedderInputRejected
+from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.rules.chunks import chunks_of
+from crew_journal.services.query.chunks.cache import ChunkCache
+
+SWIFT = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
+LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
+    SELECT 1 FROM memory_chunk_vectors v WHERE v.text_hash = c.text_hash AND v.workspace_id = c.workspace_id
+    AND v.model = ?)"""
+TEXT = "# Parser\n\n" + "".join(f"- parser note {n} about lexers and more of it\n" for n in range(40))
+
+
+async def write(live: MemoryNode, write_id: str, content: str, action: str = "replace") -> None:
+    message = document(
+        write_id, workspace=WORKSPACE, owner="a-ada", tier="daily", key="2026-11-21", action=action, content=content
+    )
+    done = await live.writer.publish(message.subject, message.body, message.headers)
+    await live.caught_up(done.seq)
+
+
+async def start(live: MemoryNode) -> EmbedChunksReactor:
+    made = EmbedChunksReactor(
+        live.client,
+        live.writer,
+        live.store,
+        embedder_for=lambda model: live.observed if model == live.observed.model_id else None,
+        clock=live.clock,
+        limits=SWIFT,
+    )
+    await live.start(made)
+    return made
+
+
+async def until_embedded(live: MemoryNode, model: str) -> None:
+    async def complete() -> object:
+        [(chunks,)] = live.store.rows("SELECT count(*) FROM memory_chunks")
+        return chunks and live.store.rows(LACKING, [model]) == [(0,)]
+
+    await until(complete, "a vector of every chunk")
+
+
+async def test_an_append_embeds_only_what_it_changed_and_a_search_finds_by_meaning(
+    live: MemoryNode, themes: Themes
+) -> None:
+    await start(live)
+    await write(live, "w_1", TEXT)
+    await until_embedded(live, themes.model_id)
+    before = list(themes.asked)
+    assert sorted(before) == sorted({chunk.indexed for chunk in chunks_of(TEXT)})
+    await write(live, "w_2", "- one line more\n", "append")
+    await until_embedded(live, themes.model_id)
+    assert len(themes.asked) - len(before) <= 2
+    await write(live, "w_3", TEXT)
+    await write(live, "w_4", "- and another day\n", "append")
+    await until_embedded(live, themes.model_id)
+    assert len(set(themes.asked)) == len(themes.asked)
+    cache = ChunkCache(live.store, 1 << 20, lambda: datetime.now(UTC))
+    index = await cache.get(WORKSPACE)
+    owner = index.owners["a-ada"]
+    assert all(owner.vector_of(slot) is not None for slot in owner.live.nonzero()[0].tolist())
+    cache.close()
+
+
+async def test_a_model_that_is_away_is_waited_for_and_a_refused_text_gets_a_tombstone(
+    live: MemoryNode, themes: Themes
+) -> None:
+    themes.down = True
+    reactor = await start(live)
+    await write(live, "w_1", "The parser is green.\n")
+
+    async def waits() -> object:
+        return (await reactor.status()).state == "waiting" and (await reactor.status()).last_error
+
+    await until(waits, "the reactor to wait for its model")
+    themes.refuse = lambda text: EmbedderInputRejected("too odd") if "parser" in text else None
+    themes.down = False
+    await until_embedded(live, themes.model_id)
+    assert live.store.rows("SELECT dim, octet_length(vector) FROM memory_chunk_vectors") == [(0, 0)]
+
+
+async def decide(live: MemoryNode, payload: ControlPayload) -> None:
+    done = await live.journal.record(SYSTEM_WORKSPACE, payload, summary="decided")
+    await live.caught_up(done.seq)
+
+
+async def test_a_model_that_is_dropped_and_added_again_embeds_every_text_anew(live: MemoryNode, themes: Themes) -> None:
+    await start(live)
+    await write(live, "w_1", TEXT)
+    await until_embedded(live, themes.model_id)
+    await decide(live, EmbeddingsDropped(model=themes.model_id))
+    assert live.store.rows("SELECT count(*) FROM memory_chunk_vectors") == [(0,)]
+    await decide(live, EmbeddingsAdded(model=themes.model_id, embedder="minilm"))
+    await decide(live, EmbeddingsActivated(model=themes.model_id, embedder="minilm", dim=themes.dim))
+    await until_embedded(live, themes.model_id)

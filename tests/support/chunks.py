@@ -1,0 +1,93 @@
+"""Memory documents folded into real views, and searched."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from support.events import at, document
+from support.recall import ANALYZER
+from support.views import node
+
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.host.host import Host
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.chunks.cache import ChunkCache
+from crew_journal.services.query.chunks.index import ChunkIndex
+from crew_journal.services.query.chunks.search import search_chunks
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+Hit = tuple[str, str, int]
+"""Owner, label and first line."""
+
+
+class Documents:
+    """Views of documents, and the cache of their chunks."""
+
+    def __init__(self, store: ViewStore, host: Host, cache: ChunkCache) -> None:
+        self.store, self.host, self.cache = store, host, cache
+        self.seq = 0
+        self.writes = 0
+
+    async def fold(self, *messages: OutgoingMessage) -> int:
+        """Fold messages in one batch; returns the last sequence."""
+        made = [at(self.seq + number, message) for number, message in enumerate(messages, 1)]
+        self.seq = made[-1].seq
+        await self.host.fold(made)
+        return self.seq
+
+    def write(
+        self, owner: str, tier: str, content: str, key: str | None = None, action: str = "replace", **fields: str
+    ) -> OutgoingMessage:
+        """A write of a document."""
+        self.writes += 1
+        return document(f"w{self.writes}", owner=owner, tier=tier, key=key, action=action, content=content, **fields)
+
+    async def index(self, workspace_id: str = "w1") -> ChunkIndex:
+        """The hot index as the cache has it."""
+        return await self.cache.get(workspace_id, self.seq)
+
+    async def find(
+        self,
+        query: str,
+        *owners: str,
+        workspace_id: str = "w1",
+        vector: Sequence[float] | None = None,
+        tier: str | None = None,
+        limit: int = 50,
+    ) -> list[Hit]:
+        """What a search finds."""
+        return found_in(await self.index(workspace_id), query, *owners, vector=vector, tier=tier, limit=limit)
+
+
+def found_in(
+    index: ChunkIndex,
+    query: str,
+    *owners: str,
+    vector: Sequence[float] | None = None,
+    tier: str | None = None,
+    limit: int = 50,
+) -> list[Hit]:
+    """Owner, label and line of each hit in an index."""
+    asked = query_of(query, ANALYZER, None if vector is None else np.array(vector, np.float32), None, None)
+    searched = [index.owners[owner] for owner in owners if owner in index.owners]
+    hits = search_chunks(searched, asked, limit, tier=tier, model=index.model).hits
+    return [
+        (hit.owner.owner, hit.owner.document_of(hit.slot).label, hit.owner.text_of(hit.slot).first_line) for hit in hits
+    ]
+
+
+@asynccontextmanager
+async def documents(path: Path, budget_bytes: int = 64 << 20) -> AsyncIterator[Documents]:
+    """Empty views with a cache on them."""
+    async with node(path / "views.duckdb", discover_projections()) as made:
+        cache = ChunkCache(made.store, budget_bytes, lambda: NOW)
+        try:
+            yield Documents(made.store, made.host, cache)
+        finally:
+            cache.close()

@@ -27,6 +27,7 @@ from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
 from .memory import memory
+from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
@@ -49,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-USING: Final = (up, work, demo, publish, import_command, list_entries, get, tail, recall, evaluate, schema)
+USING: Final = (up, work, demo, publish, import_command, list_entries, get, tail, recall, evaluate, schema, mirror)
 OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
 RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
 """Commands whose names are words of Python."""

@@ -28,7 +28,7 @@ memory.command("reindex")(reindex)
 @memory.command("write")
 @grouped
 def write(
-    asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content",))],
+    asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],
     content: Annotated[str | None, Argument(metavar="[CONTENT]", help="The text; - reads it from stdin.")] = None,
     file: Annotated[
         Path | None, Option("--file", exists=True, dir_okay=False, help="File that holds the text.")

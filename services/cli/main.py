@@ -34,6 +34,7 @@ from .output import JSON_FLAG, report_error, show
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
+from .sidecar.command import sidecar
 from .up import up
 from .work import work
 
@@ -50,7 +51,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-USING: Final = (up, work, demo, publish, import_command, list_entries, get, tail, recall, evaluate, schema, mirror)
+USING: Final = (
+    up,
+    work,
+    demo,
+    publish,
+    import_command,
+    list_entries,
+    get,
+    tail,
+    recall,
+    evaluate,
+    schema,
+    mirror,
+    sidecar,
+)
 OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
 RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
 """Commands whose names are words of Python."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option
 
-from ....schemas.errors import NotFound, Unavailable
+from ....schemas.errors import NotAllowed, NotFound, Unavailable
 from ....schemas.rules.tiers import Scope, owner_of
 from ..connection import client, resolve, sync_client
 from ..groups import grouped
@@ -24,6 +24,7 @@ from ..options import Json, Where, Workspace
 from ..output import print_pairs, say, show
 
 if TYPE_CHECKING:
+    from ....schemas.operations.agents import AgentAnswer
     from ...client import CrewJournal
     from .report import Report
     from .sync import Mirror
@@ -109,10 +110,11 @@ def _maker(
         owners = {"agent_id": agent} | ({"crew_id": crew} if crew is not None else {})
         documents = Documents(journal, owners, workspace)
         if not made:
+            registered = _registered(journal, agent, workspace)
             own = Folder(directory, Scope.AGENT)
             sides = [Side(own, Scope.AGENT, owner_of(Scope.AGENT, agent), is_lead=False)]
             if crew_base is not None:
-                leads = lead or _is_lead(journal, agent, workspace)
+                leads = lead or (registered is not None and registered.role == LEAD)
                 sides.append(Side(Folder(crew_base, Scope.CREW), Scope.CREW, owner_of(Scope.CREW, crew), is_lead=leads))
             of = f"agent {agent}" + (f" of crew {crew}" if crew else "") + (f" in {workspace}" if workspace else "")
             made.append(Mirror(tuple(sides), State.load(own.root, of), report, patient=patient))
@@ -121,11 +123,21 @@ def _maker(
     return make
 
 
-def _is_lead(journal: CrewJournal, agent: str, workspace: str | None) -> bool:
+def _registered(journal: CrewJournal, agent: str, workspace: str | None) -> AgentAnswer | None:
+    """The registration of the agent; None if there is none.
+
+    Raises:
+        NotAllowed: If the agent's memory is off.
+    """
     try:
-        return journal.agent(agent, workspace_id=workspace).role == LEAD
+        found = journal.agent(agent, workspace_id=workspace)
     except NotFound:
-        return False
+        return None
+    if not found.memory_enabled:
+        raise NotAllowed(
+            f"the memory of agent {agent} is off", hint=f"turn it on: crew-journal agent update {agent} --memory"
+        )
+    return found
 
 
 def _follow(where: Where, make: Callable[[CrewJournal], Callable[[], None]], interval: float) -> None:
@@ -147,7 +159,7 @@ def _follow(where: Where, make: Callable[[CrewJournal], Callable[[], None]], int
                         stopped.wait(interval)
             except Unavailable as error:
                 if not down:
-                    say(f"the service does not answer; files are taken over when it does: {error.message}")
+                    say(f"{error.message}; files are taken over once it answers")
                     down = True
                 stopped.wait(interval)
 
@@ -157,6 +169,8 @@ def _stopping(stopped: threading.Event) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the pass in hand and then the mirror."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        if stopped.is_set():  # the second time: do not wait for the request in hand
+            raise KeyboardInterrupt
         stopped.set()
 
     former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -83,13 +83,20 @@ class Folder:
         self._scope = scope
 
     def make(self) -> None:
-        """Make the folder if it is absent.
+        """Make the folder, and those for its logs and cards, if they are absent.
 
         Raises:
             OSError: If it is a link or not a directory.
         """
         self.root.mkdir(exist_ok=True)
-        os.close(os.open(self.root, _DIRECTORY))
+        descriptor = os.open(self.root, _DIRECTORY)
+        try:
+            for rule in TIERS.values():
+                if self._scope in rule.writers and "/" in rule.label:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(rule.label.split("/")[0], dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
 
     def path_of(self, label: str) -> Path:
         """Where a document's file is, for messages."""

@@ -35,7 +35,7 @@ BENCHES: Final = (
 
 
 def measure(name: str, quick: bool) -> Report:
-    """Run one benchmark in a folder of its own, gone afterwards."""
+    """Run one benchmark in a temporary folder."""
     say(f"{name}: begins")
     module = importlib.import_module(f"bench.{name}")
     with tempfile.TemporaryDirectory(prefix=f"crew-journal-bench-{name}-") as folder:
@@ -44,7 +44,7 @@ def measure(name: str, quick: bool) -> Report:
 
 
 def main() -> int:
-    """Run what was asked for and print its figures; 0 whether or not targets are met, for a bench tells, not judges."""
+    """Run the chosen benchmarks and print their figures; returns 0 even if a target is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("bench", nargs="?", default="all", choices=[*BENCHES, "all"])
     parser.add_argument("--quick", action="store_true", help="reduced sizes: shows that it works, not how fast it is")

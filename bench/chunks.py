@@ -23,6 +23,7 @@ from bench.corpus import Corpus, random_units
 from bench.figures import MB, MS, Report, latencies, percentile
 from bench.journals import DIM, MODEL, never_park, raw, ready_made
 from bench.recall import ReadyEmbedder, activation, moments_of
+from bench.sql_baseline import numpy_cosine
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.folds.chunk_terms import chunk_terms
 from crew_journal.consumers.host.host import Host
@@ -186,6 +187,9 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
         report.sizes["chunks_in_scope"] = scope
         for query in corpus.queries(20, seed=5):
             await ask(query)
+        dense = numpy_cosine(random_units(scope, DIM, 3), random_units(100, DIM, 4))
+        report.baseline(f"cosine over {scope:,} vectors in numpy, best 100, p50", percentile(dense, 0.5) * MS, "ms")
+        cpu.clear()
         latencies(
             report, "search of agent and crew, idle", [await ask(q) for q in corpus.queries(asked, seed=6)], None, None
         )

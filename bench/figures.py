@@ -1,6 +1,6 @@
-"""What a benchmark says: figures with unit, baseline of the same run, and the target of the issue.
+"""The report of a benchmark: figures with unit, baseline of the same run, and target.
 
-Invariant: a figure never hides how it was got; ``note`` names what was left out of the measurement.
+Invariant: ``note`` says how a figure was measured and what the measurement leaves out.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, Literal
 
 MIB = 1024 * 1024
 MB = 1_000_000
-"""What targets of the issue are in; a MiB is 5 % more."""
+"""The unit of the memory targets; a MiB is 5 % more."""
 MS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the issue asks of a figure: at least, or at most, ``value``."""
+    """The target of a figure: at least, or at most, ``value``."""
 
     kind: Literal["at least", "at most"]
     value: float
 
     def met(self, measured: float) -> bool:
-        """Whether ``measured`` meets it."""
+        """Whether ``measured`` meets the target."""
         return measured >= self.value if self.kind == "at least" else measured <= self.value
 
 
@@ -39,11 +39,11 @@ class Figure:
     """One measured number.
 
     Attributes:
-        name: What it is.
+        name: What was measured.
         value: The number.
         unit: Its unit.
-        target: What is asked of it, None where it only informs.
-        note: How it was measured and what is left out.
+        target: The target; None if there is none.
+        note: How it was measured, and what the measurement leaves out.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Figure:
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The figure as JSON."""
         body: dict[str, Any] = {"name": self.name, "value": round(self.value, 3), "unit": self.unit}
         if self.target is not None:
             body["target"] = asdict(self.target)
@@ -69,10 +69,10 @@ class Report:
 
     Attributes:
         bench: Its name.
-        quick: Whether sizes were reduced; then targets are shown but mean little.
-        sizes: Entries, vectors, seconds and so on that it ran with.
+        quick: Whether sizes were reduced; the targets apply to full sizes.
+        sizes: Numbers of entries, vectors, seconds and so on.
         baselines: Figures of raw libraries in the same run.
-        figures: Our own.
+        figures: Figures of Crew Journal.
     """
 
     bench: str
@@ -85,7 +85,7 @@ class Report:
     _load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def figure(self, name: str, value: float, unit: str, target: Target | None = None, note: str = "") -> None:
-        """Add a figure of ours."""
+        """Add a figure of Crew Journal."""
         self.figures.append(Figure(name, value, unit, target, note))
         self._say(self.figures[-1], "")
 
@@ -95,7 +95,7 @@ class Report:
         self._say(self.baselines[-1], "baseline: ")
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The report as JSON."""
         return {
             "bench": self.bench,
             "quick": self.quick,
@@ -120,17 +120,17 @@ class Report:
 
 
 def at_least(value: float) -> Target:
-    """A target from below."""
+    """The target "at least ``value``"."""
     return Target("at least", value)
 
 
 def at_most(value: float) -> Target:
-    """A target from above."""
+    """The target "at most ``value``"."""
     return Target("at most", value)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` (0..1) of all do not exceed (nearest rank)."""
+    """The ``share`` percentile (0..1) by nearest rank."""
     ordered = sorted(values)
     return ordered[max(0, min(len(ordered) - 1, -(-int(share * 1_000_000) * len(ordered) // 1_000_000) - 1))]
 
@@ -155,5 +155,5 @@ def latencies(
 
 
 def say(text: str) -> None:
-    """Progress, on stderr: stdout holds the JSON alone."""
+    """Print progress on stderr; stdout holds only the JSON."""
     print(text, file=sys.stderr, flush=True)

@@ -51,7 +51,7 @@ async def _commits(
 
 
 async def run(quick: bool, folder: Path) -> Report:
-    """Measure."""
+    """Run the benchmark."""
     report = Report("follow", quick)
     commits, entries, vectors = (150, 5_000, 200) if quick else (400, 10_000, 500)
     report.sizes = {"entries": entries, "vectors": vectors, "commits": commits}

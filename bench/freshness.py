@@ -91,7 +91,7 @@ async def _raw(client: Client, entries: int) -> list[float]:
 
 
 async def run(quick: bool, folder: Path) -> Report:
-    """All of it."""
+    """Run the benchmark."""
     entries = 30 if quick else 400
     report = Report("freshness", quick, {"entries": entries, "per_second": RATE})
     async with open_broker(folder / "raw", "durable") as (_, client, _):

@@ -223,7 +223,7 @@ def proper_noun(memory: Memory, hits: Answered, weight: float) -> Floats:
 
 
 def rarest(memory: Memory, hits: Answered, weight: float) -> Floats:
-    """The entry bears the query's rarest term that anybody has said."""
+    """Whether the entry contains the rarest of the query's terms that occur at all."""
     frequency = memory.frequency[hits.asked.cluster]
     said = [term for term in hits.query.terms if frequency[term]]
     if not said:

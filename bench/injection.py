@@ -24,11 +24,11 @@ PROJECT: Final = Path(__file__).resolve().parents[1]
 DEV: Final = "injection_dev"
 RECALL_PERCENT: Final = 35.0
 FALSE_ALARM_PERCENT: Final = 2.0
-"""What the issue asks of all scanners together on ``injection_dev``."""
+"""Targets of all scanners together on ``injection_dev``."""
 WORDS: Final = re.compile(
     r"\b(?:ignore|disregard|forget|jailbreak|pretend|system prompt|prompt|instructions)\b", re.IGNORECASE
 )
-"""The baseline: words that anybody would think of first."""
+"""The baseline: a list of obvious words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,15 @@ from bench.watching import client_of, memory_of, wait_folded, wait_idle
 READY_TARGET_S: Final = 4.0
 IDLE_TARGET_MB: Final = 400
 LARGE_TARGET_MB: Final = 900
-"""As the issue has them: MB, a million bytes, in target and figure alike."""
+"""Targets and figures are in MB, a million bytes."""
 REST_LOOKS: Final = 6
-"""Idle seconds on end until a stack counts as at rest: views are tidied after two, freed memory is given back after that."""
+"""Consecutive idle seconds until a stack counts as at rest: it tidies its views after two, and then gives memory back."""
 SAMPLE: Final = ("--sample", "--embedder", "minilm")
 LIBRARIES: Final = (
     "import duckdb, numpy, pyarrow, pydantic, starlette, uvicorn, nats, faststream.nats, tokenizers, safetensors, resource;"
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 )
-"""What the bare libraries take once imported, in KiB."""
+"""Prints the memory of a process that has only imported the libraries, in KiB."""
 KIB: Final = 1024
 
 EMBEDDED_DEADLINE_S = 900.0
@@ -36,7 +36,7 @@ EMBEDDED_DEADLINE_S = 900.0
 
 
 def _ready(stack: Stack) -> float:
-    """Seconds from the spawn of ``up`` until ``/readyz`` says yes."""
+    """Seconds from the start of ``up`` until ``/readyz`` answers 200."""
     began = time.perf_counter()
     stack.up()
     with client_of(stack) as client:
@@ -71,7 +71,7 @@ def _sample_idle(report: Report, folder: Path) -> None:
 
 
 def _large(report: Report, folder: Path, corpus: Corpus, last_seq: int) -> None:
-    """Caught up from a prepared stream, queried, then started again: both ways of being idle count."""
+    """Idle memory after folding a prepared stream and after a restart, each with some recalls before."""
     with Stack(folder, ("--embedder", "minilm")) as stack:
         stack.up()
         took = wait_folded(stack, last_seq)
@@ -96,7 +96,7 @@ def _large(report: Report, folder: Path, corpus: Corpus, last_seq: int) -> None:
 
 
 async def run(quick: bool, folder: Path) -> Report:
-    """All of it."""
+    """Run the benchmark."""
     entries, vectors, rounds = (10_000, 1_000, 1) if quick else (100_000, 10_000, 3)
     report = Report("memory", quick, {"entries": entries, "vectors": vectors, "rounds": rounds})
     said = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", LIBRARIES], capture_output=True, check=True)

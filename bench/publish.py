@@ -228,7 +228,7 @@ async def _http(report: Report, folder: Path, entries: int) -> None:
 
 
 async def run(quick: bool, folder: Path) -> Report:
-    """All of it."""
+    """Run the benchmark."""
     sizes = QUICK if quick else FULL
     report = Report("publish", quick, {"rounds": sizes.rounds, "entries": sizes.interval, "http_entries": sizes.http})
     profiles: tuple[Durability, ...] = ("interval", "durable")

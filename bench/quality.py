@@ -44,7 +44,7 @@ TARGETS: Final[dict[str, tuple[Target | None, Target | None, Target | None]]] = 
     "conversational": (at_least(0.85), at_least(0.78), at_least(0.90)),
     "conversational-static": (at_least(0.85), at_least(0.77), None),
 }
-"""What the issue asks of recall@10, recall@5 and session recall@5."""
+"""Targets of recall@10, recall@5 and session recall@5."""
 
 
 async def run(quick: bool, folder: Path) -> Report:

@@ -74,7 +74,7 @@ def _projection_of(part: _Part) -> Projection:
     except Exception as error:
         raise DiscoveryError(f"{made.__name__} of {part.file} cannot be made: {_said(error)}", hint=_REMOVE) from error
     if wrong := next(_faults(projection), None):
-        raise DiscoveryError(f"{made.__name__} of {part.file} is no projection: {wrong}", hint=_PROTOCOL)
+        raise DiscoveryError(f"{made.__name__} of {part.file} is not a projection: {wrong}", hint=_PROTOCOL)
     return projection
 
 
@@ -85,9 +85,9 @@ def _faults(projection: Any) -> Iterator[str]:
         yield f"it has no {' and no '.join(missing)}"
         return
     if not isinstance(projection.name, str) or not projection.name:
-        yield "its name is no text"
+        yield "its name must be text"
     if not isinstance(projection.version, int) or isinstance(projection.version, bool) or projection.version < 1:
-        yield "its version is no number from 1 on"
+        yield "its version must be a positive integer"
     if not isinstance(projection.tables, tuple | list) or not all(isinstance(one, Table) for one in projection.tables):
         yield "its tables is not a tuple of Table"
     if not callable(projection.apply):

@@ -130,7 +130,7 @@ class FoldTransaction(Protocol):
         ...
 
     def whole(self, table: Table[R]) -> Sequence[R]:
-        """All rows of a small table of its own; costs next to nothing while nobody changes it."""
+        """All rows of a small table of this projection; cached until the table changes."""
         ...
 
     def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:

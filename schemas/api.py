@@ -79,9 +79,10 @@ class ProblemField(Answer):
 
 
 class Problem(Answer):
-    """An error as problem+json (RFC 9457)."""
+    """An error as problem+json (RFC 9457); ``code`` is its class in ``schemas.errors``."""
 
     type: str = "about:blank"
+    code: str | None = None
     title: str
     status: int
     detail: str

@@ -370,11 +370,25 @@ class CascadeUnsupported(DocumentError):
     exit_code = 1
 
 
+class NotByProvider(DocumentError):
+    """The memory provider of the workspace cannot answer this; the journal can."""
+
+    title = "The memory provider does not offer this"
+    status = 501
+    exit_code = 1
+
+
 class UpstreamTimeout(Unavailable):
     """The backend of a memory provider did not answer in time."""
 
     title = "The memory backend did not answer in time"
     status = 504
+
+
+class BackendFailed(Unavailable):
+    """The backend of a memory provider cannot be reached, or failed."""
+
+    title = "The memory backend failed"
 
 
 class VersionGone(CrewJournalError):

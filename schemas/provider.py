@@ -1,11 +1,13 @@
 """The port of a memory provider: Retain, Recall, Forget, Health (seed 2, contract §18).
 
 Invariant: requests and results are flat, and fields are only ever added. Every method may be called concurrently. Errors are
-those below ``errors.DocumentError``, ``errors.UpstreamTimeout`` and ``errors.NotAllowed``; nothing else leaves a provider.
+those below ``errors.DocumentError`` and ``errors.Unavailable`` (``UpstreamTimeout``, ``BackendFailed``) and
+``errors.NotAllowed``; nothing else leaves a provider.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 
@@ -111,6 +113,44 @@ class ForgetResult(BaseModel):
     cascades: bool = False
 
 
+class ReadRequest(BaseModel):
+    """Read a document whole; fields as in ``RetainRequest``."""
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    tier: str
+    key: str | None = None
+    scope: str | None = None
+
+
+class ReadResult(BaseModel):
+    """A document: ``content`` is empty if it was never written, or if ``finding`` (category/pattern) blocks it."""
+
+    model_config = _FLAT
+    id: str
+    content: str
+    finding: str | None = None
+
+
+class LabelsRequest(BaseModel):
+    """Name the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
+
+    model_config = _FLAT
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+    scope: str
+
+
+class LabelsResult(BaseModel):
+    """The ids of documents that have a text, sorted."""
+
+    model_config = _FLAT
+    ids: tuple[str, ...] = ()
+
+
 class HealthStatus(BaseModel):
     """Whether the provider works; ``message`` only if it does not."""
 
@@ -148,4 +188,21 @@ class MemoryProvider(Protocol):
 
     async def health(self) -> HealthStatus:
         """Whether it works; never raises, and answers within ``HEALTH_DEADLINE_S``."""
+        ...
+
+
+ProviderFactory = Callable[[ProviderScope], MemoryProvider]
+"""Makes a provider that is bound to a scope: what ``module:factory`` names."""
+
+
+@runtime_checkable
+class DocumentReader(Protocol):
+    """What a provider may offer besides: whole documents. Without it there is no prompt block, and reading is refused."""
+
+    async def read(self, asked: ReadRequest) -> ReadResult:
+        """Read a document; one that was never written is empty."""
+        ...
+
+    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+        """Name the documents of a scope."""
         ...

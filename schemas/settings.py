@@ -187,6 +187,16 @@ class Settings(BaseSettings):
     bodies_mb: int = Field(
         default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; one token may use half."
     )
+    memory_provider: str = Field(
+        default="journal",
+        description="Where memory documents are: journal, disk, http, or module:factory of a provider of your own.",
+    )
+    memory_provider_url: str | None = Field(default=None, description="URL of the service, for http.")
+    memory_provider_token: str | None = Field(default=None, description="Token for that service.", repr=False)
+    memory_provider_root: Path | None = Field(default=None, description="Directory of the files, for disk.")
+    memory_file: Path | None = Field(
+        default=None, description="TOML file that chooses the provider of single workspaces."
+    )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")
     duckdb_memory_mb: int = Field(default=512, ge=64, description="DuckDB memory limit, MiB.")

@@ -22,14 +22,14 @@ LOCK_FILE: Final = "lock"
 NODE_FILE: Final = "node.id"
 _LOCK_TRIES: Final = 100
 _LOCK_PAUSE_S: Final = 0.005
-"""Half a second in all; who asks whether the lock is held has it for some microseconds."""
+"""Half a second in total; a probe holds the lock for some microseconds."""
 
 
 def lock(data_dir: Path) -> Callable[[], None]:
-    """Take the data directory's lock; returns the way to give it back.
+    """Take the data directory's lock; returns a function that releases it.
 
-    Whoever asks :func:`is_owned` holds it for a moment, shared: that is waited for. A ``runtime.json`` that is still there
-    was left behind by a process that was killed; it is removed.
+    :func:`is_owned` holds a shared lock for a moment, so this waits for it. A ``runtime.json`` that still exists was left by
+    a killed process; it is removed.
 
     Raises:
         DataDirBusy: If another process owns the directory.
@@ -40,7 +40,7 @@ def lock(data_dir: Path) -> Callable[[], None]:
             (data_dir / RUNTIME_FILE).unlink(missing_ok=True)
             return lambda: os.close(descriptor)
         if not _took(descriptor, fcntl.LOCK_SH):
-            break  # somebody owns it, and does not only ask
+            break  # an owner holds it, not a probe
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         time.sleep(_LOCK_PAUSE_S)
     os.close(descriptor)

@@ -1,7 +1,7 @@
 """A fault as the body of an answer (problem+json, RFC 9457), over HTTP or NATS.
 
 Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
-same ``trace_id``.
+same ``trace_id``. ``facts`` of a document that would be too large hold its present text, for the one who may write it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
     body: dict[str, Any] = {
         **(error.facts if isinstance(error, CapExceeded) else {}),
         "type": "about:blank",
+        "code": type(error).__name__,
         "title": error.title,
         "status": error.status,
         "detail": error.message,

@@ -58,7 +58,7 @@ class ObservedEmbedder:
     """An `Embedder` (see `schemas.ports`) that forwards every call and records the outcome of the last one.
 
     Args:
-        inner: The embedder; closed with this one.
+        inner: The embedder; closed with this one, after the last call under way.
         clock: The time now, UTC.
     """
 
@@ -68,6 +68,7 @@ class ObservedEmbedder:
         self._outcome = EmbedderOutcome(mode="vector", model=inner.model_id, dim=inner.dim)
         self._late_s, self._late_count = 0.0, 0
         self._late_since: datetime | None = None
+        self._calls, self._closing = 0, False
 
     @property
     def model_id(self) -> str:
@@ -141,12 +142,14 @@ class ObservedEmbedder:
         await self._observe(self._inner.probe(), rejection_is_failure=True)
 
     async def close(self) -> None:
-        """Close the inner embedder; does not change the outcome."""
-        await self._inner.close()
+        """Close the inner embedder, or let the last call under way do so; does not change the outcome."""
+        self._closing = True
+        if not self._calls:
+            await self._inner.close()
 
     async def _observe(self, call: Awaitable[_Answer], *, rejection_is_failure: bool = False) -> _Answer:
         try:
-            answer = await call
+            answer = await self._counted(call)
         except EmbedderInputRejected as error:
             if rejection_is_failure:
                 self._failed(error)
@@ -164,6 +167,15 @@ class ObservedEmbedder:
             rejected_inputs=self._outcome.rejected_inputs,
         )
         return answer
+
+    async def _counted(self, call: Awaitable[_Answer]) -> _Answer:
+        self._calls += 1
+        try:
+            return await call
+        finally:
+            self._calls -= 1
+            if self._closing and not self._calls:
+                await self._inner.close()
 
     def _failed(self, error: Exception) -> None:
         before = self._outcome

@@ -1,17 +1,15 @@
-"""What all readers of JetStream share: the live feed, the bulk replay and the reactors' durables.
+"""Shared by all readers of JetStream: the live feed, the bulk replay and the reactors' durables.
 
-ADR 14 says why they read in different ways.
+ADR 14 explains why they read in different ways. Known traps, each observed or measured:
 
-Traps, each seen or measured:
-
-- nats-py's ``fetch`` of many waits for its whole time-out once a first message has come; in its last moments it raises the
-  built-in ``TimeoutError``, which ends FastStream's loop together with the messages that it had collected.
-- Its requests outlive the call that made them: messages arrive while the caller is busy, and their ack wait runs unseen.
-- It takes a stored message with a header ``Status``, which anybody who may publish can send, for a word of the server, and
-  throws it away on every delivery. Stored messages have a reply subject, words of the server have none: ask for that.
+- Once a first message has come, nats-py's ``fetch`` of several waits for its whole time-out; shortly before the end it may
+  raise the built-in ``TimeoutError``, which ends FastStream's loop and drops the messages collected so far.
+- Its pull requests outlive the call: messages arrive while the caller is busy, and their ack wait already runs.
+- It takes a stored message with a header ``Status``, which every publisher can set, for a status message of the server and
+  drops it on every delivery. Test for a reply subject instead: stored messages have one, status messages do not.
 - FastStream waits silently for a durable that was deleted, and its loop spins when nats-py gives up reconnecting.
 - FastStream's default ack policy terminates a message whose handler raises: the event is lost for that consumer.
-- A broker that had lost its metadata takes up what it has kept of a consumer of the same name, wherever that one stood.
+- A broker that lost its metadata restores the saved state of a former consumer with the same name, at its old position.
 - Filters: ``FILTERS_SINCE``. After making a consumer, read it back and compare.
 """
 

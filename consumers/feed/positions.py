@@ -114,7 +114,7 @@ class EntryHeaders(Mapping[str, str]):
         return self._read
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a header, ``default`` if it is not there."""
+        """The value of a header, ``default`` if it is absent."""
         if name == h.CONTENT_HASH:
             return self._content.decode("ascii")
         return self._all().get(name, default)

@@ -98,7 +98,7 @@ def _bind(store: ViewStore, stream: StreamAtHand) -> None:
 
 
 def inspect_views(path: Path) -> int:
-    """Look whether a file that nobody has open can be opened, changing nothing; reads its beginning, not its rows.
+    """Check, without a change, whether a file that no process has open can be opened; reads its header, not its rows.
 
     Returns:
         The highest sequence it has folded.

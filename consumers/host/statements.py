@@ -1,10 +1,10 @@
-"""What a connection knows of its tables: inserts of Arrow columns that are planned once, keys of rows, checkpoints.
+"""Cached by a connection for its tables: prepared inserts of Arrow columns, keys of rows, checkpoints.
 
-Why: planning is what a small batch costs. ``INSERT … SELECT`` from a registered Arrow table takes 5 ms for 25 columns and
-one row, an ``EXECUTE`` of the prepared one 0.7 (DuckDB 2.0.0). DuckDB scans a registered object by asking it for an Arrow
-stream, each execution anew, so one object and one plan serve every batch.
+Why: most of the cost of a small batch is planning. ``INSERT … SELECT`` from a registered Arrow table takes 5 ms for 25
+columns and one row, ``EXECUTE`` of the prepared statement 0.7 ms (DuckDB 2.0.0). At each execution DuckDB asks the
+registered object for a new Arrow stream, so one object and one plan serve every batch.
 
-Invariant: a statement that may have vanished with a rollback is never used again: ``forget`` drops them all.
+Invariant: a statement that a rollback may have removed is never used again; ``forget`` drops all of them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ KEY: Final = "key"
 """The column with a 64-bit hash of a row's name, where a table has one."""
 EARLY_PLANS: Final = frozenset({0, 1, 2, 4, 8, 16, 32, 64})
 PLAN_EVERY: Final = 128
-"""Runs of an insert before which it is planned anew. DuckDB plans at every execution (2 ms) once any temporary view or
-table was made after the plan, for its catalogue has another version then; this costs 2 ms in 128 runs instead."""
+"""Number of runs of an insert after which it is prepared again. Once any temporary view or table was created after the plan,
+the catalogue version differs and DuckDB plans at every execution (2 ms); preparing again costs 2 ms in 128 runs."""
 
 
 class CheckpointsChanged(CrewJournalError):
-    """The rows of ``checkpoint`` are not those that this connection read: a bug of whoever changed them."""
+    """The rows of ``checkpoint`` differ from those that this connection read: other code changed them, which is a bug."""
 
     title = "The checkpoints changed"
 
@@ -180,7 +180,7 @@ def move_checkpoints(con: duckdb.DuckDBPyConnection, projections: frozenset[str]
     """Set the checkpoints of ``projections`` to ``seq``; of all rows at once (a third of the cost) if those are all.
 
     Raises:
-        CheckpointsChanged: If somebody else made or deleted a checkpoint meanwhile; the caller rolls back.
+        CheckpointsChanged: If other code added or deleted a checkpoint meanwhile; the caller rolls back.
     """
     known = _of(con)
     if known.everyone is None:

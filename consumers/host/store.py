@@ -1,9 +1,8 @@
 """The one DuckDB file of a node: one writer thread, one cursor per reader thread, a gate for swaps.
 
 Invariant: only the writer thread writes; a commit is announced on the event loop, in commit order, after it is durable;
-a swap replaces the whole file while no reader is inside, so nobody ever sees half of one and half of the other.
-DuckDB rules of ``facts/duckdb.md`` (one process per file, one cursor per thread, fetch before the next execute) are kept
-here and nowhere else.
+a swap replaces the whole file while no reader is inside, so no reader sees parts of both.
+This module alone keeps the rules of DuckDB: one process per file, one cursor per thread, fetch before the next execute.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from .transaction import arrow_table, existing_tables
 T = TypeVar("T")
 
 CHECKPOINT_THRESHOLD: Final = "1TB"
-"""Never by itself: the automatic checkpoint at 16 MB costs a commit 70-150 ms (facts/duckdb.md). The host does it when
-idle, or beyond ``settings.WAL_BOUND_BYTES``."""
+"""Switches automatic checkpoints off: at 16 MB they delay a commit by 70 to 150 ms. The host makes a checkpoint when idle,
+or beyond ``settings.WAL_BOUND_BYTES``."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +45,7 @@ class ViewStore:
         self._path = path
         self._config = dict(config)
         self.stream_made: str | None = None
-        """When the stream was made that the views are of, as the broker writes it; None where nobody has said."""
+        """Creation time of the stream that was folded, as the broker formats it; None if it is not known."""
         self._gate = ReadGate()
         self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
         self._cursors_lock = threading.Lock()
@@ -128,14 +127,14 @@ class ViewStore:
 
     @property
     def reopened(self) -> int:
-        """Counts how often the file was opened again after DuckDB had given it up; checkpoints are then to be read anew."""
+        """How often the file was opened again after a fatal error of DuckDB; each time, checkpoints must be read again."""
         return self._reopening.count
 
     def refuse_damage(self) -> None:
-        """Go on only if nothing was found to be broken, whoever met it.
+        """Return only if no reader or writer has found damage.
 
         Raises:
-            ViewsDamaged: If something was.
+            ViewsDamaged: If one has.
         """
         if self._damage is not None:
             raise _bare(self._damage)
@@ -203,7 +202,7 @@ class ViewStore:
     async def write(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Run ``work`` on the writer thread with the writer's connection, after all earlier work.
 
-        The work is never abandoned half-way: a cancelled caller is told only after it has ended.
+        The work is never abandoned half-way: a cancelled caller gets the cancellation only after the work has ended.
         """
         task = asyncio.get_running_loop().run_in_executor(self._executor, self._run, work)
         try:
@@ -377,8 +376,8 @@ def _bare(damage: ViewsDamaged) -> ViewsDamaged:
 
 def _hint(error: duckdb.Error) -> str:
     if "newer version of DuckDB" in str(error):
-        return "install the duckdb that wrote it, or move the file away: views are folded anew from the journal"
-    return "see that it can be read and written and the disk has room; `crew-journal doctor` looks"
+        return "install the duckdb version that wrote it, or move the file away: the views are then rebuilt from the journal"
+    return "make sure that the file is readable and writable and the disk has room; see `crew-journal doctor`"
 
 
 def _sync(path: Path) -> None:

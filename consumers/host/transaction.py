@@ -152,7 +152,7 @@ class ProjectionTransaction:
         return [table.row(*row) for row in found]
 
     def whole(self, table: Table[R]) -> Sequence[R]:
-        """All rows of a small table of its own; free while nobody changes it."""
+        """All rows of a small table of this projection; cached until the table changes."""
         return whole(self._con, table)
 
     def _changes_of(self, table: Table[Any]) -> TableChanges:

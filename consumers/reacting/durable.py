@@ -62,11 +62,11 @@ class Remaining:
 
 
 async def declare(client: Client, wanted: Durable) -> None:
-    """Make the durable, or bring it up to date, and read back that it is as wanted.
+    """Create or update the durable, then read it back and compare.
 
     Raises:
         BrokerUnavailable: If the broker does not answer or has no JOURNAL.
-        StreamMismatch: If it cannot be had as wanted.
+        StreamMismatch: If the broker's durable differs from ``wanted``.
     """
     filters = _filters(client, wanted)
     config = ConsumerConfig(

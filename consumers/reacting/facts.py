@@ -1,7 +1,7 @@
-"""How reactors publish facts: once, even if a client has used their message ids.
+"""Publishes the facts of reactors once, even if a client has used their message ids.
 
-Invariant: what the broker calls a duplicate is believed only if the stored message is a fact of the same subject; anybody
-who may publish on NATS can use a message id that he foresees.
+Invariant: a duplicate that the broker reports counts only if the stored message is a fact with the same subject, because
+every NATS publisher can use a message id that it can predict.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class PullConsumer:
         info = await info_of(self._client, self._durable.name, STATUS_TIMEOUT_S)
         if info is None:
             raise BrokerUnavailable(
-                f"the consumer {self._durable.name} is gone", hint="it is made again when messages are taken"
+                f"the consumer {self._durable.name} is gone", hint="the next request for messages creates it again"
             )
         return (info.num_pending or 0) + (info.num_ack_pending or 0)
 

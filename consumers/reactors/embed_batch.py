@@ -1,9 +1,8 @@
-"""Which entries a batch asks the model for, and whose fault it is when the model fails.
+"""Selects the entries of a batch to embed, and finds the text on which the model fails.
 
-Why: a model server that is down and a text that the model cannot take look alike, but the first must stop the reactor
-and lose nothing, while the second must not hold up anybody else (contract §3, TRAP). Invariant: an error leaves
-``embed_in_pieces`` only if a harmless probe fails too, or the model is another than the journal knows; what fails
-while the probe works is narrowed down to single texts.
+Why: a model server that is down and a text that the model refuses raise the same errors, but the first must stop the reactor
+without a loss, while the second must not delay other texts. Invariant: ``embed_in_pieces`` raises only if a harmless probe
+fails too, or if the model differs from the one in the journal; if the probe works, the batch is split down to single texts.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ FILTER_SUBJECTS: Final = tuple(
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )
-"""The types of the policy's allow-list, and those that a workspace may choose: a newer server passes everything else over,
-and what the durable counts as pending is what may still be embedded. Skipping a chat message that is not chosen costs 15 µs.
-A type that is added widens the durable in place: what there is of it already is left to the index sweep. Any other change of
-the policy is a new version of the reactor, hence a new durable."""
+"""The types of the policy's allow-list, and those that a workspace may choose: newer servers deliver nothing else,
+so the pending count of the durable is the number of entries that may still be embedded. Skipping a chat message that the
+workspace did not choose costs 15 µs. A new type widens the durable in place; the index sweep embeds its older entries. Any
+other change of the policy needs a new version of the reactor, which has a new durable."""
 _ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 
 @dataclass(frozen=True, slots=True)
 class Embeddable:
-    """An entry that is to be embedded.
+    """An entry to embed.
 
     Attributes:
         seq: Its stream sequence.
         entry: The entry.
         ts_ms: Its time, milliseconds since the epoch.
-        text: What is embedded: contract §3, at most 4,096 bytes.
+        text: The text to embed, at most 4,096 bytes.
     """
 
     seq: int
@@ -64,7 +63,7 @@ class Embeddable:
     text: str
 
     def vector(self, model: str, vector: bytes, reactor: str) -> VectorDerived:
-        """The fact; an empty ``vector`` (dim 0) says that the model refused the text for good."""
+        """The fact; an empty ``vector`` (dim 0) means that the model refuses the text for good."""
         entry = self.entry
         return VectorDerived(
             seq=0,
@@ -86,7 +85,7 @@ class Embeddable:
         )
 
     def token_bits(self, model: str, tokens: TokenBits | None, reactor: str) -> TokenBitsDerived | None:
-        """The fact about its tokens, for a turn of a conversation; None if there is nothing to say."""
+        """The fact with the bits of its word pieces; None if it is not a turn of a conversation or has no bits."""
         if tokens is None or not tokens.bits or not info_of(self.entry.entry_type).conversation:
             return None
         return TokenBitsDerived(
@@ -106,11 +105,11 @@ class Embeddable:
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Embeddable):
-    """An entry that came as a message.
+    """An entry that was delivered as a message.
 
     Attributes:
-        message: Its message, acked once the vector is in the journal.
-        deliveries: How often it was delivered, this time included.
+        message: The message; acked once the vector is in the journal.
+        deliveries: Number of deliveries, this one included.
     """
 
     message: Msg
@@ -174,7 +173,7 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
     seq, _, published_ms, _ = position_of(message.reply)  # to the millisecond as the feed has it; nats-py's is a float
     event = decode(seq, message.subject, message.headers, message.data, published_ms)
     if not isinstance(event, EntryRecorded):
-        raise FoldError(f"the message at {seq} is no entry")
+        raise FoldError(f"the message at {seq} is not an entry")
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, with_chat=with_chat):
         return None
@@ -187,7 +186,7 @@ def text_of(entry: JournalEntry) -> str:
 
 
 def _may_be_embedded(message: Msg, with_chat: bool) -> bool:
-    """A first look at subject and raw record: what is not embedded passes without being validated."""
+    """Whether the entry may be embedded, by its subject and raw record alone; others are skipped without validation."""
     subject = parse_subject(message.subject)
     entry_type = subject.kind
     if subject.family in _ENTRIES and is_chat(entry_type):

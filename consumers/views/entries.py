@@ -1,9 +1,9 @@
-"""``journal_entries``: every admitted entry as it is listed, counted and shown.
+"""``journal_entries``: every admitted entry, for lists, counts and single lookups.
 
-Invariant: one row an entry, appended in order of ``seq``; a write of a document is listed as one of ``memory.updated``, once
-by its id. Only ``embeddable`` changes later: a reindex puts a version of the
-embed policy in force in its workspace, and the workspace's settings say whether chat is embedded; either judges what came
-before it anew and what follows as it comes.
+Invariant: one row an entry, appended in order of ``seq``; a write of a document is listed as one of ``memory.updated``,
+once by its id. Only ``embeddable`` changes later: a reindex activates a version of the embed policy in its workspace, and
+the workspace's settings say whether chat is embedded. Either recomputes the column for earlier entries and applies to later
+ones.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class EntriesProjection:
             batch_tokens(batch)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Append the batch's entries, judged by what is in force; judge anew what a reindex or a choice changes."""
+        """Append the batch's entries by the active policy; recompute ``embeddable`` after a reindex or a new setting."""
         writes = self._shown(batch.documents, tx) if batch.documents else []
         events = in_order(writes, batch.entries) if writes else batch.entries
         if not events:

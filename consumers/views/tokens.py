@@ -45,7 +45,9 @@ class TokensProjection:
         try:
             bound = token.bearer()
         except ValidationError:
-            raise FoldError(f"the token {token.token_id} at {event.seq} is bound to nobody its role allows") from None
+            raise FoldError(
+                f"the token {token.token_id} at {event.seq} has a workspace, crew or agent that its role does not allow"
+            ) from None
         if tx.get(TOKENS, token_id=token.token_id):
             raise FoldError(f"the token id {token.token_id} at {event.seq} is taken")
         row = TokenRow(

@@ -23,6 +23,7 @@ from .relations import RelationAsserted, RelationRetracted
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
+from .tools import ToolCalled
 from .workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
 
 CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
@@ -44,6 +45,7 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     RelationRetracted,
     RetractionMade,
     RetractionRestored,
+    ToolCalled,
     HealthRecorded,
     WorkspaceConfigured,
     AgentRegistered,

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from . import (
     agents,
+    conversation,
     document_search,
     documents,
     embeddings,
@@ -25,6 +26,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *recall.OPERATIONS,
     *remembering.OPERATIONS,
     *document_search.OPERATIONS,
+    *conversation.OPERATIONS,
     *priorities.OPERATIONS,
     *retractions.OPERATIONS,
     *health.OPERATIONS,

@@ -12,7 +12,7 @@ from pydantic import Field, StrictInt, field_validator
 from ..entry import Id
 from ..settings import RECALL_QUERY_MAX_CHARS
 from ..views import DOCUMENTS_PROJECTION
-from .documents import ForAgent, ForCrew, TierName
+from .documents import OF_PROVIDERS, ForAgent, ForCrew, TierName
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 SEARCH_LIMIT_DEFAULT: Final = 10
@@ -190,6 +190,7 @@ DOCUMENT_SEARCH: Final = Operation(
     route="POST /memory/search",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
+    errors=OF_PROVIDERS,
 )
 DOCUMENT_INDEX: Final = Operation(
     name="document_index",
@@ -198,6 +199,7 @@ DOCUMENT_INDEX: Final = Operation(
     route="GET /memory/status",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
+    errors=OF_PROVIDERS,
 )
 DOCUMENT_REINDEX: Final = Operation(
     name="document_reindex",
@@ -206,6 +208,7 @@ DOCUMENT_REINDEX: Final = Operation(
     route="POST /memory/reindex",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
+    errors=OF_PROVIDERS,
 )
 SEARCH_MEMORY: Final = Operation(
     name="search_memory",
@@ -214,6 +217,6 @@ SEARCH_MEMORY: Final = Operation(
     route="POST /v1/memory/search",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
-    errors=(404,),
+    errors=(404, *OF_PROVIDERS),
 )
 OPERATIONS: Final = (DOCUMENT_SEARCH, DOCUMENT_INDEX, DOCUMENT_REINDEX, SEARCH_MEMORY)

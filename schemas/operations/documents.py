@@ -12,6 +12,8 @@ from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 VERSIONS_DEFAULT: Final = 20
 VERSIONS_MAX: Final = 1_000
+OF_PROVIDERS: Final = (422, 501, 504)
+"""Statuses of memory providers: an invalid tier or key, what only the journal can answer, no answer in time."""
 RETENTION_DAYS_MAX: Final = 3_650
 
 TierName = Annotated[
@@ -258,7 +260,7 @@ DOCUMENT_READ: Final = Operation(
     route="GET /v1/memory/document",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 410),
+    errors=(404, 410, *OF_PROVIDERS),
     command="memory read",
 )
 DOCUMENT_WRITE: Final = Operation(
@@ -268,7 +270,7 @@ DOCUMENT_WRITE: Final = Operation(
     route="POST /memory/write",
     effect=Effect.CREATES,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(409, 413),
+    errors=(409, 413, *OF_PROVIDERS),
     repeatable=False,
 )
 APPEND_DAILY: Final = Operation(
@@ -277,7 +279,7 @@ APPEND_DAILY: Final = Operation(
     answer=DocumentWrittenAnswer,
     route="POST /v1/memory/daily",
     effect=Effect.CREATES,
-    errors=(409, 413),
+    errors=(409, 413, *OF_PROVIDERS),
     command="memory note",
     repeatable=False,
 )
@@ -288,6 +290,7 @@ DOCUMENTS: Final = Operation(
     route="GET /v1/memory/documents",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=OF_PROVIDERS,
     command="memory list",
 )
 DOCUMENT_VERSIONS: Final = Operation(
@@ -297,6 +300,7 @@ DOCUMENT_VERSIONS: Final = Operation(
     route="GET /v1/memory/document/versions",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    errors=OF_PROVIDERS,
     command="memory versions",
 )
 DOCUMENT_DIFF: Final = Operation(
@@ -306,7 +310,7 @@ DOCUMENT_DIFF: Final = Operation(
     route="GET /v1/memory/document/diff",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 410),
+    errors=(404, 410, *OF_PROVIDERS),
     command="memory diff",
 )
 DOCUMENT_RESTORE: Final = Operation(
@@ -316,7 +320,7 @@ DOCUMENT_RESTORE: Final = Operation(
     route="POST /v1/memory/document/restore",
     effect=Effect.CHANGES,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 409, 410),
+    errors=(404, 409, 410, *OF_PROVIDERS),
     command="memory restore",
     repeatable=False,
 )
@@ -327,7 +331,7 @@ DOCUMENT_RETRACT: Final = Operation(
     route="POST /v1/memory/document/retract",
     effect=Effect.CHANGES,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(404, 409),
+    errors=(404, 409, *OF_PROVIDERS),
     command="memory retract",
 )
 OPERATIONS: Final = (

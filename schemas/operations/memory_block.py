@@ -10,7 +10,7 @@ from ..entry import Name
 from ..events.workspaces import MEMORY_BUDGET_MAX
 from ..settings import RECALL_QUERY_MAX_CHARS
 from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION
-from .documents import ForAgent, ForCrew
+from .documents import OF_PROVIDERS, ForAgent, ForCrew
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
@@ -69,7 +69,7 @@ MEMORY_BLOCK: Final = Operation(
     route="GET /v1/memory/block",
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
-    errors=(410,),
+    errors=(410, *OF_PROVIDERS),
     command="memory block",
 )
 OPERATIONS: Final = (MEMORY_BLOCK,)

@@ -20,7 +20,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Final, Literal
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised with every change of a rule."""
 
 _LINE_BREAK: Final = re.compile(r"\n\s*")

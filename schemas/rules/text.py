@@ -99,7 +99,7 @@ class Analyzer:
         return [key for key in self.keys_of(tokens_of(text)) if key]
 
     def phrase_terms(self, text: str) -> list[int]:
-        """The term keys that every entry with the phrase ``text`` has: of scripts without spaces, those of the pairs."""
+        """The term keys of every entry with the phrase ``text``; those of character pairs in scripts without spaces."""
         return [
             key
             for key in self.keys_of([part for token in tokens_of(text) for part in pairs_of(token) or [token]])

@@ -13,10 +13,10 @@ TOKEN_BITS_PROJECTION: Final = "token_bits"
 
 
 class ModelState(StrEnum):
-    """What is decided about an embedding model.
+    """The decision about an embedding model.
 
-    ``activated``: recall was told to use it, and nobody asked to fill it beside another; ``added``: it is filled, active
-    or not; ``dropped``: it has no vectors and gets none.
+    ``activated``: entries get its vectors while it is active; ``added``: entries get its vectors, active or not;
+    ``dropped``: its vectors are deleted and entries get none.
     """
 
     ACTIVATED = "activated"

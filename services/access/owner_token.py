@@ -56,7 +56,7 @@ def ensure_owner_token(data_dir: Path) -> str:
         finally:
             fresh.unlink()
     if not path.is_file():
-        raise NotAllowed(f"{path} is no file", hint="move it away; the next start writes a new token there")
+        raise NotAllowed(f"{path} is not a file", hint="move it away; the next start writes a new token there")
     if path.stat().st_mode & ~_PRIVATE & 0o777:
         raise NotAllowed(f"{path} can be read by others", hint=f"chmod 600 {path}, or delete it for a new token")
     token = path.read_text("ascii", errors="replace").strip()

@@ -228,10 +228,10 @@ class TokenRegistry:
         return access, seq
 
     async def revoke(self, principal: Principal, token_id: str) -> None:
-        """End a token; it is refused from the moment this returns, and its connections to the broker are cut.
+        """Revoke a token; it is refused from the moment this returns, and its connections to the broker are closed.
 
         Raises:
-            BrokerUnavailable: If it is revoked, but the broker could not be told yet; it will be.
+            BrokerUnavailable: If the token is revoked but the broker does not know yet; it is informed later.
             NotFound: If there is none, or none in the asker's workspace.
             NotAllowed: If the asker's role does not allow it.
             ViewsBehind: If the tokens have not been folded yet.

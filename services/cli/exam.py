@@ -73,7 +73,7 @@ def scratch_journal(**given: Any) -> Iterator[Target]:
 
 
 def import_set(directory: Path, there: Target, workspace: str | None) -> int:
-    """Import the entries of a set into a scratch journal, all into ``workspace`` if that is given; the last sequence."""
+    """Import the entries of a set into a scratch journal, all into ``workspace`` if given; returns the last sequence."""
     options = ImportOptions(workspace=workspace)
     return import_file(str(directory / ENTRIES_FILE), there, Where(), options).last_seq
 
@@ -82,20 +82,20 @@ def recipes_named(names: str, option: str) -> list[str]:
     """The recipes of a list separated by commas, each once, in its order.
 
     Raises:
-        typer.BadParameter: If one is not known or none is named, naming the option.
+        typer.BadParameter: If a recipe is unknown or the list is empty; names the option.
     """
     from ..query.recipes import RECIPES
 
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     unknown = [name for name in chosen if name not in RECIPES]
     if unknown or not chosen:
-        wrong = f"{unknown[0]}: recipe is not known" if unknown else "it names no recipe"
-        raise typer.BadParameter(f"{wrong}: use some of {', '.join(sorted(RECIPES))}", param_hint=option)
+        wrong = f"recipe {unknown[0]} is not known" if unknown else "the list names no recipe"
+        raise typer.BadParameter(f"{wrong}; use one or more of {', '.join(sorted(RECIPES))}", param_hint=option)
     return chosen
 
 
 def report_unanswerable(asked: ExamSet) -> None:
-    """Print on stderr which questions are in no mean, and which can be answered in part only."""
+    """Print on stderr which questions no mean includes, and which can only be answered in part."""
     if asked.left_out:
         count = f"{len(asked.left_out):,}"
         say(f"questions left out of all means, as no entry answers them: {count}: {listed(asked.left_out)}")

@@ -19,6 +19,7 @@ from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from .administration import tokens, workspaces
 from .agents import agents, crews
 from .checks import doctor
+from .connect import connect
 from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
@@ -26,11 +27,13 @@ from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
+from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
+from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
@@ -54,6 +57,8 @@ app = typer.Typer(
 USING: Final = (
     up,
     work,
+    mcp,
+    connect,
     demo,
     publish,
     import_command,
@@ -66,9 +71,14 @@ USING: Final = (
     mirror,
     sidecar,
 )
-OPERATING: Final = (status, health, doctor, rebuild, verify, salvage)
-RENAMED: Final = {"import_command": "import", "list_entries": "list", "evaluate": "eval"}
-"""Commands whose names are words of Python."""
+OPERATING: Final = (status, health, doctor, rebuild, verify, salvage, provider_parity)
+RENAMED: Final = {
+    "import_command": "import",
+    "list_entries": "list",
+    "evaluate": "eval",
+    "provider_parity": "provider-parity",
+}
+"""Commands whose names are words of Python, or hold a hyphen."""
 for command in (*USING, *OPERATING):
     app.command(RENAMED.get(command.__name__, command.__name__))(command)
 GROUPS: Final = {

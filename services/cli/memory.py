@@ -25,7 +25,7 @@ memory.command("search")(search)
 memory.command("reindex")(reindex)
 
 
-@memory.command("write")
+@memory.command("write", context_settings={"ignore_unknown_options": True})  # "- one" is a text, not an option
 @grouped
 def write(
     asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],

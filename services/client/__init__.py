@@ -1,11 +1,28 @@
 """The client of Crew Journal: ``CrewJournal`` (sync) and ``AsyncCrewJournal``; needs only schemas and httpx.
 
 ``strip_injected`` (both), ``strip_nudges`` and ``strip_recalled_memory`` take out of a model's answer what its prompt was
-given by us.
+given by us. Names are imported at first use (PEP 562): hooks and the proxy of tools need none of them.
 """
 
-from ...schemas.rules.stripping import strip_injected, strip_nudges, strip_recalled_memory
-from .aio import AsyncCrewJournal
-from .generated_sync import CrewJournal
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["AsyncCrewJournal", "CrewJournal", "strip_injected", "strip_nudges", "strip_recalled_memory"]
+if TYPE_CHECKING:
+    from ...schemas.rules.stripping import strip_injected as strip_injected
+    from ...schemas.rules.stripping import strip_nudges as strip_nudges
+    from ...schemas.rules.stripping import strip_recalled_memory as strip_recalled_memory
+    from .aio import AsyncCrewJournal as AsyncCrewJournal
+    from .generated_sync import CrewJournal as CrewJournal
+else:
+    _PLACES = {
+        "AsyncCrewJournal": ".aio",
+        "CrewJournal": ".generated_sync",
+        "strip_injected": "...schemas.rules.stripping",
+        "strip_nudges": "...schemas.rules.stripping",
+        "strip_recalled_memory": "...schemas.rules.stripping",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_PLACES[name], __name__), name)

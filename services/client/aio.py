@@ -150,7 +150,7 @@ class AsyncCrewJournal(AsyncOperations):
         on_gap: Callable[[TailGap], None] | None = None,
         **filters: object,
     ) -> AsyncIterator[EntryRecord]:
-        """Entries as they come, without end; resumes by itself when the connection breaks.
+        """New entries as they arrive, without end; resumes by itself after a lost connection.
 
         Args:
             after: Begin after this sequence; with the newest 50 if absent.
@@ -173,7 +173,7 @@ class AsyncCrewJournal(AsyncOperations):
     # the node
 
     async def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
-        """How the node and the workspace are doing."""
+        """The state of the node and of the workspace."""
         return object_of(await self._send(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
 
     async def embedder_status(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class AsyncCrewJournal(AsyncOperations):
         return object_of(await self._send(Request("GET", "/v1/admin/embedder")))
 
     def compare_models(self, one: str, other: str, **given: object) -> AsyncIterator[dict[str, Any]]:
-        """How far two models agree on logged queries (queries, k, recipe, workspace_id): progress, then ``result``."""
+        """Compare two models on logged queries (queries, k, recipe, workspace_id): progress records, then ``result``."""
         return self._records("embeddings/compare", {"one": one, "other": other, **given})
 
     def rebuild(
@@ -196,7 +196,7 @@ class AsyncCrewJournal(AsyncOperations):
         return self._records("rebuild", {"projections": names, "accept_loss": accept_loss or None})
 
     def salvage(self) -> AsyncIterator[dict[str, Any]]:
-        """What the views still know of lost entries: records with ``entry`` or ``decision``, the last with ``result``."""
+        """Read lost entries back from the views: records with ``entry`` or ``decision``; the last one has ``result``."""
         return self._records("salvage")
 
     def verify(self) -> AsyncIterator[dict[str, Any]]:

@@ -23,10 +23,10 @@ from ...schemas.errors import (
     ViewsBehind,
     ViewsDamaged,
 )
+from ...schemas.faults import error_of
 from ...schemas.ids import is_id
 from ...schemas.operations.operation import Operation
 from ...schemas.timestamps import format_ts
-from .faults import error_of
 
 TIMEOUT_S: Final = 40.0
 """Seconds for one answer; an append may wait 30 for the broker's ack."""

@@ -21,6 +21,12 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.conversation import (
+    CONVERSATION_SEARCH,
+    PUBLISH_ENTRY,
+    ConversationSearchAnswer,
+    PublishEntryAnswer,
+)
 from ...schemas.operations.document_search import (
     DOCUMENT_INDEX,
     DOCUMENT_REINDEX,
@@ -438,6 +444,86 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(SEARCH_MEMORY, given)
+
+    def publish_entry(
+        self,
+        entry_type: str,
+        summary: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        refs: Mapping[str, Any] | None = None,
+        severity: Literal["info", "notice", "warn", "error"] = "info",
+        trace_id: str | None = None,
+        mission_id: str | None = None,
+        supersedes: Sequence[str] = (),
+        entry_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> PublishEntryAnswer:
+        """Publish one entry to the journal.
+
+        The token decides workspace, crew, agent and actor. POST /v1/journal takes lists and every field.
+
+        Args:
+            entry_type: The type, such as crew.action or run.completed; lower case, dots between words.
+            summary: What happened, one line.
+            payload: Further facts, a JSON object.
+            refs: What it refers to, a JSON object.
+            severity: info, notice, warn or error.
+            trace_id: The run or session.
+            mission_id: The mission.
+            supersedes: Ids of entries that no longer count because of this one.
+            entry_id: Id of the entry; the same id and content again store nothing.
+            agent_id: The agent whose entry it is, for OWNER and ADMIN.
+            crew_id: The agent's crew, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_type": entry_type,
+            "summary": summary,
+            "payload": payload,
+            "refs": refs,
+            "severity": severity,
+            "trace_id": trace_id,
+            "mission_id": mission_id,
+            "supersedes": supersedes,
+            "entry_id": entry_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(PUBLISH_ENTRY, given)
+
+    def conversation_search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        session: str | None = None,
+        agent_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ConversationSearchAnswer:
+        """Search an agent's own conversations, best turns first.
+
+        Args:
+            query: The question, or any text.
+            limit: Most turns.
+            session: Only turns of this session (`trace_id`).
+            agent_id: The agent whose conversations, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "session": session,
+            "agent_id": agent_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(CONVERSATION_SEARCH, given)
 
     def set_priority(
         self,
@@ -1899,6 +1985,86 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(SEARCH_MEMORY, given)
+
+    async def publish_entry(
+        self,
+        entry_type: str,
+        summary: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        refs: Mapping[str, Any] | None = None,
+        severity: Literal["info", "notice", "warn", "error"] = "info",
+        trace_id: str | None = None,
+        mission_id: str | None = None,
+        supersedes: Sequence[str] = (),
+        entry_id: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> PublishEntryAnswer:
+        """Publish one entry to the journal.
+
+        The token decides workspace, crew, agent and actor. POST /v1/journal takes lists and every field.
+
+        Args:
+            entry_type: The type, such as crew.action or run.completed; lower case, dots between words.
+            summary: What happened, one line.
+            payload: Further facts, a JSON object.
+            refs: What it refers to, a JSON object.
+            severity: info, notice, warn or error.
+            trace_id: The run or session.
+            mission_id: The mission.
+            supersedes: Ids of entries that no longer count because of this one.
+            entry_id: Id of the entry; the same id and content again store nothing.
+            agent_id: The agent whose entry it is, for OWNER and ADMIN.
+            crew_id: The agent's crew, for OWNER and ADMIN.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entry_type": entry_type,
+            "summary": summary,
+            "payload": payload,
+            "refs": refs,
+            "severity": severity,
+            "trace_id": trace_id,
+            "mission_id": mission_id,
+            "supersedes": supersedes,
+            "entry_id": entry_id,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(PUBLISH_ENTRY, given)
+
+    async def conversation_search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        session: str | None = None,
+        agent_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ConversationSearchAnswer:
+        """Search an agent's own conversations, best turns first.
+
+        Args:
+            query: The question, or any text.
+            limit: Most turns.
+            session: Only turns of this session (`trace_id`).
+            agent_id: The agent whose conversations, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "limit": limit,
+            "session": session,
+            "agent_id": agent_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(CONVERSATION_SEARCH, given)
 
     async def set_priority(
         self,

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ...schemas.api import EntryRecord, TailGap
 from ...schemas.errors import CrewJournalError, TooManyTails, Unavailable
+from ...schemas.faults import error_of
 from .core import Request, params_of, pause_before
-from .faults import error_of
 
 RESUME_FOR_S: Final = 60.0
 """Seconds a tail tries to come back before it gives up."""

@@ -1,6 +1,6 @@
 """The HTTP application.
 
-Invariant: every route below ``/v1`` asks for a token; every answer, errors included, passes the edge.
+Invariant: every route below ``/v1`` requires a token; every answer, errors included, passes through ``edge.Edge``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .problems import EXCEPTION_HANDLERS
 from .route import Described
 from .routes_admin import ADMIN_ROUTES
 from .routes_journal import JOURNAL_ROUTES
+from .routes_mcp import MCP_ROUTES
 from .routes_status import HIDDEN_ROUTES, STATUS_ROUTES
 
 TITLE: Final = "Crew Journal"
@@ -29,13 +30,13 @@ SUMMARY: Final = "Memory for crews of agents: an append-only journal and recall 
 
 
 class App(Starlette):
-    """The application over these use-cases; it opens and closes nothing itself."""
+    """The application on top of ``services``; it opens and closes nothing itself."""
 
     def __init__(self, services: AppServices) -> None:
         self._described: tuple[Described, ...] = (*JOURNAL_ROUTES, *operation_routes(), *ADMIN_ROUTES, *STATUS_ROUTES)
         metrics = HttpMetrics()
         super().__init__(
-            routes=[route.for_starlette() for route in (*self._described, *HIDDEN_ROUTES)],
+            routes=[*(route.for_starlette() for route in (*self._described, *HIDDEN_ROUTES)), *MCP_ROUTES],
             middleware=[Middleware(Edge, hosts=services.limits.hosts, metrics=metrics)],
             exception_handlers=EXCEPTION_HANDLERS,
         )

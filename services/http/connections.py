@@ -1,4 +1,4 @@
-"""Bounds on what a connection may cost before anybody has shown a token: bytes of a head, seconds, places.
+"""Bounds on what a connection may cost before a token is checked: bytes of its head, seconds, places.
 
 uvicorn bounds none of these: its parser collects a header line of any length, a request may stay unfinished for ever, and
 reading goes on while pipelined requests wait.

@@ -80,7 +80,7 @@ class Edge:
             else:
                 await self._app(scope, receive, send_marked)
         except ClientDisconnect:
-            status = status or _CLIENT_LEFT  # nobody is there to be answered, and nothing is wrong with the service
+            status = status or _CLIENT_LEFT  # the client has left; this is not an error of the service
         except Exception as error:
             log_unexpected(error, trace_id)
             if status:

@@ -46,13 +46,15 @@ _PROBLEMS: Final = {
     403: "Not allowed",
     404: "Not found",
     409: "The id is taken",
-    410: "The version was swept",
+    410: "The text of the version was swept",
     413: "Too large",
     421: "Wrong host",
     422: "A field is not valid",
     429: "The token has as many live tails, or bytes of request bodies under way, as it may have",
     500: "An unexpected fault",
+    501: "The memory provider of the workspace does not offer this",
     503: "Temporarily unavailable",
+    504: "The memory provider did not answer in time",
 }
 _EVERYWHERE: Final = (400, 401, 403, 421, 500, 503)
 

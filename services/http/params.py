@@ -1,7 +1,7 @@
-"""Query parameters beside the filters: which are known, and how each is parsed.
+"""The query parameters other than filters, and how each is parsed.
 
-Invariant: an unknown or repeated parameter is refused, for a filter that is misspelt and ignored would answer with
-entries that nobody asked for.
+Invariant: an unknown or repeated parameter is refused, because ignoring a misspelt filter would return
+entries that the caller wanted to exclude.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from ...schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
 from ..access.tokens import TokenRegistry
 from ..desk import Desk
 from ..journal.intake.submitted import Appender
+from ..mcp.server import McpServer
 from ..memory.models import EmbeddingModels
 from ..operating.long_work import Operations
 from ..operating.status import Node
@@ -52,4 +53,5 @@ class AppServices:
     status: Node
     operations: Operations
     models: EmbeddingModels
+    mcp: McpServer
     limits: HttpLimits = field(default_factory=HttpLimits)

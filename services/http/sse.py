@@ -1,6 +1,6 @@
 """The live tail as server-sent events (WHATWG HTML, "Server-sent events").
 
-Invariant: every ``entry`` bears its sequence as the event's id, so whoever reconnects with ``Last-Event-ID`` misses nothing.
+Invariant: the id of each ``entry`` event is its sequence, so a client that reconnects with ``Last-Event-ID`` misses nothing.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, date, datetime
+from typing import Final, Protocol
 
 from ...schemas.errors import InvalidQuery
 from ...schemas.operations.memory_block import MemoryBlockAnswer, MemoryBlockRequest, SectionShown
@@ -24,12 +24,20 @@ from ..query.chunks.documents import DocumentSearch
 from ..query.chunks.scope import SearchedOwners
 from .block_input import BlockState, block_input, ranked
 from .documents.addressing import check_own
-from .documents.owned import OwnedDocuments, PromptDocuments
+from .documents.owned import OwnedDocuments
 from .documents.past import Past
 from .registry import Registry
 
 TOPICS_RANKED: Final = 20
 """Chunks of topics by which a query ranks them."""
+
+
+class DocumentsByOwner(Protocol):
+    """``documents.owned.PromptDocuments``, or what asks a provider."""
+
+    async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
+        """The documents of an owner."""
+        ...
 
 
 class MemoryBlocks:
@@ -47,7 +55,7 @@ class MemoryBlocks:
         self,
         views: ViewReader,
         registry: Registry,
-        documents: PromptDocuments,
+        documents: DocumentsByOwner,
         search: DocumentSearch,
         *,
         clock: Callable[[], datetime],

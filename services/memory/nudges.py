@@ -171,12 +171,12 @@ def _agent_of(principal: Principal, named: str | None) -> str:
     if principal.role.administers:
         if agent := named or principal.agent_id:
             return agent
-        raise InvalidQuery("nudges are for an agent", hint="name it in agent_id", field="agent_id")
+        raise InvalidQuery("agent_id is missing: nudges are given to one agent", hint="set agent_id", field="agent_id")
     assert principal.agent_id is not None  # roles that do not administer are bound to an agent
     if named and named != principal.agent_id:
         raise NotAllowed(
             "the token is bound to another agent_id",
-            hint="leave agent_id out or use that one's token",
+            hint="leave agent_id out or use a token of that agent",
             field="agent_id",
         )
     return principal.agent_id

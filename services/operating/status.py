@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -102,6 +102,7 @@ class Node:
         parts: What the node consists of.
         projections: Name → version of each.
         memory: Sweeps of a workspace (None: of all) and, if the second argument is true, the node's logs; blocking.
+        provider: Health of the memory provider of a workspace (None: of all); answers within a second.
         about: Facts that do not change: ``version``, ``started_at``, ``views_put_aside``.
         clock: The time, UTC.
     """
@@ -113,6 +114,7 @@ class Node:
         *,
         projections: Mapping[str, int],
         memory: Callable[[str | None, bool], Mapping[str, Any]],
+        provider: Callable[[str | None], Awaitable[Mapping[str, Any]]],
         about: Mapping[str, Any],
         clock: Callable[[], datetime],
     ) -> None:
@@ -120,6 +122,7 @@ class Node:
         self._parts = parts
         self._projections = projections
         self._memory = memory
+        self._provider = provider
         self._about = about
         self._clock = clock
 
@@ -136,6 +139,7 @@ class Node:
             "view_seq": self._views.view_seq(),
             "ready": not problems,
             "memory": await asyncio.to_thread(self._memory, workspace_id, node),
+            "memory_provider": await self._provider(workspace_id),
             **await asyncio.to_thread(self._counts, workspace_id),
         }
         if node:

@@ -101,12 +101,12 @@ class RecallService:
 
     Args:
         views: The DuckDB views.
-        embedder: What runs a model here, None if nothing does.
+        embedder: The embedder of a model on this node; None if there is none.
         analyzer: Turns the query into terms, as the full-text fold does.
         budget_bytes: Memory for the hot indexes.
         clock: The time now, for ages and for relative dates in a query.
         embed_timeout_s: Seconds to wait for a query's vector.
-        punctuality: Told whether a model answers queries in time.
+        punctuality: Called with whether a model answers queries in time.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         record: Records every answer before it is sent; must be quick.
         static_table: The static table of late interaction at the moment, None if there is none.

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    conversation,
     document_search,
     documents,
     embeddings,
@@ -46,11 +47,13 @@ from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
+from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
+from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
@@ -77,6 +80,7 @@ class Handlers:
     render: RenderService
     receipts: Receipts
     remember: Handler[RememberRequest, RememberAnswer]
+    conversations: Conversations
     priorities: Priorities
     health: MemoryHealth
     letters: Letters
@@ -85,6 +89,7 @@ class Handlers:
     graph: GraphQueries
     agents: Agents
     documents: Documents
+    provided: ProvidedDocuments
     blocks: MemoryBlocks
     tokens: TokenRegistry
     broker: Callable[[], BrokerAnswer]
@@ -106,10 +111,8 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)
-    desk.bind(document_search.DOCUMENT_SEARCH, use.document_search.search)
-    desk.bind(document_search.DOCUMENT_INDEX, use.document_search.status)
-    desk.bind(document_search.DOCUMENT_REINDEX, use.document_search.reindex)
-    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
+    desk.bind(conversation.PUBLISH_ENTRY, use.conversations.publish)
+    desk.bind(conversation.CONVERSATION_SEARCH, use.conversations.search)
     desk.bind(priorities.SET_PRIORITY, use.priorities.set)
     desk.bind(health.HEALTH, use.health.latest)
     desk.bind(health.MEASURE_HEALTH, use.health.measure)
@@ -123,15 +126,6 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
     desk.bind(agents.CREW, use.agents.get_crew)
     desk.bind(agents.CREWS, use.agents.list_crews)
-    desk.bind(memory_block.MEMORY_BLOCK, use.blocks.build)
-    desk.bind(documents.DOCUMENT_READ, use.documents.reading.read)
-    desk.bind(documents.DOCUMENT_WRITE, use.documents.writing.write)
-    desk.bind(documents.APPEND_DAILY, use.documents.writing.append_daily)
-    desk.bind(documents.DOCUMENTS, use.documents.reading.list)
-    desk.bind(documents.DOCUMENT_VERSIONS, use.documents.reading.versions)
-    desk.bind(documents.DOCUMENT_DIFF, use.documents.reading.diff)
-    desk.bind(documents.DOCUMENT_RESTORE, use.documents.writing.restore)
-    desk.bind(documents.DOCUMENT_RETRACT, use.documents.writing.retract)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
@@ -147,9 +141,30 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_tokens(desk, use.tokens, use.broker)
+    _bind_documents(desk, use)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
+
+
+def _bind_documents(desk: Desk, use: Handlers) -> None:
+    """What every provider answers, and what only the journal can."""
+    provided, journal, search = use.provided, use.documents, use.document_search
+    by_journal = provided.by_journal
+    desk.bind(documents.DOCUMENT_READ, provided.read)
+    desk.bind(documents.DOCUMENT_WRITE, provided.write)
+    desk.bind(documents.APPEND_DAILY, provided.append_daily)
+    desk.bind(documents.DOCUMENT_RETRACT, provided.retract)
+    desk.bind(document_search.DOCUMENT_SEARCH, provided.search)
+    as_of = by_journal("a block as of a sequence", use.blocks.build, lambda asked: asked.as_of is not None)
+    desk.bind(memory_block.MEMORY_BLOCK, as_of)
+    desk.bind(documents.DOCUMENTS, by_journal("a list of documents", journal.reading.list))
+    desk.bind(documents.DOCUMENT_VERSIONS, by_journal("versions", journal.reading.versions))
+    desk.bind(documents.DOCUMENT_DIFF, by_journal("a diff of versions", journal.reading.diff))
+    desk.bind(documents.DOCUMENT_RESTORE, by_journal("restoring a version", journal.writing.restore))
+    desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
+    desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
+    desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

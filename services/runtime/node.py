@@ -1,8 +1,8 @@
 """The composition root: the one place where consumers and services meet.
 
-Invariant: what is started is stopped in reverse order, whatever fails in between; acked writes survive any end. Starting
-order: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only then is
-``runtime.json`` written, so whoever finds it finds a service that answers.
+Invariant: parts stop in the reverse order of their start, whatever fails in between; acked writes survive any end. The
+order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only
+then is ``runtime.json`` written, so a client that finds this file finds a service that answers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ import structlog
 
 from ...consumers.adapters.choose import kind_of
 from ...consumers.adapters.minilm_weights import MODEL_ID
-from ...consumers.discovery import discover_reactors
 from ...consumers.host.damage import damage_behind
 from ...consumers.host.giving_back import share_one_heap
 from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.reactor import Reactor, ReactorContext
-from ...consumers.reactors.embed import EmbedReactor
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
@@ -50,21 +48,20 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
-from ..memory.block import MemoryBlocks
+from ..mcp.audit import Audit
+from ..mcp.server import McpServer
+from ..mcp.tools import Tools
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
-from ..memory.documents.owned import PromptDocuments
+from ..memory.conversation import Conversations
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
 from ..operating.letters import Letters
 from ..operating.long_work import Operations
-from ..operating.status import Node, as_json, disk_figures, space_trouble
+from ..operating.status import Node, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
-from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
-from ..query.chunks.combined import MemorySearch
-from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -72,11 +69,13 @@ from ..query.model_search import ModelSearch
 from ..query.recall import RecallService
 from ..query.render import RenderService
 from .bindings import Handlers, bind_operations
+from .documents import start_documents
 from .embedding import Embedding
 from .figures import broker_figures, connection_trouble, fillings, reactor_figures, show_views, stream_section
 from .filling import Filling
 from .link import BrokerLink, open_link
 from .memory import start_memory
+from .reactors import start_reactors
 from .resting import Resting
 from .static_table import StaticTable
 from .views import VIEWS_FILE, NodeViews, aside_text
@@ -93,11 +92,11 @@ def utc_now() -> datetime:
 
 
 class Runtime:
-    """Everything of one node in one process.
+    """All parts of one node, in one process.
 
     Args:
         settings: Its settings.
-        log: Told, in a line each, what is started.
+        log: Called with one line for each part that starts.
     """
 
     def __init__(self, settings: Settings, *, log: Callable[[str], None] | None = None) -> None:
@@ -264,18 +263,18 @@ class Runtime:
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)
-        chunks = ChunkCache(store, (settings.hot_index_mb << 20) // CHUNKS_SHARE, utc_now)
-        stack.callback(chunks.close)
-        parts.show("document_index", lambda: as_json(chunks.figures()))
-        document_search = DocumentSearch(
-            chunks,
-            recall.queries,
-            analyzer=analyzer,
-            memory_on=memory.agents.memory_enabled,
-            record=memory.record_search,
+        documents = await start_documents(
+            stack,
+            parts,
+            memory,
+            recall,
+            analyzer,
+            journal,
+            store,
+            settings,
+            utc_now,
+            lambda: connection_trouble(client),
         )
-        prompt_documents = PromptDocuments(store)
-        stack.callback(prompt_documents.close)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -289,7 +288,7 @@ class Runtime:
             embedder_trouble=embedding.trouble,
         )
         filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
-        await self._start_reactors(replace(context, embed_unsettled=filling.unsettled))
+        self._reactors += await start_reactors(stack, replace(context, embed_unsettled=filling.unsettled), self._say)
         parts.show("reactors", lambda: reactor_figures(filling, self._reactors))
         models = EmbeddingModels(
             journal,
@@ -314,6 +313,7 @@ class Runtime:
             parts,
             projections={projection.name: projection.version for projection in host.projections},
             memory=memory.figures,
+            provider=documents.providers.health,
             about={
                 "version": distribution_version("crew-journal"),
                 "started_at": self._started_at,
@@ -334,6 +334,7 @@ class Runtime:
                 render=RenderService(recall),
                 receipts=memory.receipts,
                 remember=partial(remember, journal),
+                conversations=Conversations(journal, recall),
                 priorities=memory.priorities,
                 health=health,
                 letters=Letters(store, views.desk),
@@ -350,12 +351,17 @@ class Runtime:
                 retractions=memory.retractions,
                 graph=GraphQueries(store, queries),
                 agents=memory.agents,
-                document_search=document_search,
-                memory_search=MemorySearch(document_search, recall, memory.record_search),
+                document_search=documents.search,
+                memory_search=documents.memory_search,
                 documents=memory.documents,
-                blocks=MemoryBlocks(store, memory.registry, prompt_documents, document_search, clock=utc_now),
+                provided=documents.provided,
+                blocks=documents.blocks,
             ),
         )
+        audit = await parts.begin("tool_calls", Audit(journal))
+        limits = HttpLimits.of(settings)
+        tools = Tools(desk, audit, can_write=lambda: client.is_connected)
+        mcp = await parts.begin("mcp", McpServer(tools, limits.body_bytes))
         app = App(
             AppServices(
                 journal=journal,
@@ -366,7 +372,8 @@ class Runtime:
                 status=node,
                 operations=operations,
                 models=models,
-                limits=HttpLimits.of(settings),
+                mcp=mcp,
+                limits=limits,
             )
         )
         bounds = ConnectionBounds(connections=settings.http_connections)
@@ -382,7 +389,7 @@ class Runtime:
         embedding.start_probing()
 
     async def _watch(self, client: Connection) -> None:
-        """Give up when the writer's connection is closed for good: whoever supervises us starts a fresh node."""
+        """Give up when the writer's connection is closed for good, so that the supervisor starts a new node."""
         await client.ended.wait()
         why = f"the connection to the broker was closed for good: {client.state.last_error}"
         self._give_up(BrokerUnavailable(why, hint="start the node again"))
@@ -390,15 +397,3 @@ class Runtime:
     def _give_up(self, why: CrewJournalError) -> None:
         self._failure = why
         self._closed.set()
-
-    async def _start_reactors(self, context: ReactorContext) -> None:
-        for name, create in discover_reactors().items():
-            if name == EmbedReactor.name:
-                continue  # one for each model: ``Filling``
-            reactor = create(context)
-            if reactor is None:
-                continue
-            await reactor.start()
-            self._stack.push_async_callback(reactor.stop)
-            self._reactors.append(reactor)
-            self._say(f"reactor: {name}")

@@ -106,11 +106,11 @@ class NodeViews:
             data_dir: Holds the views.
             client: Reads the stream.
             writer: Appends to it.
-            streams: What they are declared as: where the stream ends now, and which one it is.
-            memory_mb: Memory of DuckDB.
+            streams: The declared streams: the last sequence and the identity of JOURNAL.
+            memory_mb: Memory limit of DuckDB in MB.
             clock: The time now, UTC.
-            say: Told, in a line each, what takes long or is unusual.
-            own_broker: Whether the stream lies in ``data_dir``, too.
+            say: Called with one line for each step that takes long or is unusual.
+            own_broker: Whether the stream is stored in ``data_dir``, too.
         """
         last_seq = streams.last_seq
         at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
@@ -177,20 +177,20 @@ class NodeViews:
         clock: Callable[[], datetime],
         give_up: Callable[[CrewJournalError], None],
     ) -> GapWatch:
-        """What watches whether the stream still holds everything that was acked; to be started.
+        """A watch, not started yet, of whether the stream still holds everything that was acked.
 
         Args:
             client: Asks the broker.
-            streams: What the stream was at the start.
-            broker: Whose log is read; None if it is not ours.
+            streams: The streams as declared at the start.
+            broker: The broker whose log is read; None if the node did not start it.
             clock: The time now, UTC.
-            give_up: Called if the stream loses its end: what comes then gets sequences that the views have passed, and
-                only a fresh start keeps these views and folds anew.
+            give_up: Called if the stream loses its end: later messages then get sequences that the views have already
+                passed, and only a restart can keep these views and build new ones.
         """
 
         def said() -> list[str]:
             if broker is None:
-                return []  # somebody else's log
+                return []  # the log belongs to another process
             status = broker.status()
             return damage_warnings(status.log_path, status.pid)
 
@@ -210,14 +210,14 @@ class NodeViews:
     async def rebuild(
         self, watch: GapWatch, names: Sequence[str] | None, accept_loss: bool, actor: str | None, progress: Progress
     ) -> Mapping[str, Any]:
-        """Build views anew from the stream, all if ``names`` is None, and put them in place of the old ones.
+        """Build views again from the stream, all if ``names`` is None, and replace the old ones with them.
 
         Args:
             watch: Knows whether the journal is damaged.
-            names: Which.
-            accept_loss: Whether what the journal has lost is given up; recorded, and the old views file is kept.
-            actor: Token of whoever asks.
-            progress: Told how far it is.
+            names: The views to build.
+            accept_loss: Whether to give up what the journal has lost; this is recorded, and the old views file is kept.
+            actor: Token of the caller.
+            progress: Called with the progress.
 
         Raises:
             JournalDamaged: If the journal has lost something, and that is not accepted.
@@ -248,7 +248,7 @@ class NodeViews:
         return result if done.lack is None else {**result, "lost": _lack_figures(done.lack)}
 
     async def verify(self, watch: GapWatch, progress: Progress) -> Mapping[str, Any]:
-        """Build views anew beside the live ones and compare the two; says what the journal lacks, too."""
+        """Build all views again beside the live ones and compare both; also reports what the journal lacks."""
         results = await verify(self.host, self.source, memory_mb=self.memory_mb, progress=progress)
         self.account.add(results.lack.sequences)
         await watch.look()
@@ -290,7 +290,7 @@ async def _reason_to_hold(
 
 
 def aside_text(aside: PutAside) -> str:
-    """A line for whoever starts the node."""
+    """The warning that the node prints at its start."""
     return f"warning: {aside.reason}; rebuilt from the journal, the old file is kept as {aside.name}"
 
 

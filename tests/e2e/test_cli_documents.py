@@ -18,11 +18,12 @@ def test_a_document_is_written_read_compared_and_restored_from_the_command_line(
         first = stack.run("memory", "write", *ada, "--mode", "replace", "--file", str(text), "--json").document
         piped = ("memory", "write", *ada, "-", "--mode", "append")
         assert run_in_process(piped, stack.environment, "- two\n")[0] == 0
+        assert stack.run("memory", "write", *ada, "- 3", "--mode", "append").code == 0
         read = stack.run("memory", "read", *ada)
-        assert read.out == "# Facts\n- one\n- two\n"
-        assert "20 of 4000 bytes" in read.err
+        assert read.out == "# Facts\n- one\n- two\n- 3\n"
+        assert "24 of 4000 bytes" in read.err
         diff = stack.run("memory", "diff", *ada, "--from-version", str(first["seq"]))
-        assert diff.out.splitlines()[-1] == "+- two"
+        assert diff.out.splitlines()[-1] == "+- 3"
         assert stack.run("memory", "restore", *ada, "--version", str(first["seq"])).code == 0
         assert stack.run("memory", "read", *ada).out == "# Facts\n- one\n"
         assert stack.run("memory", "retract", *ada, "--reason", "wrong").code == 0

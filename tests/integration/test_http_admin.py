@@ -209,7 +209,7 @@ def test_the_owners_token_is_minted_once_and_is_private(tmp_path: Path) -> None:
             ensure_owner_token(tmp_path / "data")
     file.unlink()
     file.mkdir()
-    with pytest.raises(NotAllowed, match="is no file"):
+    with pytest.raises(NotAllowed, match="is not a file"):
         ensure_owner_token(tmp_path / "data")
 
 

@@ -16,6 +16,7 @@ import pytest
 from support.damages import BLOCKS, STREAM_DAMAGES, VIEWS_DAMAGES, Damage, blocks, wal
 from support.running import running_node
 
+from crew_journal.consumers.host import tidying
 from crew_journal.schemas.errors import JournalDamaged, VerificationFailed
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime import Runtime
@@ -39,6 +40,17 @@ async def node(data_dir: Path) -> AsyncIterator[tuple[Runtime, AsyncCrewJournal]
 async def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Answers]:
     """A data directory after a clean stop, one as a killed node leaves it, and what both answer."""
     stopped, killed = tmp_path_factory.mktemp("stopped"), tmp_path_factory.mktemp("killed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tidying, "IDLE_TIDY_S", 3_600)  # its checkpoint would remove the log while it is copied
+        expected = await fill(stopped, killed)
+    assert len(blocks(stopped)) >= BLOCKS
+    assert wal(killed).stat().st_size
+    assert not wal(stopped).exists()
+    return stopped, killed, expected
+
+
+async def fill(stopped: Path, killed: Path) -> Answers:
+    """Append to a new journal in ``stopped`` and copy its files to ``killed`` while it runs."""
     async with node(stopped) as (runtime, client):
         for number in range(COUNT):
             entry = {
@@ -55,10 +67,7 @@ async def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path,
         expected = await answers(runtime, appended.seq)
         assert len(expected) == COUNT
         shutil.copytree(stopped, killed, dirs_exist_ok=True)
-    assert len(blocks(stopped)) >= BLOCKS
-    assert wal(killed).stat().st_size
-    assert not wal(stopped).exists()
-    return stopped, killed, expected
+    return expected
 
 
 async def answers(runtime: Runtime, min_seq: int = 0) -> Answers:

@@ -1,4 +1,4 @@
-"""Writes of documents and rare fields of entries, as hypothesis draws them for ``strategies.journals``."""
+"""Hypothesis strategies of document writes and of rare fields of entries, for ``strategies.journals``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DOCUMENTS = st.sampled_from(
 
 @st.composite
 def documents(draw: st.DrawFn) -> OutgoingMessage:
-    """A document write of any action; few ids and documents, so that repeats and long histories are common; some broken."""
+    """A document write of any action, often of the same few documents and ids; its body is sometimes changed afterwards."""
     action = draw(st.sampled_from(["replace", "append", "append", "append", "retract", "restore"]))
     tier, key = draw(_DOCUMENTS)
     made = document(

@@ -12,7 +12,8 @@ from typing import Any
 
 from Stemmer import Stemmer
 from support.embedding import QUICK, until
-from support.stack import DEADLINE_S, HOT_INDEX_BYTES, folded_journal
+from support.folded_journal import folded_journal
+from support.stack import DEADLINE_S, HOT_INDEX_BYTES
 
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.host.host import Host

@@ -244,7 +244,7 @@ def test_sessions_are_those_of_the_questions_workspace() -> None:
     assert scores([Answered(asked, ["b"], ["b"])], 2, sessions)["overall"]["session_recall"] == 0.0
 
 
-@pytest.mark.parametrize(("names", "why"), [(",", "names no recipe"), ("rrf,robst", "robst: recipe is not known")])
+@pytest.mark.parametrize(("names", "why"), [(",", "names no recipe"), ("rrf,robst", "recipe robst is not known")])
 def test_recipes_that_are_not_known_are_wrong_usage(names: str, why: str) -> None:
     with pytest.raises(typer.BadParameter, match=why):
         recipes_named(names, "--recipes")

@@ -61,7 +61,7 @@ def test_every_command_takes_json(name: str) -> None:
 
 
 def test_the_page_names_no_command_that_is_not_there() -> None:
-    named = re.findall(r"^### `([a-z]+(?: [a-z]+)*)", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    named = re.findall(r"^### `([a-z-]+(?: [a-z]+)*)", PAGE.read_text("utf-8"), flags=re.MULTILINE)
     names = {re.sub(r" minilm$", "", name) for name in named}
     assert names <= set(COMMANDS)
     assert set(COMMANDS) - GENERATED <= names

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support.ollama_server import OllamaServer
 
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
 from crew_journal.schemas.errors import EmbedderError, EmbedderInputRejected, EmbedderUnavailable
 from crew_journal.schemas.ports import Embedder
@@ -215,3 +217,16 @@ async def test_a_failure_is_told_before_lateness(inner: ScriptedEmbedder, observ
     with pytest.raises(EmbedderUnavailable):
         await observed.embed_query("a")
     assert observed.outcome.error == "EmbedderUnavailable"
+
+
+async def test_a_call_under_way_gets_its_answer_although_the_embedder_is_closed() -> None:
+    with OllamaServer(dim=8) as server:
+        observed = ObservedEmbedder(OllamaEmbedder(server.url), Clock())
+        server.fail("slow")
+        call = asyncio.create_task(observed.embed_query("the valve is stuck"))
+        await asyncio.to_thread(server.wait_for_requests, 1)
+        await observed.close()
+        server.fail("ok")
+        assert len(await call) == 8 * 4
+        with pytest.raises(RuntimeError, match="closed"):
+            await observed.embed_query("too late")

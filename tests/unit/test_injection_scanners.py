@@ -215,6 +215,13 @@ def test_the_figures_on_our_own_sets_do_not_get_worse(name: str, found: float, m
     assert sum(harmless) / len(harmless) <= mistaken
 
 
+@pytest.mark.parametrize(
+    "text", ["## User preferences\n- terse", "## Response times\n", "### Instructions for deploys\nrun make"]
+)
+def test_a_heading_that_begins_with_the_name_of_a_role_is_no_turn(text: str) -> None:
+    assert scan(text) is None
+
+
 def test_no_rule_fires_on_a_text_that_holds_none_of_what_it_needs() -> None:
     """``needs`` are a short cut; if one were missing, the rule would be silently blind."""
     texts = [text for name in ("injection_own", "injection_heldout") for text, _ in _own_rows(name)]

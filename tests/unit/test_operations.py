@@ -143,6 +143,7 @@ def app_with(desk: Desk) -> App:
         status=absent,
         operations=absent,
         models=absent,
+        mcp=absent,
         limits=HttpLimits(),
     )
     return App(services)

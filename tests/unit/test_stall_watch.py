@@ -1,4 +1,4 @@
-"""A broker that answers while its journal takes nothing is started anew, and nothing else is."""
+"""A broker that answers while its journal takes no writes is restarted; no other broker is."""
 
 from __future__ import annotations
 

@@ -203,7 +203,11 @@ class Journal:
                 if found.content != accepted.content:
                     raise _conflict([accepted.entry_id])
                 return Appended(accepted.entry_id, found.seq, True)
-            [(known, repeated)] = await self._settle([accepted], [await self._writer.post(accepted)])
+            ack = await self._writer.post(accepted)
+            if not ack.duplicate:  # as ``_settle``, which costs 1 µs
+                self._remember(identity, _Known(ack.seq, accepted.content))
+                return Appended(accepted.entry_id, ack.seq, False)
+            [(known, repeated)] = await self._settle([accepted], [ack])
             return Appended(accepted.entry_id, known.seq, repeated)
         finally:
             del in_hand[identity]

@@ -33,9 +33,9 @@ _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cos
 ANSWER_TYPE: Final = "chat.agent_response"
 """What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
 _NOT_NEEDED: Final = ("", None)
-_REQUIRED: Final = ("entry_type", "summary")
-"""Fields of which an empty one is named as empty and not as absent."""
 """The default actor of an entry that names one."""
+_REQUIRED: Final = ("entry_type", "summary")
+"""Fields of which an empty value is reported as empty, not as absent."""
 _ID_FIX: Final = "choose another id, or leave it out"
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"

@@ -24,8 +24,8 @@ _TRY_AGAIN: Final = frozenset({10_158, 10_176})
 _NO_SPACE: Final = frozenset({10_002, 10_023, 10_028, 10_047, 10_077})
 """err_codes of missing memory, disk or quota. 10077 is any failure of the store, a full disk among them."""
 _MAKE_ROOM: Final = (
-    "free disk space, then start the node (or your nats-server) anew: it stores up to 3/4 of the disk that it finds at its "
-    "start; a broker of yours may have a smaller max_file_store, or its stream max_bytes"
+    "free disk space, then restart the node (or your own nats-server), which takes at most 3/4 of the disk that is free at "
+    "its start; your own broker may have a smaller max_file_store, or the stream a smaller max_bytes"
 )
 _TOO_MANY, _UNAVAILABLE = (
     429,
@@ -101,7 +101,7 @@ def read_answer(data: bytes) -> Answer:
         code, kind = int(error.get("code", 0)), int(error.get("err_code", 0))
         text = f"the broker refuses the write: {error.get('description', 'no reason given')} ({kind})"
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is no ack"))
+        return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is not an ack"))
     if kind in _SINGLES_HELP:
         return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
     if kind in _NO_SPACE:

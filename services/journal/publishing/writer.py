@@ -1,8 +1,8 @@
 """The pipelined writer: many publishes in flight, each caller returns after the broker's ack of its own message.
 
 Why not ``js.publish``: one inbox and a future per call cost 12 µs a message, nats-py's own ways 24 to 135
-(facts/nats.md). Invariants: a publish returns only what the broker acked; whatever is sent again bears the same
-``Nats-Msg-Id``, so a lost ack never stores an entry twice; a caller that is cancelled gives its place back.
+(facts/nats.md). Invariants: a publish returns only what the broker acked; a message that is sent again keeps its
+``Nats-Msg-Id``, so a lost ack never stores an entry twice; a cancelled caller releases its place.
 """
 
 from __future__ import annotations

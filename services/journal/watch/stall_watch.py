@@ -70,12 +70,12 @@ class StallWatch(Part):
 
     @property
     def trouble(self) -> str | None:
-        """That writes to JOURNAL are not acked, None if they are or none was tried."""
+        """A message if writes to JOURNAL are not acked; None if they are, or if there were none."""
         if self._stalled < STALLED_LOOKS:
             return None
         return (
             f"the stream {JOURNAL_STREAM} takes no writes although the broker answers: after a full disk nats-server "
-            "must be started anew (one of ours is, by itself, once the disk has room)"
+            "must be restarted (a nats-server that the node started is restarted automatically once the disk has room)"
         )
 
     async def start(self) -> None:

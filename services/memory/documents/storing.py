@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -88,9 +88,7 @@ class Storing:
         held = self._holding(address.workspace_id, draft.write_id) if draft.given_id else nullcontext()
         async with held, self._present.writing(address) as document:
             if len(draft.content) > address.rule.cap_of(draft.source):  # it cannot fit, so it is not worth a scan
-                await self._checks.cap(
-                    caller, document, address, len(draft.content.encode()), draft.source, whole=not draft.appends
-                )
+                await self._cap(caller, draft, document)
             config = await self._configs.of(address.workspace_id)
             content, warning = await self._checks.scrub(caller, address, draft.content, config, draft.source)
             draft = replace(draft, content=content, said=draft.said and content[-len(draft.said) :])
@@ -105,14 +103,18 @@ class Storing:
         warnings = [one for one in (warning, answer.warning) if one]
         return answer.model_copy(update={"warning": "; ".join(warnings) or None})
 
+    async def _cap(self, caller: Caller, draft: Draft, document: WrittenDocument) -> None:
+        added = joint(document.end, draft.content) if draft.appends else draft.content
+        size = len(added.encode())
+        await self._checks.cap(caller, document, draft.address, size, draft.source, whole=not draft.appends)
+
     async def _append(
         self, caller: Caller, draft: Draft, document: WrittenDocument, config: MemoryConfigRow
     ) -> DocumentWrittenAnswer:
         finding = await document.scanning.appended(document.end, draft.content)
         await self._checks.quarantine(caller, draft.address, finding, draft.source)
         await self._checks.verify(caller, draft.address, draft.content, config, draft.source)
-        added = len(joint(document.end, draft.content).encode())
-        await self._checks.cap(caller, document, draft.address, added, draft.source, whole=False)
+        await self._cap(caller, draft, document)
         pending = document.reserve(draft.content, whole=False)  # nothing else ran since the caps were checked
         return await self._publish(caller, draft, document, pending, None)
 
@@ -125,7 +127,8 @@ class Storing:
             await self._checks.quarantine(caller, address, finding, draft.source)
             await self._checks.verify(caller, address, draft.content, config, draft.source)
         if expected is not None and expected > document.seq:
-            await self._views.wait_for(expected, self._wait_s, DOCUMENTS_PROJECTION)
+            with suppress(ViewsBehind):  # then it is no version of this document
+                await self._views.wait_for(expected, self._wait_s, DOCUMENTS_PROJECTION)
         last_seq = document.seq
         for _ in range(ATTEMPTS):
             if expected is not None and expected != document.seq:
@@ -136,12 +139,11 @@ class Storing:
                         f"{address.label} was never written", hint="nothing is to be retracted", field="tier"
                     )
                 if document.row.retracted:
-                    known = await asyncio.to_thread(self._history.at, address, document.seq)
-                    same = replace(draft, write_id=known.write_id)
-                    return _answer(caller, same, document, known.seq, duplicate=True)
+                    last = await asyncio.to_thread(self._history.at, address, document.seq)
+                    same = replace(draft, write_id=last.write_id)
+                    return _answer(caller, same, document, last.seq, duplicate=True)
             else:
-                size = len(draft.content.encode())
-                await self._checks.cap(caller, document, address, size, draft.source, whole=True)
+                await self._cap(caller, draft, document)
             pending = document.reserve(draft.content, whole=True)
             try:
                 return await self._publish(caller, draft, document, pending, last_seq)

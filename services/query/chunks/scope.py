@@ -37,6 +37,8 @@ def file_scope(principal: Principal, scope: FileScope, agent_id: str | None, cre
         owners.append(owner_of(Scope.AGENT, agent))
     if scope != "agent" and crew is not None:
         owners.append(owner_of(Scope.CREW, crew))
+    if owners and scope == "both":
+        owners.append(owner_of(Scope.WORKSPACE, None))
     if owners:
         return SearchedOwners(tuple(owners), agent if scope != "crew" else None, crew if scope != "agent" else None)
     field = "crew_id" if scope == "crew" else "agent_id"

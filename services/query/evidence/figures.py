@@ -95,7 +95,7 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
 
 
 def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], Floats]:
-    """The query's terms that name nobody (all, if every one does), and their idf in scope."""
+    """The query's terms that are not names of speakers (all terms, if every one is a name), and their idf in scope."""
     names = index.names.name_words(query.words.values(), found.scoped.speakers)
     telling = tuple(term for term in query.terms if query.words.get(term) not in names) or tuple(query.terms)
     unheard = idf_of(0, found.scoped.size)

@@ -185,7 +185,7 @@ class HotIndex:
 
     @property
     def stale(self) -> list[HotTable]:
-        """The tables whose columns are to be read again."""
+        """The tables whose columns must be read again."""
         return [held for held in self.tables.values() if held.stale]
 
     # the documents

@@ -1,6 +1,6 @@
-"""Which documents of a hot index count now, kept up by the same rows at a load and after a commit.
+"""Which documents of a hot index are current; a load and a commit update it with the same rows.
 
-Invariant: an entry that stops counting is flagged (``NOT_CURRENT``), so that scopes leave it out; nothing is loaded anew.
+Invariant: an entry that is no longer current gets the flag ``NOT_CURRENT``, so that scopes exclude it; nothing is reloaded.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Beside:
 
 
 def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> tuple[Docs, Beside]:
-    """The candidates, and of each turn among them the next one of its session: an answer stands behind its question."""
+    """The candidates and, for each turn among them, the next turn of its session, as an answer follows its question."""
     turns = docs[scoped.turns[docs]]
     previous, following = _turns_beside(index, scoped, turns)
     behind = following[following >= 0]

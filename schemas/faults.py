@@ -1,4 +1,4 @@
-"""problem+json → the error tree of ``schemas.errors``, so that callers catch the same errors as inside the service.
+"""problem+json → the error tree of ``schemas.errors``, so that callers of the service catch the same errors as inside it.
 
 Invariant: every status of 400 or more raises; one that no error of the tree stands for raises the root.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ...schemas.errors import (
+from .errors import (
     CapExceeded,
     CrewJournalError,
     EntryConflict,
@@ -34,13 +34,16 @@ _BY_STATUS: dict[int, type[CrewJournalError]] = {
 }
 
 
-_MEMBERS: Final = frozenset({"type", "title", "status", "detail", "hint", "trace_id", "field"})
+_MEMBERS: Final = frozenset({"type", "code", "title", "status", "detail", "hint", "trace_id", "field"})
 """Members of every problem."""
 
 
 def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
-    """The error that a problem stands for: by its title, else by its status."""
-    kind = _by_title().get(str(problem.get("title")))
+    """The error that a problem stands for: by its ``code``, else by its title, else by its status."""
+    known = [one for one in _tree(CrewJournalError) if one.__module__ == CrewJournalError.__module__]
+    kind = {one.__name__: one for one in known}.get(str(problem.get("code")))
+    if kind is None:
+        kind = {one.title: one for one in known if "title" in vars(one)}.get(str(problem.get("title")))
     if kind is None or kind.status != status:
         kind = _BY_STATUS.get(status, CrewJournalError)
     detail = str(problem.get("detail") or f"the service answered {status}")
@@ -58,10 +61,6 @@ def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
     if problem.get("trace_id"):
         error.add_note(f"trace_id {problem['trace_id']}")
     return error
-
-
-def _by_title() -> dict[str, type[CrewJournalError]]:
-    return {kind.title: kind for kind in _tree(CrewJournalError) if "title" in vars(kind)}
 
 
 def _tree(kind: type[CrewJournalError]) -> Iterator[type[CrewJournalError]]:

@@ -1,0 +1,99 @@
+"""Operations of agents on the journal itself: publish an entry, and search the agent's own conversations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field, StrictInt
+
+from ..entry import MAX_SUMMARY, MAX_SUPERSEDED, Id, Severity
+from ..views import ENTRIES_PROJECTION
+from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+
+TURNS_DEFAULT: Final = 10
+TURNS_MAX: Final = 50
+
+
+class PublishEntryRequest(Request):
+    """Publish one entry to the journal.
+
+    The token decides workspace, crew, agent and actor. POST /v1/journal takes lists and every field.
+    """
+
+    entry_type: str = Field(
+        description="The type, such as crew.action or run.completed; lower case, dots between words."
+    )
+    summary: str = Field(min_length=1, max_length=MAX_SUMMARY, description="What happened, one line.")
+    payload: dict[str, Any] = Field(default_factory=dict, description="Further facts, a JSON object.")
+    refs: dict[str, Any] = Field(default_factory=dict, description="What it refers to, a JSON object.")
+    severity: Severity = Field(default=Severity.INFO, description="info, notice, warn or error.")
+    trace_id: Id | None = Field(default=None, description="The run or session.")
+    mission_id: Id | None = Field(default=None, description="The mission.")
+    supersedes: tuple[Id, ...] = Field(
+        default=(), max_length=MAX_SUPERSEDED, description="Ids of entries that no longer count because of this one."
+    )
+    entry_id: Id | None = Field(
+        default=None, description="Id of the entry; the same id and content again store nothing."
+    )
+    agent_id: Id | None = Field(default=None, description="The agent whose entry it is, for OWNER and ADMIN.")
+    crew_id: Id | None = Field(default=None, description="The agent's crew, for OWNER and ADMIN.")
+    workspace_id: Workspace = None
+
+
+class PublishEntryAnswer(Answer):
+    """The entry; ``duplicate`` if it was there before, and ``seq`` is then that of the first time."""
+
+    entry_id: str
+    seq: int
+    duplicate: bool
+
+
+class ConversationSearchRequest(Request):
+    """Search an agent's own conversations, best turns first."""
+
+    query: str = Field(min_length=1, max_length=4_000, description="The question, or any text.")
+    limit: Annotated[StrictInt, Field(ge=1, le=TURNS_MAX)] = Field(default=TURNS_DEFAULT, description="Most turns.")
+    session: Id | None = Field(default=None, description="Only turns of this session (`trace_id`).")
+    agent_id: Id | None = Field(default=None, description="The agent whose conversations, for OWNER and ADMIN.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class Turn(Answer):
+    """A turn of a conversation: when, who, what, in which session."""
+
+    entry_id: str
+    ts: str
+    speaker: str
+    text: str
+    session: str | None
+    score: float
+
+
+class ConversationSearchAnswer(Answer):
+    """Turns, best first; ``degraded`` as in recall."""
+
+    turns: tuple[Turn, ...]
+    degraded: str | None = None
+    view_seq: int
+
+
+PUBLISH_ENTRY: Final = Operation(
+    name="publish_entry",
+    request=PublishEntryRequest,
+    answer=PublishEntryAnswer,
+    route="POST /v1/journal/entry",
+    effect=Effect.CREATES,
+    errors=(409, 413),
+    repeatable=False,
+)
+CONVERSATION_SEARCH: Final = Operation(
+    name="conversation_search",
+    request=ConversationSearchRequest,
+    answer=ConversationSearchAnswer,
+    route="POST /v1/conversation/search",
+    effect=Effect.READS,
+    views=(ENTRIES_PROJECTION,),
+    command="conversation",
+)
+OPERATIONS: Final = (PUBLISH_ENTRY, CONVERSATION_SEARCH)

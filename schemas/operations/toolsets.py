@@ -1,0 +1,200 @@
+"""Toolsets: which operations a model is offered as tools, under which names (DESIGN §10).
+
+Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own. Sets
+that give one name to two tools are refused together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from ..errors import InvalidQuery
+from .operation import Operation
+
+DEFAULT_TOOLSETS: Final = ("core",)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """An operation as a model sees it.
+
+    Attributes:
+        name: The tool's name.
+        operation: Name of the operation.
+        description: What the model reads; short, because it is sent with every prompt.
+        fields: The request's fields that are offered, in order; all but those for programs if None.
+        fixed: Fields that the tool sets itself.
+        describe: Field → description in place of the operation's.
+    """
+
+    name: str
+    operation: str
+    description: str
+    fields: tuple[str, ...] | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    describe: Mapping[str, str] = field(default_factory=dict)
+
+
+_TIERS: Final = "AGENT, CREW, daily, topics, peers, pins, PERSONA or WORKSPACE"
+_KEY: Final = "Date for daily, name for topics, slug for peers."
+
+TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
+    "core": (
+        Tool(
+            "remember",
+            "remember",
+            "Store a fact, decision or preference for later; recall finds it by words and meaning.",
+            ("text", "kind", "about", "supersedes"),
+            describe={
+                "text": "One thing, in full sentences.",
+                "kind": "preference, decision, fact …",
+                "about": "Whom or what it is about.",
+                "supersedes": "Ids of memories that it replaces.",
+            },
+        ),
+        Tool(
+            "recall",
+            "recall",
+            "Recall what was recorded that bears on a question. No hits means that nothing is known.",
+            ("query", "k"),
+            {"mode": "inject"},
+            {"query": "The question.", "k": "Most hits."},
+        ),
+        Tool(
+            "memory_read",
+            "document_read",
+            "Read a memory file.",
+            ("tier", "key", "scope"),
+            describe={"tier": _TIERS, "key": _KEY, "scope": "agent or crew."},
+        ),
+        Tool(
+            "memory_write",
+            "document_write",
+            "Write a memory file. On an overflow shorten the text that is returned and write it with mode replace.",
+            ("tier", "key", "mode", "content", "scope"),
+            describe={
+                "tier": _TIERS,
+                "key": _KEY,
+                "mode": "append adds lines, replace gives the whole text.",
+                "content": "Markdown.",
+                "scope": "agent or crew.",
+            },
+        ),
+        Tool(
+            "memory_append_daily",
+            "append_daily",
+            "Note what happened in today's log.",
+            ("entry",),
+            describe={"entry": "One line."},
+        ),
+        Tool(
+            "memory_status",
+            "documents",
+            "List the memory files with their sizes and limits.",
+            (),
+        ),
+    ),
+    "crew": (
+        Tool("journal_publish", "publish_entry", "Record what happened as an entry of the crew's journal."),
+        Tool("conversation_search", "conversation_search", "Search your own past conversations."),
+        Tool("relate", "relate", "Record how two entries relate: supports or contradicts."),
+        Tool("retract", "retract", "Retract an entry that is wrong or out of date; it stays in the journal."),
+        Tool("restore", "restore", "Restore a retracted entry."),
+        Tool("graph", "graph", "Show the entries related to an entry."),
+        Tool("used", "used", "Report which hits of a recall were used."),
+        Tool("receipt", "receipt", "Show what a recall returned."),
+        Tool("memory_versions", "document_versions", "List the versions of a memory file."),
+        Tool("memory_diff", "document_diff", "Show what changed between two versions of a memory file."),
+        Tool("memory_restore", "document_restore", "Restore a version of a memory file."),
+        Tool("memory_retract", "document_retract", "Retract a memory file; it reads as empty until it is restored."),
+    ),
+    "operator": (
+        Tool("set_priority", "set_priority", "Set the priority of an entry."),
+        Tool("workspaces", "workspaces", "List the workspaces."),
+        Tool("workspace_settings", "workspace_settings", "Show the settings of a workspace."),
+        Tool("configure_workspace", "configure_workspace", "Change the settings of a workspace."),
+        Tool("health", "health", "Show the health of the memory."),
+        Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
+        Tool("tokens", "tokens", "List the tokens of a workspace."),
+    ),
+}
+"""Every toolset by its name."""
+
+_FOR_PROGRAMS: Final = frozenset({"min_seq", "write_id", "expected_seq", "derived_from"})
+"""Fields of requests that models are not offered."""
+
+
+def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
+    """The tools of some sets.
+
+    Raises:
+        InvalidQuery: If a set does not exist, or two sets share a tool's name.
+    """
+    found: dict[str, Tool] = {}
+    for name in dict.fromkeys(names):
+        if name not in TOOLSETS:
+            known = ", ".join(TOOLSETS)
+            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"known are {known}", field="tools")
+        for tool in TOOLSETS[name]:
+            if tool.name in found:
+                raise InvalidQuery(
+                    f"toolsets share the tool {tool.name}", hint="name only one of these sets", field="tools"
+                )
+            found[tool.name] = tool
+    return tuple(found.values())
+
+
+def called(name: str) -> str:
+    """The tool that a name means: clients of the seeds write ``memory.read`` for ``memory_read``."""
+    return name.replace(".", "_")
+
+
+@cache
+def input_schema(tool_name: str, toolset: str, operation: Operation[Any, Any]) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments, without references."""
+    tool = next(one for one in TOOLSETS[toolset] if one.name == tool_name)
+    whole = _inlined(operation.request.model_json_schema())
+    properties = whole.get("properties", {})
+    names = tool.fields if tool.fields is not None else tuple(n for n in properties if n not in _FOR_PROGRAMS)
+    shown: dict[str, Any] = {}
+    for name in names:
+        if name in tool.fixed:
+            continue
+        part = _plain(properties[name])
+        if name in tool.describe:
+            part["description"] = tool.describe[name]
+        shown[name] = part
+    schema: dict[str, Any] = {"type": "object", "properties": shown, "additionalProperties": False}
+    if required := [name for name in whole.get("required", ()) if name in shown]:
+        schema["required"] = required
+    return schema
+
+
+def _plain(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A field's schema without what models do not need: titles, null, patterns and limits of length."""
+    kept = {key: value for key, value in part.items() if key in ("type", "enum", "items", "description", "default")}
+    if "anyOf" in part:
+        kept |= next((_plain(one) for one in part["anyOf"] if one.get("type") != "null"), {})
+        kept["description"] = part.get("description", "")
+    if isinstance(kept.get("type"), list):
+        kept["type"] = next(kind for kind in kept["type"] if kind != "null")
+    if isinstance(kept.get("items"), Mapping):
+        kept["items"] = _plain(kept["items"])
+    if kept.get("default", 0) in (None, "", [], ()):
+        kept.pop("default", None)
+    return {key: value for key, value in kept.items() if value != ""}
+
+
+def _inlined(schema: Any, known: Mapping[str, Any] | None = None) -> Any:
+    known = known if known is not None else schema.get("$defs", {})
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            named = known[schema["$ref"].rpartition("/")[2]]
+            return {**_inlined(named, known), **{k: v for k, v in schema.items() if k != "$ref"}}
+        return {key: _inlined(value, known) for key, value in schema.items() if key != "$defs"}
+    if isinstance(schema, list):
+        return [_inlined(one, known) for one in schema]
+    return schema

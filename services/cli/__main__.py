@@ -1,0 +1,6 @@
+"""``python -m crew_journal.services.cli``: the command, for a program that starts it with its own Python."""
+
+from .entry import main
+
+if __name__ == "__main__":
+    main()

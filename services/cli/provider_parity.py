@@ -1,0 +1,70 @@
+"""``provider-parity``: whether a memory provider keeps the laws of the port, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from ...schemas.errors import VerificationFailed
+from .options import Json
+from .output import safe, show
+
+if TYPE_CHECKING:
+    from ..memory.providers.parity import Report
+
+
+def provider_parity(
+    provider: Annotated[
+        str,
+        Argument(
+            metavar="URL|MODULE:FACTORY", help="An HTTP service, or a callable (ProviderScope) -> MemoryProvider."
+        ),
+    ],
+    token: Annotated[
+        str | None,
+        Option("--token", envvar="CREW_JOURNAL_TOKEN", help="Token of an OWNER, for a URL.", show_default=False),
+    ] = None,
+    workspace: Annotated[
+        str | None,
+        Option(
+            "--workspace",
+            "-w",
+            help="Workspace whose documents are overwritten. [default: a new one]",
+        ),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Run the parity suite of memory providers against a provider; exit code 6 if a law does not hold.
+
+    The suite writes and forgets documents of agents and crews that it makes up, in a workspace of its own. A module is
+    imported from the present directory or from where Python finds it.
+    """
+    report = asyncio.run(_check(provider, token, workspace))
+    shown = {"ok": not report.broken, "laws": [asdict(verdict) for verdict in report.verdicts]}
+    show(shown, json_output, lambda _: print("\n".join(map(safe, report.lines()))))
+    if report.broken:
+        names = ", ".join(verdict.law for verdict in report.broken)
+        raise VerificationFailed(
+            f"the provider breaks {len(report.broken)} laws: {names}", hint="see docs/providers.md"
+        )
+
+
+async def _check(provider: str, token: str | None, workspace: str | None) -> Report:
+    from ..memory.providers.choosing import factory_of
+    from ..memory.providers.http import HttpProvider, http_client
+    from ..memory.providers.parity import World, check
+
+    chosen = {} if workspace is None else {"workspace_id": workspace}
+    if not provider.startswith(("http://", "https://")):
+        sys.path.insert(0, str(Path.cwd()))
+        return await check(World(factory_of(provider), **chosen))
+    if not (bearer := (token or "").strip()):
+        raise typer.BadParameter("a URL needs a token", param_hint="--token")
+    async with http_client(provider, bearer) as http:
+        return await check(World(lambda scope: HttpProvider(http, scope), **chosen))

@@ -1,0 +1,239 @@
+"""``hook EVENT``: what a coding agent calls at the events of a session; JSON in, JSON out.
+
+SessionStart injects the block of memory documents, UserPromptSubmit what bears on the prompt. Stop, PreCompact and
+SessionEnd capture the turns of the transcript since the last capture, as entries of a conversation.
+
+Invariant: it fails open: whatever goes wrong, it exits with 0 within its deadline and says in its output what went wrong.
+What a session was given is never captured. Standard library only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+from .find import Address, find
+from .project import Project, project_of
+
+DEADLINE_S: Final = 0.3
+"""Seconds that a hook may take with the service: a person waits for it."""
+PROMPT_CHARS: Final = 4_000
+BLOCK_CHARS: Final = 6_000
+RECALL_CHARS: Final = 2_000
+TURNS_AT_ONCE: Final = 200
+"""Turns of one capture; the next one goes on from there."""
+_TURN_CHARS: Final = 20_000
+_SUMMARY_CHARS: Final = 2_000
+_STATE: Final = "hooks"
+_MARKS: Final = (
+    ("[AGENT MEMORY]", "[END AGENT MEMORY]"),
+    ("[CREW SHARED MEMORY]", "[END CREW SHARED MEMORY]"),
+    ("[WORKSPACE MEMORY]", "[END WORKSPACE MEMORY]"),
+    ("[PINS]", "[END PINS]"),
+    ("[PERSONA]", "[END PERSONA]"),
+    ("[MEMORY INSTRUCTIONS]", "[END MEMORY INSTRUCTIONS]"),
+    ("<recalled-memory", "</recalled-memory"),
+    ("<system-reminder>", "</system-reminder>"),
+)
+"""Beginnings and ends of what sessions are given."""
+_EVENTS: Final = {"sessionstart", "userpromptsubmit", "stop", "precompact", "sessionend", "beforesubmitprompt"}
+
+
+class Trouble(Exception):
+    """Why the memory could not be used; the text is for a person."""
+
+
+def run(event: str, program: str, stdin: Any = None, stdout: Any = None) -> int:
+    """Serve one event; returns the exit code, which is 0."""
+    out = stdout or sys.stdout
+    try:
+        given = json.load(stdin or sys.stdin)
+        if not isinstance(given, dict):
+            raise Trouble("the input is not a JSON object")
+        answer = _served(event, program, given)
+    except Trouble as error:
+        answer = {"systemMessage": f"Crew Journal: memory is not used here: {error}"}
+    except Exception as error:  # whatever it is, the session goes on without memory
+        answer = {"systemMessage": f"Crew Journal: memory is not used here: {type(error).__name__}"}
+    out.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    kind = event.lower()
+    if kind not in _EVENTS:
+        raise Trouble(f"no event {event!r}")
+    roots = given.get("workspace_roots")
+    folder = Path(given.get("cwd") or (roots[0] if isinstance(roots, list) and roots else Path.cwd()))
+    service = _Service(_address(), project_of(folder, program))
+    if kind == "sessionstart":
+        return _injected(event, service.block())
+    if kind in ("userpromptsubmit", "beforesubmitprompt"):
+        return _injected(event, service.recalled(str(given.get("prompt") or "")[:PROMPT_CHARS]))
+    return _capture(service, given)
+
+
+def _address() -> Address:
+    try:
+        return find(None, None, None)
+    except Exception as error:  # the errors of this package name what to do
+        raise Trouble(str(error)) from None
+
+
+def _injected(event: str, text: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    if event[:1].islower():  # Cursor names its events in camel case
+        return {"additional_context": text}
+    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+
+
+class _Service:
+    """Asks the service as the agent of the project, within the deadline."""
+
+    def __init__(self, address: Address, project: Project) -> None:
+        self._address = address
+        self._project = project
+        self._until = time.monotonic() + DEADLINE_S
+
+    @property
+    def project(self) -> Project:
+        """Whose memory it is."""
+        return self._project
+
+    def block(self) -> str:
+        """The block of memory documents."""
+        asked = {"agent_id": self._project.agent, "crew_id": self._project.crew, "max_chars": BLOCK_CHARS}
+        return str(self._ask("GET", f"/v1/memory/block?{urlencode(self._in_workspace(asked))}").get("text", ""))
+
+    def recalled(self, prompt: str) -> str:
+        """What bears on a prompt."""
+        if not prompt.strip():
+            return ""
+        asked = {"query": prompt, "mode": "inject", "max_chars": RECALL_CHARS, "agent_id": self._project.agent}
+        asked |= {"crew_id": self._project.crew, "scope": "crew_shared"}
+        return str(self._ask("POST", "/v1/recall/render", self._in_workspace(asked)).get("text", ""))
+
+    def publish(self, entries: list[dict[str, Any]]) -> None:
+        """Append entries."""
+        self._ask("POST", "/v1/journal", [self._in_workspace(entry) for entry in entries])
+
+    def _in_workspace(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return fields if self._project.workspace is None else {**fields, "workspace_id": self._project.workspace}
+
+    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        parts = urlsplit(self._address.url)
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise Trouble("no time is left")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=left)
+        headers = {"Authorization": f"Bearer {self._address.token}", "Content-Type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+        answer = connection.getresponse()
+        read = json.loads(answer.read() or b"{}")
+        if answer.status == http.client.NOT_FOUND:
+            return {}  # nothing was ever recorded for this agent or crew
+        if answer.status >= http.client.BAD_REQUEST:
+            raise Trouble(str(read.get("detail", answer.status)))
+        return read if isinstance(read, dict) else {}
+
+
+def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Append the turns since the last capture. Ids are those of the transcript, so a turn is never there twice."""
+    path, session = given.get("transcript_path"), str(given.get("session_id") or "")
+    if not path or not session:
+        return {}
+    transcript = Path(str(path))
+    mark = _state_file(session)
+    try:
+        done = int(mark.read_text("ascii"))
+    except (OSError, ValueError):
+        done = 0
+    with transcript.open("rb") as lines:
+        lines.seek(done)
+        entries = []
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break  # still being written
+            entries += [_entry(turn, session, service.project) for turn in _turns(line)]
+            done += len(line)
+            if len(entries) >= TURNS_AT_ONCE:
+                break
+    if entries:
+        service.publish(entries)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(str(done), "ascii")
+    return {}
+
+
+def _state_file(session: str) -> Path:
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal" / _STATE
+    return folder / "".join(one if one.isalnum() or one in "-_" else "-" for one in session)[:128]
+
+
+def _turns(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:
+    """(id, role, text, time) of what a line of a transcript holds; at most one."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return
+    if not isinstance(record, dict) or record.get("isMeta"):
+        return
+    payload = record.get("payload")  # Codex wraps messages
+    message = record.get("message") if isinstance(record.get("message"), dict) else payload
+    if not isinstance(message, dict) or message.get("role") not in ("user", "assistant"):
+        return
+    text = without_injected(_text_of(message.get("content")))
+    if text:
+        named = record.get("uuid") or message.get("id")
+        yield str(named or ""), str(message["role"]), text, record.get("timestamp")
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = (
+        part.get("text") for part in content if isinstance(part, dict) and str(part.get("type", "")).endswith("text")
+    )
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def without_injected(text: str) -> str:
+    """A text without what the session was given."""
+    for begin, end in _MARKS:
+        while (start := text.find(begin)) >= 0:
+            stop = text.find(end, start)
+            closed = text.find(">", stop) + 1 if end.startswith("</") and stop >= 0 else stop + len(end)
+            text = text[:start] + (text[closed:] if stop >= 0 else "")
+    return text.strip()
+
+
+def _entry(turn: tuple[str, str, str, str | None], session: str, project: Project) -> dict[str, Any]:
+    named, role, text, at = turn
+    summary = " ".join(text.split())
+    entry: dict[str, Any] = {
+        "entry_type": "chat.user_message" if role == "user" else "chat.agent_response",
+        "summary": summary if len(summary) <= _SUMMARY_CHARS else summary[: _SUMMARY_CHARS - 1] + "…",
+        "agent_id": project.agent,
+        "crew_id": project.crew,
+        "trace_id": _state_file(session).name[:64],
+        "actor_type": "user" if role == "user" else "agent",
+        "actor_id": "user" if role == "user" else project.agent,
+    }
+    if summary != text:
+        entry["payload"] = {"text": text[:_TURN_CHARS]}
+    if at:
+        entry["ts"] = at
+    if named:
+        entry["id"] = f"t_{_state_file(named).name}"[:64]
+    return entry

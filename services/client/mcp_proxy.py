@@ -1,0 +1,203 @@
+"""Forwards JSON-RPC lines of the Model Context Protocol from stdin to a service, and its answers to stdout.
+
+Why: clients start tools as programs that speak on stdin. Invariant: one message in gives at most one message out, as
+UTF-8 on one line, on every platform; nothing else is written to stdout. Standard library only, so that it starts at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, Final
+from urllib.parse import urlencode, urlsplit
+
+from .find import Address
+
+PATH: Final = "/mcp"
+CALLS_AT_ONCE: Final = 8
+CALL_TIMEOUT_S: Final = 60.0
+CALL_ID: Final = "Crew-Call-Id"
+"""Header by which the service knows a call that is sent again, so that it writes once."""
+RETRY_S: Final = 3.0
+"""Seconds for which a call is sent again, because a node that was killed may take that long to be gone."""
+PAUSE_S: Final = 0.1
+LOOK_S: Final = 2.0
+"""Seconds between looks whether a service that was down is back."""
+_UNREACHABLE: Final = -32000
+"""Code of our own, in JSON-RPC's range for servers."""
+_VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+_NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_CHANGED: Final = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+Message = dict[str, Any]
+
+
+class Unreachable(Exception):
+    """The service does not answer; the text says why and what to do."""
+
+
+class Proxy:
+    """Forwards messages.
+
+    Args:
+        address: Where the service is now; raises ``Unreachable`` if it cannot be reached. Called again after a failure.
+        query: Parameters of the URL: toolsets and whom the caller acts for.
+        out: Where answers go.
+    """
+
+    def __init__(self, address: Callable[[], Address], query: Mapping[str, str], out: BinaryIO) -> None:
+        self._find = address
+        self._path = f"{PATH}?{urlencode(query)}" if query else PATH
+        self._out = out
+        self._writing = threading.Lock()
+        self._own = threading.local()
+        self._address: Address | None = None
+        self._version: str | None = None
+        self._up = True
+        self._ended = threading.Event()
+
+    def run(self, lines: BinaryIO) -> None:
+        """Forward every line until the input ends; calls under way are finished."""
+        try:
+            with ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="mcp-call") as pool:
+                for line in lines:
+                    if not line.strip():
+                        continue
+                    try:
+                        message = json.loads(line)
+                    except ValueError:
+                        self._write({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}})
+                        continue
+                    if not isinstance(message, dict):
+                        error = {"code": -32600, "message": "send one message a line, a JSON object"}
+                        self._write({"jsonrpc": "2.0", "id": None, "error": error})
+                    elif message.get("method") == "initialize":
+                        self._forward(message)  # what follows needs the version that it agrees on
+                    else:
+                        pool.submit(self._forward, message)
+        finally:
+            self._ended.set()
+
+    def _forward(self, message: Message) -> None:
+        try:
+            answer = self._ask(message)
+        except Unreachable as error:
+            self._went_down()
+            answer = _without_service(message, str(error))
+        if answer is None:
+            return
+        if message.get("method") == "initialize" and "result" in answer:
+            self._version = answer["result"].get("protocolVersion")
+            answer["result"].setdefault("capabilities", {}).setdefault("tools", {})["listChanged"] = True
+        self._write(answer)
+
+    def _ask(self, message: Message) -> Message | None:
+        body = json.dumps(message, ensure_ascii=False).encode()
+        headers = self._headers(message) | {CALL_ID: uuid.uuid4().hex}
+        until = time.monotonic() + RETRY_S
+        while True:
+            try:
+                if self._address is None:
+                    self._address = self._find()
+                return self._post(self._address, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self._own.connection = None
+                self._address = None
+                if time.monotonic() > until:
+                    raise Unreachable(f"the memory does not answer ({type(error).__name__})") from None
+                time.sleep(PAUSE_S)
+
+    def _post(self, address: Address, body: bytes, headers: dict[str, str]) -> Message | None:
+        connection = self._connection(address)
+        headers["Authorization"] = f"Bearer {address.token}"
+        connection.request("POST", self._path, body, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        if answer.status == http.client.ACCEPTED or not data:
+            return None
+        try:
+            read = json.loads(data)
+        except ValueError:
+            raise Unreachable(f"the memory answers with status {answer.status}") from None
+        if not isinstance(read, dict):
+            raise Unreachable(f"the memory answers with status {answer.status}")
+        if "jsonrpc" not in read:  # a problem of the service: the token, or a parameter of the URL
+            raise Unreachable(". ".join(str(read[key]) for key in ("detail", "hint") if read.get(key)))
+        return read
+
+    def _connection(self, address: Address) -> http.client.HTTPConnection:
+        known: tuple[str, http.client.HTTPConnection] | None = getattr(self._own, "connection", None)
+        if known is not None and known[0] == address.url:
+            return known[1]
+        parts = urlsplit(address.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=CALL_TIMEOUT_S)
+        self._own.connection = (address.url, connection)
+        return connection
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        modern = meta.get(_VERSION_KEY) if isinstance(meta, dict) else None
+        if isinstance(modern, str):
+            headers["MCP-Protocol-Version"] = modern
+            headers["Mcp-Method"] = str(message.get("method", ""))
+            name = params.get(_NAMES.get(headers["Mcp-Method"], "")) if isinstance(params, dict) else None
+            if isinstance(name, str):
+                headers["Mcp-Name"] = _header_text(name)
+        elif self._version is not None:
+            headers["MCP-Protocol-Version"] = self._version
+        return headers
+
+    def _went_down(self) -> None:
+        with self._writing:
+            if not self._up:
+                return
+            self._up = False
+        threading.Thread(target=self._wait_until_up, name="mcp-look", daemon=True).start()
+
+    def _wait_until_up(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            try:
+                address = self._find()
+                parts = urlsplit(address.url)
+                connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LOOK_S)
+                connection.request("GET", "/healthz")
+                if connection.getresponse().status == http.client.OK:
+                    self._up = True
+                    self._write(_CHANGED)
+                    return
+            except (OSError, http.client.HTTPException, Unreachable):
+                continue
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        with self._writing:
+            self._out.write(line)
+            self._out.flush()
+
+
+def _header_text(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+def _without_service(message: Message, why: str) -> Message | None:
+    """What is answered while the service is down: no tools, and calls that failed with the reason."""
+    if "id" not in message:
+        return None
+    envelope = {"jsonrpc": "2.0", "id": message["id"]}
+    if message.get("method") == "tools/list":
+        return {**envelope, "result": {"tools": []}}
+    if message.get("method") == "tools/call":
+        text = f"The memory is not available: {why}. Nothing was read or stored. Go on without it and say so."
+        return {**envelope, "result": {"content": [{"type": "text", "text": text}], "isError": True}}
+    return {**envelope, "error": {"code": _UNREACHABLE, "message": why}}

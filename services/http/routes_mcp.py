@@ -1,0 +1,88 @@
+"""The route of the Model Context Protocol, and the metadata that says which token it takes (RFC 9728)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ...schemas.errors import InvalidQuery, NotAuthenticated
+from ...schemas.ids import is_id
+from ...schemas.operations.toolsets import DEFAULT_TOOLSETS, tools_of
+from ..mcp.calls import Connection, acting_as
+from ..mcp.server import PATH
+from .bodies import answer
+from .problems import error_response, trace_id_of
+from .route import principal_of, services_of
+
+METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+CALL_ID: Final = "Crew-Call-Id"
+"""Header of a proxy that may send a call again (``services/client/mcp_proxy``)."""
+_CALL_ID_CHARS: Final = 60
+PARAMETERS: Final = ("tools", "agent_id", "crew_id", "role", "workspace_id")
+"""Of the URL: toolsets, the agent that an OWNER or ADMIN connects, and its workspace."""
+
+
+class McpEndpoint:
+    """ASGI endpoint: the token, the toolsets and whom the caller acts for, then the protocol."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        request = Request(scope, receive)
+        try:
+            connection = _connection(request)
+        except NotAuthenticated as error:
+            refused = error_response(error, trace_id_of(request))
+            refused.headers["WWW-Authenticate"] = f'Bearer resource_metadata="{_base(request)}{METADATA_PATH}{PATH}"'
+            await refused(scope, receive, send)
+            return
+        await services_of(request).mcp.serve(connection, scope, receive, send)
+
+
+def _connection(request: Request) -> Connection:
+    principal = principal_of(request)
+    asked = request.query_params
+    for name in asked:
+        if name not in PARAMETERS:
+            raise InvalidQuery(
+                f"no parameter {name[:64]!r} here", hint=f"known are {', '.join(PARAMETERS)}", field=name
+            )
+    toolsets = tuple(dict.fromkeys((asked.get("tools") or ",".join(DEFAULT_TOOLSETS)).split(",")))
+    tools_of(toolsets)
+    agent, crew, workspace = (asked.get(name) or None for name in ("agent_id", "crew_id", "workspace_id"))
+    role = asked.get("role") or "agent"
+    if role not in ("agent", "lead"):
+        raise InvalidQuery("role is not valid", hint="use agent or lead", field="role")
+    caller = acting_as(principal, agent, crew, workspace, leads=role == "lead")
+    call_id = request.headers.get(CALL_ID)
+    return Connection(
+        caller,
+        toolsets,
+        workspace if principal.role.administers else None,
+        call_id if call_id is not None and is_id(call_id) and len(call_id) <= _CALL_ID_CHARS else None,
+    )
+
+
+async def metadata(request: Request) -> Response:
+    """What a client needs to know before it has a token."""
+    about = {
+        "resource": _base(request) + PATH,
+        "resource_name": "Crew Journal",
+        "authorization_servers": [],
+        "bearer_methods_supported": ["header"],
+    }
+    return answer(about)
+
+
+def _base(request: Request) -> str:
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
+MCP_ROUTES: Final = (
+    Route(PATH, McpEndpoint(), methods=["GET", "POST", "DELETE"], name="mcp"),
+    Route(METADATA_PATH, metadata, methods=["GET"], name="mcp_metadata"),
+    Route(METADATA_PATH + PATH, metadata, methods=["GET"], name="mcp_metadata_of_path"),
+)

@@ -1,0 +1,173 @@
+"""Lists and calls tools for one caller.
+
+Invariant: a tool is its operation at the desk, so role, workspace and validation are those of every other shell. What a
+model can mend comes back as a result that is marked as an error and says how, never as an error of the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...schemas.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
+from ...schemas.ids import uuid7_hex
+from ...schemas.operations import ALL
+from ...schemas.operations.operation import Effect, Operation
+from ...schemas.operations.toolsets import TOOLSETS, Tool, called, input_schema, tools_of
+from ...schemas.principal import Principal
+from ..desk import Desk, check_access
+from ..problem import log_unexpected
+from .audit import Audit
+from .calls import Call, Connection, Outcome
+
+_OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
+_WRITE_IDS: Final = ("entry_id", "write_id")
+"""Fields that make an operation write once however often it is sent, where it creates something."""
+CALLERS_KEPT: Final = 1_000
+"""Callers whose last write is remembered; the one that wrote longest ago is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A tool as it is listed."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    reads: bool
+    destroys: bool
+    repeatable: bool
+
+
+class Tools:
+    """Lists and calls.
+
+    Args:
+        desk: Answers operations.
+        audit: Records calls.
+        can_write: Whether writes can be durable now; without it only tools that read are listed.
+    """
+
+    def __init__(self, desk: Desk, audit: Audit, can_write: Callable[[], bool]) -> None:
+        self._desk = desk
+        self._audit = audit
+        self._can_write = can_write
+        self._written: OrderedDict[str, int] = OrderedDict()
+
+    async def recorded(self) -> None:
+        """Wait until every call so far is recorded."""
+        await self._audit.recorded()
+
+    def listed(self, connection: Connection) -> Sequence[Described]:
+        """The tools that the token may call and that can work now."""
+        writes = self._can_write()
+        found = []
+        for tool, operation in self._tools(connection):
+            if _permitted(operation, connection.principal) and (writes or operation.effect is Effect.READS):
+                found.append(_described(tool, operation, connection))
+        return found
+
+    async def call(self, connection: Connection, name: str, arguments: Mapping[str, Any]) -> Outcome:
+        """Call a tool; what fails is an outcome, too."""
+        began = time.perf_counter()
+        tool: Tool | None = None
+        try:
+            tool, operation = self._tool(connection, name)
+            raw = _fields(tool, operation, connection, arguments, self._written.get(_caller(connection), 0))
+            answer = await self._desk.run(operation, connection.principal, raw)
+            shown = {key: value for key, value in answer.model_dump(mode="json").items() if value is not None}
+            self._note(connection, shown.get("seq"))
+            outcome = Outcome(json.dumps(shown, ensure_ascii=False), shown)
+        except CrewJournalError as error:
+            outcome = _refused(error)
+        except Exception as error:
+            trace_id = uuid7_hex()
+            log_unexpected(error, trace_id)
+            outcome = Outcome(f"The memory failed unexpectedly (trace {trace_id}).", {"trace_id": trace_id}, True)
+        took_ms = (time.perf_counter() - began) * 1_000
+        self._audit.record(Call(connection, tool.name if tool else name[:64], arguments, outcome, took_ms))
+        return outcome
+
+    def _note(self, connection: Connection, seq: Any) -> None:
+        """Remember the sequence of a caller's last write, so that its next call sees it."""
+        if isinstance(seq, int):
+            caller = _caller(connection)
+            self._written[caller] = max(seq, self._written.pop(caller, 0))
+            if len(self._written) > CALLERS_KEPT:
+                self._written.popitem(last=False)
+
+    def _tools(self, connection: Connection) -> list[tuple[Tool, Operation[Any, Any]]]:
+        bound = self._desk.bound
+        tools = tools_of(connection.toolsets)
+        return [(tool, _OPERATIONS[tool.operation]) for tool in tools if tool.operation in bound]
+
+    def _tool(self, connection: Connection, name: str) -> tuple[Tool, Operation[Any, Any]]:
+        known = {tool.name: (tool, operation) for tool, operation in self._tools(connection)}
+        wanted = called(name)
+        if wanted not in known:
+            raise InvalidQuery(f"no tool {name[:64]!r}", hint=f"call one of {', '.join(known)}", field="name")
+        return known[wanted]
+
+
+def _caller(connection: Connection) -> str:
+    return f"{connection.principal.token_id}/{connection.principal.agent_id}/{connection.workspace_id}"
+
+
+def _permitted(operation: Operation[Any, Any], principal: Principal) -> bool:
+    try:
+        check_access(operation.access, principal)
+    except NotAllowed:
+        return False
+    return True
+
+
+def _described(tool: Tool, operation: Operation[Any, Any], connection: Connection) -> Described:
+    toolset = next(name for name in connection.toolsets if tool in TOOLSETS[name])
+    return Described(
+        tool.name,
+        tool.description,
+        input_schema(tool.name, toolset, operation),
+        reads=operation.effect is Effect.READS,
+        destroys=operation.effect is Effect.DESTROYS,
+        repeatable=operation.repeatable,
+    )
+
+
+def _fields(
+    tool: Tool, operation: Operation[Any, Any], connection: Connection, arguments: Mapping[str, Any], written: int
+) -> dict[str, Any]:
+    """The request's fields: the arguments, what the tool sets, and that the caller's own writes are to be seen.
+
+    Raises:
+        InvalidQuery: If an argument is none of the tool's.
+    """
+    offered = tool.fields if tool.fields is not None else tuple(operation.request.model_fields)
+    for given in arguments:
+        if given not in offered or given in tool.fixed:
+            known = ", ".join(one for one in offered if one not in tool.fixed) or "none"
+            raise InvalidQuery(f"{tool.name} has no argument {given[:64]!r}", hint=f"known are {known}", field=given)
+    raw = {**arguments, **tool.fixed}
+    if connection.workspace_id is not None and "workspace_id" in operation.request.model_fields:
+        raw.setdefault("workspace_id", connection.workspace_id)
+    for name in _WRITE_IDS if connection.call_id is not None and operation.effect is Effect.CREATES else ():
+        if name in operation.request.model_fields and name not in operation.path_fields:
+            raw.setdefault(name, f"m_{connection.call_id}")
+    if written and "min_seq" in operation.request.model_fields:
+        raw["min_seq"] = written
+    return raw
+
+
+def _refused(error: CrewJournalError) -> Outcome:
+    shown: dict[str, Any] = {"error": type(error).__name__, "detail": error.message, "fix": error.hint}
+    if error.field:
+        shown["field"] = error.field
+    if isinstance(error, DocumentError):
+        shown |= getattr(error, "facts", {})
+    text = f"{error.title}: {error.message}." + (f" Fix: {error.hint}." if error.hint else "")
+    if current := shown.get("current_entries"):
+        text += f"\nCurrent entries:\n{current}"
+    return Outcome(text, shown, is_error=True)

@@ -1,0 +1,79 @@
+"""The use-cases of an agent on the journal: publish an entry, and search its own conversations.
+
+Invariant: publishing goes through the same intake as any append; a search is a recall in the scope of one agent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...schemas.catalogue import info_of
+from ...schemas.operations.conversation import (
+    ConversationSearchAnswer,
+    ConversationSearchRequest,
+    PublishEntryAnswer,
+    PublishEntryRequest,
+    Turn,
+)
+from ...schemas.operations.recall import RecallRequest
+from ..desk import Caller
+from ..journal.intake.append import Journal
+from ..query.recall import RecallService
+
+_READ_AHEAD: Final = 3
+"""Hits asked for each turn wanted, because entries that are no turns of conversation are among them."""
+_MOST: Final = 50
+
+
+class Conversations:
+    """The use-cases.
+
+    Args:
+        journal: Appends entries.
+        recall: Answers recalls.
+    """
+
+    def __init__(self, journal: Journal, recall: RecallService) -> None:
+        self._journal = journal
+        self._recall = recall
+
+    async def publish(self, caller: Caller, asked: PublishEntryRequest) -> PublishEntryAnswer:
+        """Append one entry; returns after the ack.
+
+        Raises:
+            InvalidEntry, NotAllowed, EntryTooLarge, EntryConflict, BrokerUnavailable: As for any append.
+        """
+        entry: dict[str, Any] = {name: value for name, value in asked.model_dump(mode="json").items() if value}
+        entry["id"] = entry.pop("entry_id", None)
+        entry["workspace_id"] = caller.workspace_id
+        appended = await self._journal.append(caller.principal, entry)
+        return PublishEntryAnswer(entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate)
+
+    async def search(self, caller: Caller, asked: ConversationSearchRequest) -> ConversationSearchAnswer:
+        """The turns of the agent's conversations that bear on a query."""
+        found = await self._recall.recall(
+            caller.principal,
+            RecallRequest(
+                query=asked.query,
+                k=min(asked.limit * _READ_AHEAD, _MOST),
+                scope="own",
+                agent_id=asked.agent_id,
+                min_seq=asked.min_seq,
+                workspace_id=asked.workspace_id,
+            ),
+        )
+        turns = [
+            Turn(
+                entry_id=hit.entry_id,
+                ts=hit.ts,
+                speaker=hit.actor_id or hit.actor_type,
+                text=str(hit.payload.get("text") or hit.summary),
+                session=hit.trace_id,
+                score=hit.score,
+            )
+            for hit in found.hits
+            if info_of(hit.entry_type).conversation and asked.session in (None, hit.trace_id)
+        ]
+        return ConversationSearchAnswer(
+            turns=tuple(turns[: asked.limit]), degraded=found.degraded, view_seq=found.view_seq
+        )

@@ -1,0 +1,1 @@
+"""Memory providers: backends of memory documents behind the port ``schemas.provider``."""

@@ -1,0 +1,91 @@
+"""What serves memory documents on a node: search, providers, and the block for prompts.
+
+Invariant: what is started here is stopped by the node's stack, before the journal that it records in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...schemas.ports import ViewReader
+from ...schemas.rules.text import Analyzer
+from ...schemas.settings import Settings
+from ..journal.intake.append import Journal
+from ..memory.block import MemoryBlocks
+from ..memory.documents.owned import PromptDocuments
+from ..memory.providers.choosing import Providers, read_choices
+from ..memory.providers.journal import JournalProvider
+from ..memory.providers.prompts import ProvidedPrompts
+from ..memory.providers.serving import ProvidedDocuments
+from ..operating.status import as_json
+from ..parts import Parts
+from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
+from ..query.chunks.combined import MemorySearch
+from ..query.chunks.documents import DocumentSearch
+from ..query.recall import RecallService
+from .memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class ServedDocuments:
+    """The use-cases of one node."""
+
+    search: DocumentSearch
+    memory_search: MemorySearch
+    providers: Providers
+    provided: ProvidedDocuments
+    blocks: MemoryBlocks
+
+
+async def start_documents(
+    stack: AsyncExitStack,
+    parts: Parts,
+    memory: Memory,
+    recall: RecallService,
+    analyzer: Analyzer,
+    journal: Journal,
+    views: ViewReader,
+    settings: Settings,
+    clock: Callable[[], datetime],
+    trouble: Callable[[], str | None],
+) -> ServedDocuments:
+    """Make and start them.
+
+    Args:
+        stack: Closes them.
+        parts: Shows the search index in ``status``.
+        memory: The use-cases over the journal.
+        recall: Embeds queries and answers recalls.
+        analyzer: Cuts queries into terms.
+        journal: Records refusals.
+        views: The views of documents.
+        settings: Name the providers.
+        clock: The time, UTC.
+        trouble: Why the broker cannot take a write; None if it can.
+
+    Raises:
+        InvalidQuery: If a provider is not configured completely.
+    """
+    chunks = ChunkCache(views, (settings.hot_index_mb << 20) // CHUNKS_SHARE, clock)
+    stack.callback(chunks.close)
+    parts.show("document_index", lambda: as_json(chunks.figures()))
+    search = DocumentSearch(
+        chunks, recall.queries, analyzer=analyzer, memory_on=memory.agents.memory_enabled, record=memory.record_search
+    )
+    choices = await asyncio.to_thread(read_choices, settings)
+    providers = Providers(
+        choices,
+        lambda scope: JournalProvider(memory.documents, search, views, trouble, scope, clock=clock),
+        clock=clock,
+    )
+    stack.push_async_callback(providers.close)
+    provided = ProvidedDocuments(memory.documents, search, providers, views, journal, memory.agents, clock=clock)
+    stack.callback(provided.close)
+    prompts = PromptDocuments(views)
+    stack.callback(prompts.close)
+    blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
+    return ServedDocuments(search, MemorySearch(search, recall, memory.record_search), providers, provided, blocks)

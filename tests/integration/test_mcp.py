@@ -1,0 +1,160 @@
+"""Tools over HTTP, called by the official SDK's client in both generations of the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+import httpx
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from support.stack import Stack
+
+from crew_journal.schemas.operations import ALL
+from crew_journal.schemas.operations.toolsets import TOOLSETS, input_schema
+from crew_journal.schemas.principal import Role
+
+MODES = ("legacy", "2026-07-28")
+
+
+@asynccontextmanager
+async def connected(stack: Stack, token: str, mode: str = "auto", **query: str) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {token}"}
+    url = str(httpx.URL(f"{stack.url}/mcp", params=query))
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), mode=cast(Any, mode)) as client,
+    ):
+        yield client
+
+
+def text(result: Any) -> str:
+    return cast(str, result.content[0].text)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_client_lists_the_core_tools_remembers_and_recalls_its_own_write(stack: Stack, mode: str) -> None:
+    token = await stack.token(Role.AGENT, f"mcp-{mode[:4]}", agent="ada", crew="red")
+    async with connected(stack, token.plaintext, mode) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        bound = {tool.name for tool in TOOLSETS["core"] if tool.operation in stack.services.desk.bound}
+        assert set(listed) == bound
+        assert listed["recall"].annotations.read_only_hint
+        assert not listed["remember"].annotations.read_only_hint
+        made = await client.call_tool("remember", {"text": "The vault opens at nine"})
+        assert not made.is_error
+        found = await client.call_tool("recall", {"query": "when does the vault open?"})
+        assert [hit["summary"] for hit in found.structured_content["hits"]] == ["The vault opens at nine"]
+        assert found.structured_content["receipt"] in text(found)
+        assert json.loads(text(found)) == found.structured_content
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_a_model_can_mend_is_a_result_that_says_how(stack: Stack, mode: str) -> None:
+    token = await stack.token(Role.AGENT, "mcp-bad", agent="ada")
+    async with connected(stack, token.plaintext, mode) as client:
+        for name, arguments, said in (
+            ("recall", {"q": "x"}, "known are query, k"),
+            ("recall", {"query": "  "}, "query"),
+            ("recall", {"query": "x" * 5_000}, "4000"),
+            ("remember", {}, "text"),
+            ("remember", {"text": "x" * 300_000}, "Too large"),
+            ("forget_everything", {}, "call one of"),
+        ):
+            result = await client.call_tool(name, arguments)
+            assert result.is_error, name
+            assert said in text(result)
+        still = await client.call_tool("remember", {"text": "still there"})
+        assert not still.is_error
+
+
+async def test_an_operator_connects_an_agent_with_that_agents_rights(stack: Stack) -> None:
+    owner = stack.owner
+    async with connected(stack, owner, agent_id="ada", workspace_id="mcp-owner", tools="core,operator") as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "tokens" not in names
+        await client.call_tool("remember", {"text": "Ada likes tea"})
+    async with connected(stack, owner, agent_id="bob", workspace_id="mcp-owner") as client:
+        found = await client.call_tool("recall", {"query": "who likes tea?"})
+        assert found.structured_content["hits"] == []
+    async with connected(stack, owner, agent_id="ada", workspace_id="mcp-other") as client:
+        found = await client.call_tool("recall", {"query": "who likes tea?"})
+        assert found.structured_content["hits"] == []
+
+
+async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> None:
+    token = await stack.token(Role.AGENT, "mcp-audit", agent="ada", crew="red")
+    async with connected(stack, token.plaintext) as client:
+        made = await client.call_tool("remember", {"text": "a secret plan"})
+        await client.call_tool("recall", {"query": "plan"})
+        await client.call_tool("recall", {"bad": 1})
+    await stack.services.mcp.recorded()
+    async with stack.client() as operator:
+        after = await operator.remember("later", workspace_id="mcp-audit")
+        page = await operator.list(workspace_id="mcp-audit", types=["audit.tool_called"], min_seq=after.seq)
+    calls = [entry.payload for entry in reversed(page.entries)]
+    assert [(call["tool"], call["is_error"]) for call in calls] == [
+        ("remember", False),
+        ("recall", False),
+        ("recall", True),
+    ]
+    assert calls[0]["seq"] == made.structured_content["seq"]
+    assert "secret" not in json.dumps(calls)
+    assert json.loads(calls[2]["input"]) == {"bad": 1}
+    assert {(entry.agent_id, entry.actor_type) for entry in page.entries} == {("ada", "agent")}
+
+
+async def test_eight_clients_at_once_get_their_own_answers(stack: Stack) -> None:
+    async def one(number: int) -> None:
+        token = await stack.token(Role.AGENT, "mcp-many", agent=f"agent-{number}")
+        async with connected(stack, token.plaintext, MODES[number % 2]) as client:
+            await client.call_tool("remember", {"text": f"my number is {number}"})
+            found = await client.call_tool("recall", {"query": "what is my number?"})
+            assert [hit["summary"] for hit in found.structured_content["hits"]] == [f"my number is {number}"]
+
+    async with anyio.create_task_group() as group:
+        for number in range(8):
+            group.start_soon(one, number)
+
+
+async def test_without_a_token_the_answer_says_where_to_learn_more(stack: Stack) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        refused = await http.post(f"{stack.url}/mcp", json={})
+        assert refused.status_code == 401
+        where = refused.headers["www-authenticate"].partition('resource_metadata="')[2].rstrip('"')
+        about = (await http.get(where)).json()
+        assert (about["resource"], about["bearer_methods_supported"]) == (f"{stack.url}/mcp", ["header"])
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("tools=nope", "no toolset"), ("x=1", "no parameter"), ("role=king", "role"), ("crew_id=red", "agent_id")],
+)
+async def test_a_wrong_parameter_of_the_url_is_named(stack: Stack, query: str, said: str) -> None:
+    headers = {"Authorization": f"Bearer {stack.owner}"}
+    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+        answer = await http.post(f"{stack.url}/mcp?{query}", json={})
+        assert answer.status_code == 400
+        assert said in answer.json()["detail"]
+
+
+def test_every_tool_has_an_operation_and_the_core_set_is_small() -> None:
+    operations = {operation.name: operation for operation in ALL}
+    shown = {
+        name: [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": input_schema(tool.name, name, operations[tool.operation]),
+            }
+            for tool in tools
+        ]
+        for name, tools in TOOLSETS.items()
+    }
+    # four characters a token is what BPE vocabularies give for English JSON; counted at three, to be safe
+    assert len(json.dumps(shown["core"])) / 3 <= 1_500

@@ -1,0 +1,105 @@
+"""The lower half of a node: a connection, the journal's writer, and views fed from JOURNAL, over a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js import JetStreamContext
+from support.views import MEMORY_MB
+
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.positions import position_of
+from crew_journal.consumers.host.host import Host, Parked
+from crew_journal.consumers.host.store import ViewStore
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.services.endings import end_task
+from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.connection import Connection, connect
+from crew_journal.services.journal.broker.streams import declare_streams
+from crew_journal.services.journal.publishing.writer import Writer
+
+_log = structlog.get_logger(__name__)
+
+FETCH = 1_000
+FETCH_WAIT_S = 0.02
+
+
+async def _feed(messages: JetStreamContext.PullSubscription, host: Host) -> None:
+    """Fold every message of JOURNAL, in order, until cancelled."""
+    while True:
+        try:
+            fetched = await messages.fetch(FETCH, timeout=FETCH_WAIT_S)
+        except (NatsTimeout, TimeoutError):
+            continue
+        raw = [
+            RawMessage(
+                found.metadata.sequence.stream,
+                found.subject,
+                found.headers,
+                found.data,
+                position_of(found.reply).published_ms,
+            )
+            for found in fetched
+        ]
+        await host.fold(raw)
+        for found in fetched:
+            await found.ack()
+
+
+def _report(feed: asyncio.Task[None]) -> None:
+    """Log why the feed ended early: a test would only see that its views stay behind."""
+    if not feed.cancelled() and (error := feed.exception()) is not None:
+        _log.error("test_feed.failed", exc_info=error)
+
+
+@dataclass(frozen=True)
+class FoldedJournal:
+    """A connection, the journal's writer, and views that follow the journal."""
+
+    client: Connection
+    writer: Writer
+    store: ViewStore
+    host: Host
+
+
+@asynccontextmanager
+async def folded_journal(broker: ManagedBroker, folder: Path, name: str) -> AsyncIterator[FoldedJournal]:
+    """Streams, a writer, and views in ``folder`` that follow the journal until the block ends.
+
+    Raises:
+        AssertionError: If a view cannot fold a message.
+    """
+
+    async def park(parked: Parked) -> None:
+        raise AssertionError(f"{parked.projection} cannot fold {parked.message.seq}: {parked.reason}")
+
+    async with contextlib.AsyncExitStack() as ends:
+        client = await connect(broker.url, broker.user, broker.password, name)
+        ends.push_async_callback(client.close)
+        streams = await declare_streams(client)
+        writer = Writer(client, atomic=streams.atomic)
+        await writer.open()
+        ends.push_async_callback(writer.close)
+        store = ViewStore.open(folder / "views.duckdb", memory_mb=MEMORY_MB)
+        ends.callback(store.close)
+        host = Host(store, discover_projections(), park=park, housekeeping=False)
+        await host.open()
+        ends.push_async_callback(host.close)
+        # not in the task: a test that blocks the event loop for 5 s would let the request time out
+        messages = await client.jetstream().pull_subscribe("", durable="test-stack", stream=JOURNAL_STREAM)
+        feed = asyncio.create_task(_feed(messages, host))
+        feed.add_done_callback(_report)
+        try:
+            yield FoldedJournal(client, writer, store, host)
+        finally:
+            with contextlib.suppress(NatsError):  # the broker may be gone before the feed
+                await end_task(feed)

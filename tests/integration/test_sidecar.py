@@ -49,12 +49,13 @@ def running(stack: Stack, token: str | None = None, crew: str | None = "core", u
 @pytest.fixture(scope="module")
 async def filled(stack: Stack) -> Stack:
     async with stack.client() as owner:
-        of = {"workspace_id": "acme"}
-        await owner.document_write("AGENT", "replace", "- likes PostgreSQL migrations\n", agent_id="ada", **of)
-        await owner.document_write("AGENT", "replace", "- PostgreSQL of another\n", agent_id="bruno", **of)
-        await owner.document_write(
-            "CREW", "replace", "- deployment by Helm, database PostgreSQL\n", crew_id="core", **of
-        )
+
+        async def write(tier: str, content: str, **of: str) -> None:
+            await owner.document_write(tier, "replace", content, workspace_id="acme", **of)  # type: ignore[arg-type]
+
+        await write("AGENT", "- likes PostgreSQL migrations\n", agent_id="ada")
+        await write("AGENT", "- PostgreSQL of another\n", agent_id="bruno")
+        await write("CREW", "- deployment by Helm, database PostgreSQL\n", crew_id="core")
     return stack
 
 

@@ -73,12 +73,11 @@ class Folder:
     """The folder of one owner.
 
     Args:
-        base: The directory in which ``.memory`` is; made if absent.
+        base: The directory in which ``.memory`` is.
         scope: Whose documents are in it.
     """
 
     def __init__(self, base: Path, scope: Scope) -> None:
-        base.mkdir(parents=True, exist_ok=True)
         self.root = base.resolve() / MEMORY_DIR
         self._scope = scope
 
@@ -88,7 +87,7 @@ class Folder:
         Raises:
             OSError: If it is a link or not a directory.
         """
-        self.root.mkdir(exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root, _DIRECTORY)
         try:
             for rule in TIERS.values():

@@ -94,6 +94,7 @@ CONVERSATION_SEARCH: Final = Operation(
     route="POST /v1/conversation/search",
     effect=Effect.READS,
     views=(ENTRIES_PROJECTION,),
+    errors=(404,),
     command="conversation",
 )
 OPERATIONS: Final = (PUBLISH_ENTRY, CONVERSATION_SEARCH)

@@ -19,7 +19,7 @@ from ..client.find import Address, find
 from ..client.mcp_proxy import Proxy, Unreachable
 from ..client.project import project_of
 from .groups import grouped
-from .options import Where
+from .options import Json, Where
 
 START_TIMEOUT_S: Final = 60.0
 """Seconds until a node that was started must answer; usually under 4."""
@@ -50,6 +50,7 @@ def mcp(
     ] = None,
     *,
     where: Where,
+    json_output: Json = False,
 ) -> None:
     """Serve the memory as tools to a program that speaks the Model Context Protocol on stdin and stdout.
 

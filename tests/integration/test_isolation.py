@@ -133,6 +133,13 @@ async def test_no_id_and_no_cursor_reaches_the_other_workspace(world: World, min
 
 BODIES = {"/v1/journal/{entry_id}/priority": {"priority": "pin", "reason": "mine now"}}
 """What a route must be sent before it asks whose workspace is named."""
+NEEDED = {"tier": "AGENT", "from_version": 0}
+
+
+def _needed(route: dict[str, Any]) -> dict[str, Any]:
+    """Values of the parameters that the route requires in the query string."""
+    parameters = route.get("parameters", ())
+    return {one["name"]: NEEDED[one["name"]] for one in parameters if one["in"] == "query" and one.get("required")}
 
 
 @pytest.mark.parametrize(("mine", "other", "role"), PAIRS)
@@ -146,9 +153,11 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
             for method, route in methods.items():
                 if not any(parameter["name"] == "workspace_id" for parameter in route.get("parameters", ())):
                     continue
-                where = path.format(entry_id="same-1", agent_id="ada", seq=1, decision="retry")
+                where = path.format(entry_id="same-1", agent_id="ada", crew_id="red", seq=1, decision="retry")
                 answers = [
-                    await http.request(method, where, params={"workspace_id": name}, json=BODIES.get(path))
+                    await http.request(
+                        method, where, params={**_needed(route), "workspace_id": name}, json=BODIES.get(path)
+                    )
                     for name in (other, "never-heard-of")
                 ]
                 assert [answer.status_code for answer in answers] == [403, 403], where

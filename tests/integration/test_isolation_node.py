@@ -64,6 +64,7 @@ async def test_dead_letters_figures_and_tokens_of_another_workspace_stay_hidden(
             assert status["dead_letters"]["parked"] == 0
             assert "globex" not in str(status)
             own = {"workspace_id", "view_seq", "ready", "embedder", "memory", "entries", "embeddings", "dead_letters"}
+            own.add("memory_provider")
             assert status.keys() == own
             assert status["memory"].keys() == {"sweeps", "error"}
             assert status["ready"] is True

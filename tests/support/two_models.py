@@ -31,7 +31,8 @@ class Journal:
 
     async def escalate(self, first: int, count: int) -> None:
         words = ("valve", "pump", "gauge", "pipe", "boiler")
-        await self.client.append_batch(
+        """Append entries that always get a vector; returns once the views show them."""
+        appended = await self.client.append_batch(
             [
                 {
                     "id": f"esc-{n}",
@@ -42,6 +43,7 @@ class Journal:
                 for n in range(first, first + count)
             ]
         )
+        await self.client.count(min_seq=appended[-1].seq)
 
     async def model(self, name: str) -> Mapping[str, Any]:
         found = (await self.client.embedding_models()).model_dump(mode="json")["models"]
@@ -87,7 +89,7 @@ class Journal:
         connection = await connect(broker.url, broker.user, broker.password, "test")
         try:
             found = await connection.jetstream().consumers_info(JOURNAL_STREAM)
-            return {one.name for one in found if one.name.startswith("embed-")}
+            return {one.name for one in found if one.name.startswith("embed-v")}
         finally:
             await connection.close()
 

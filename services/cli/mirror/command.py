@@ -65,7 +65,8 @@ def mirror(
     report = Report()
     crew_base = None if crew is None else (crew_dir or directory / CREW_DIR)
     make = _maker(directory, crew_base, agent, crew, lead, workspace, report, patient=not once)
-    held = lock(_memory(directory))
+    folders = [(directory, Scope.AGENT)] + ([(crew_base, Scope.CREW)] if crew_base is not None else [])
+    held = [lock(_memory(base, scope)) for base, scope in folders]
     try:
         if once:
             with client(where) as journal:
@@ -73,16 +74,17 @@ def mirror(
         else:
             _follow(where, make, interval)
     finally:
-        os.close(held)
+        for descriptor in held:
+            os.close(descriptor)
         summary = report.summary()
         show(summary, json_output, _print_summary)
     return int(once and bool(summary["refused"]))
 
 
-def _memory(directory: Path) -> Path:
+def _memory(base: Path, scope: Scope) -> Path:
     from .folder import Folder
 
-    folder = Folder(directory, Scope.AGENT)
+    folder = Folder(base, scope)
     folder.make()
     return folder.root
 

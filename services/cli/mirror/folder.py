@@ -209,8 +209,8 @@ class Folder:
                     os.fsync(parent)
 
     def remove(self, label: str) -> None:
-        """Remove a second name."""
-        with self._parent(label) as (parent, name):
+        """Remove a second name, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._parent(label) as (parent, name):
             _unlink(parent, name)
 
     @staticmethod

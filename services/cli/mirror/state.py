@@ -150,5 +150,8 @@ def lock(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise DataDirBusy(f"another mirror runs on {folder}", hint="stop it, or use another directory") from None
+        raise DataDirBusy(
+            f"another mirror runs on {folder}",
+            hint="stop it, or use another directory; of a crew's directory there is one mirror, that of its lead",
+        ) from None
     return descriptor

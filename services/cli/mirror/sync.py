@@ -58,10 +58,11 @@ class Mirror:
         """
         documents.reached = max([documents.reached, *(known.base.seq for known in self._state.files.values())])
         view_seq, listed = documents.list()
+        for side in self._sides.values():
+            side.folder.make()
         for name in list(self._state.former):
             self._follow_former(documents, name)
         for side in self._sides.values():
-            side.folder.make()
             found = side.folder.scan()
             self._refuse(side, found.refused)
             prefix = f"{side.scope.value}/"

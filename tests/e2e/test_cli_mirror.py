@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 from support.cli import DEADLINE_S, Cli
 
@@ -74,6 +76,22 @@ def test_the_block_of_a_directory_blocks_injections_and_names_what_it_cannot_do(
     assert "[BLOCKED: possible prompt injection in AGENT.md (long-term memory)" in block
     assert "a directory cannot answer this" in cli("memory", "block", "-p", str(tmp_path), "--query", "x", code=2).err
     assert "name the agent" in cli("memory", "block", "-p", str(tmp_path), code=2).err
+
+
+def test_a_sidecar_finds_the_service_again_after_a_restart(cli: Cli) -> None:
+    sidecar = cli.start("sidecar", "--agent", "ada", "--listen", "127.0.0.1:0", "--json")
+    assert sidecar.stdout is not None
+    url = json.loads(sidecar.stdout.readline())["url"]
+    body = {"tier": "AGENT", "mode": "append", "content": "- over the sidecar"}
+    with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE_S) as http:
+        assert http.post("/memory/write", json=body).status_code == 503
+        for number in (1, 2):
+            with cli.up():
+                assert http.post("/memory/write", json=body).status_code == 201
+                assert cli("memory", "read", "AGENT", "--agent", "ada").out.count("over the sidecar") == number
+    assert "cannot listen" in cli("sidecar", "--agent", "ada", "--listen", url.removeprefix("http://"), code=5).err
+    sidecar.send_signal(signal.SIGTERM)
+    assert sidecar.wait(DEADLINE_S) == 0
 
 
 def test_a_sidecar_does_not_listen_on_other_addresses(cli: Cli) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option
 
+from ....schemas.errors import Unavailable
 from ..connection import resolve
 from ..groups import grouped
 from ..options import Json, Where, Workspace
@@ -41,7 +42,11 @@ def sidecar(
     def find() -> Target | None:
         return resolve(where)
 
-    server = Sidecar(listen_of(listen), Identity(agent, crew, workspace), find)
+    address = listen_of(listen)
+    try:
+        server = Sidecar(address, Identity(agent, crew, workspace), find)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {listen}: {error.strerror}", hint="name a free port: --listen") from None
     stopped = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:

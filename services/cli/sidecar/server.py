@@ -24,6 +24,8 @@ from .acting import ROUTES, Identity, Registration, answer_for_agent
 MAX_BODY_BYTES: Final = 1_048_576
 TIMEOUT_S: Final = 60.0
 """Seconds for an answer of the service, which waits up to 30 s for the broker, and for a request's body."""
+_READ_OF_TOO_LARGE: Final = 16 * MAX_BODY_BYTES
+"""Bytes of a body that is too large that are read: closing a connection on unread bytes can lose the answer."""
 _LENGTH_REQUIRED: Final = 411
 _NOT_ALLOWED: Final = 405
 _NOT_FOUND: Final = 404
@@ -199,6 +201,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not (length.isascii() and length.isdigit()):
             raise InvalidQuery("Content-Length is not a number")
         if int(length) > MAX_BODY_BYTES:
+            left = min(int(length), _READ_OF_TOO_LARGE)
+            while left > 0 and (piece := self.rfile.read(min(left, MAX_BODY_BYTES))):
+                left -= len(piece)
             raise EntryTooLarge(f"the body has {length} of {MAX_BODY_BYTES} bytes", hint="send less at once")
         return self.rfile.read(int(length))
 

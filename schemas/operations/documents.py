@@ -79,6 +79,9 @@ class WriteDocumentRequest(DocumentRequest):
     data_subject_id: Name | None = Field(default=None, description="The person whose personal data this is.")
     derived_from: tuple[Id, ...] = Field(default=(), max_length=1_000, description="Ids that the content was made of.")
     reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    source: Literal["api", "mirror"] | None = Field(
+        default=None, description="`mirror` for a file of a directory, of which a daily log may have 100,000 bytes."
+    )
 
 
 class AppendDailyRequest(Request):

@@ -70,6 +70,5 @@ MEMORY_BLOCK: Final = Operation(
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     errors=(410, *OF_PROVIDERS),
-    command="memory block",
 )
 OPERATIONS: Final = (MEMORY_BLOCK,)

@@ -67,11 +67,17 @@ class TierRule:
         """Whether there are documents of this tier; a rendering has none."""
         return self.cap_bytes is not None
 
+    def cap_of(self, source: str) -> int:
+        """Most bytes of a document that a write from ``source`` may make; 0 for a rendering."""
+        return (self.file_cap_bytes if source == MIRROR else None) or self.cap_bytes or 0
+
     def label_of(self, key: str | None) -> str:
         """The label of a document: its path below ``.memory``."""
         return self.label.format(key=key)
 
 
+MIRROR: Final = "mirror"
+"""Source of a write that comes from a directory."""
 DAILY_FILE_CAP_BYTES: Final = 100_000
 """Ceiling of a daily file that is written in a directory (seed 3, Limits)."""
 AGENT_TOTAL_BYTES: Final = 10_000_000

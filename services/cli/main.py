@@ -29,6 +29,7 @@ from .importing.command import import_command
 from .journal import get, list_entries, tail
 from .mcp import mcp
 from .memory import memory
+from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
@@ -36,6 +37,7 @@ from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
 from .salvaging import salvage
+from .sidecar.command import sidecar
 from .up import up
 from .work import work
 
@@ -66,6 +68,8 @@ USING: Final = (
     recall,
     evaluate,
     schema,
+    mirror,
+    sidecar,
 )
 OPERATING: Final = (status, health, doctor, rebuild, verify, salvage, provider_parity)
 RENAMED: Final = {

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from ...schemas.operations.documents import DOCUMENT_WRITE
 from .connection import client
 from .groups import Fields, grouped
+from .memory_block import block
 from .memory_search import reindex, search
 from .options import Json, Where
 from .output import show
@@ -23,12 +24,13 @@ from .printers import print_written
 memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics and the others.", no_args_is_help=True)
 memory.command("search")(search)
 memory.command("reindex")(reindex)
+memory.command("block")(block)
 
 
 @memory.command("write", context_settings={"ignore_unknown_options": True})  # "- one" is a text, not an option
 @grouped
 def write(
-    asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content",))],
+    asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],
     content: Annotated[str | None, Argument(metavar="[CONTENT]", help="The text; - reads it from stdin.")] = None,
     file: Annotated[
         Path | None, Option("--file", exists=True, dir_okay=False, help="File that holds the text.")

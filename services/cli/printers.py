@@ -210,7 +210,8 @@ def print_written(answer: Mapping[str, Any]) -> None:
         say(f"warning: {safe(answer['warning'])}")
 
 
-def _memory_block(answer: Mapping[str, Any]) -> None:
+def print_memory_block(answer: Mapping[str, Any]) -> None:
+    """The text of a memory block."""
     if not answer["memory_enabled"]:
         say("the agent's memory is off: turn it on with `crew-journal agent update AGENT --memory`")
         return
@@ -271,7 +272,6 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "receipt": _receipt,
     "used": _used,
     "document_read": _document,
-    "memory_block": _memory_block,
     "append_daily": print_written,
     "documents": _documents,
     "document_versions": _versions,

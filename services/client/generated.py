@@ -994,6 +994,7 @@ class Operations:
         data_subject_id: str | None = None,
         derived_from: Sequence[str] = (),
         reason: str = "",
+        source: Literal["api", "mirror"] | None = None,
     ) -> DocumentWrittenAnswer:
         """Write a memory document; returns once the write is durable and can be read.
 
@@ -1015,6 +1016,7 @@ class Operations:
             data_subject_id: The person whose personal data this is.
             derived_from: Ids that the content was made of.
             reason: Why; it is recorded.
+            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
         """
         given: dict[str, Any] = {
             "tier": tier,
@@ -1031,6 +1033,7 @@ class Operations:
             "data_subject_id": data_subject_id,
             "derived_from": derived_from,
             "reason": reason,
+            "source": source,
         }
         return self._operate(DOCUMENT_WRITE, given)
 
@@ -2589,6 +2592,7 @@ class AsyncOperations:
         data_subject_id: str | None = None,
         derived_from: Sequence[str] = (),
         reason: str = "",
+        source: Literal["api", "mirror"] | None = None,
     ) -> DocumentWrittenAnswer:
         """Write a memory document; returns once the write is durable and can be read.
 
@@ -2610,6 +2614,7 @@ class AsyncOperations:
             data_subject_id: The person whose personal data this is.
             derived_from: Ids that the content was made of.
             reason: Why; it is recorded.
+            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
         """
         given: dict[str, Any] = {
             "tier": tier,
@@ -2626,6 +2631,7 @@ class AsyncOperations:
             "data_subject_id": data_subject_id,
             "derived_from": derived_from,
             "reason": reason,
+            "source": source,
         }
         return await self._operate(DOCUMENT_WRITE, given)
 

@@ -104,7 +104,7 @@ class Checks:
         """
         current = document.size
         projected = size if whole else current + size
-        cap = address.rule.cap_bytes or 0
+        cap = address.rule.cap_of(source)
         total = document.owner.total - (document.row.bytes if document.row else 0) + projected
         if projected <= cap and total <= AGENT_TOTAL_BYTES:
             return

@@ -87,7 +87,7 @@ class Storing:
         address = draft.address
         held = self._holding(address.workspace_id, draft.write_id) if draft.given_id else nullcontext()
         async with held, self._present.writing(address) as document:
-            if len(draft.content) > (address.rule.cap_bytes or 0):  # it cannot fit, so it is not worth a scan
+            if len(draft.content) > address.rule.cap_of(draft.source):  # it cannot fit, so it is not worth a scan
                 await self._cap(caller, draft, document)
             config = await self._configs.of(address.workspace_id)
             content, warning = await self._checks.scrub(caller, address, draft.content, config, draft.source)
@@ -225,7 +225,7 @@ def _answer(
 ) -> DocumentWrittenAnswer:
     address, row = draft.address, document.row
     size = 0 if row is None else row.bytes
-    cap = address.rule.cap_bytes or 0
+    cap = address.rule.cap_of(draft.source)
     near = size * 100 >= cap * SOFT_CAP_PERCENT
     finding = None if row is None else row.finding
     return DocumentWrittenAnswer(

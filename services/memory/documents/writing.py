@@ -70,7 +70,7 @@ class Writing:
         Args:
             caller: Who writes.
             asked: What to write.
-            source: Where it comes from (``events/documents``).
+            source: Where it comes from (``events/documents``), unless the request says so.
 
         Raises:
             InvalidTier, MissingKey, InvalidMode, EmptyContent: If the request is not valid.
@@ -92,7 +92,7 @@ class Writing:
             address=address,
             action=action,
             content=_content(asked.content),
-            source=source,
+            source=asked.source or source,
             write_id=asked.write_id or mint_write_id(),
             given_id=asked.write_id is not None,
             expected_seq=asked.expected_seq,

@@ -1,0 +1,304 @@
+"""A folder ``.memory`` of one owner: its files are found, read and replaced without following a link.
+
+Invariant: every file is opened below the folder's own descriptor with ``O_NOFOLLOW``. A text appears as a whole (temporary
+sibling, fsync, rename); the file that it takes the place of keeps a second, hidden name, so that what a writer still adds
+to it, or has put there in between, is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ....schemas.rules.tiers import TIERS, Scope, tier_of_label
+
+MEMORY_DIR: Final = ".memory"
+MAX_FILE_BYTES: Final = 1_048_576
+"""Larger files are not read; the largest cap of a tier is 250,000 bytes."""
+OWN_PREFIX: Final = ".crew-journal-"
+"""Beginning of the names of a mirror's own files."""
+_NEW: Final = OWN_PREFIX + "new-"
+_OLD: Final = OWN_PREFIX + "old-"
+_CONFLICT: Final = re.compile(r".+\.conflict-\d{8}T\d{6}Z(-\d+)?\Z")
+_FOLDERS: Final = frozenset(rule.label.split("/")[0] for rule in TIERS.values() if "/" in rule.label)
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RACY_NS: Final = 50_000_000
+"""A file that was changed less than this before it was read may change again without another time stamp (ticks of up to 10
+ms): it is read again."""
+_OWNER_WRITES: Final = 0o200
+_READ_ONLY: Final = 0o444
+
+
+class FileRefused(Exception):
+    """A file that is not read; the message says why."""
+
+
+class Signature(NamedTuple):
+    """By what a change of a file is noticed; ``racy`` is unlike any other."""
+
+    mtime_ns: int
+    size: int
+    inode: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Signature:
+        """The signature of a file."""
+        return cls(found.st_mtime_ns, found.st_size, found.st_ino)
+
+    @property
+    def is_racy(self) -> bool:
+        """Whether the file was changed so recently that another change may look the same."""
+        return time.time_ns() - self.mtime_ns < _RACY_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files of a folder: label → signature, and path → why it is refused."""
+
+    files: dict[str, Signature] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+class Folder:
+    """The folder of one owner.
+
+    Args:
+        base: The directory in which ``.memory`` is.
+        scope: Whose documents are in it.
+    """
+
+    def __init__(self, base: Path, scope: Scope) -> None:
+        self.root = base.resolve() / MEMORY_DIR
+        self._scope = scope
+
+    def make(self) -> None:
+        """Make the folder, and those for its logs and cards, if they are absent.
+
+        Raises:
+            OSError: If it is a link or not a directory.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.root, _DIRECTORY)
+        try:
+            for rule in TIERS.values():
+                if self._scope in rule.writers and "/" in rule.label:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(rule.label.split("/")[0], dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+
+    def path_of(self, label: str) -> Path:
+        """Where a document's file is, for messages."""
+        return self.root / label
+
+    def scan(self) -> Found:
+        """Every file now."""
+        found = Found()
+        with self._parent(".") as (descriptor, _):
+            self._walk(descriptor, "", found)
+        return found
+
+    def signature(self, label: str) -> Signature | None:
+        """The signature of a file; None if there is none."""
+        try:
+            with self._parent(label) as (descriptor, name):
+                return Signature.of(os.stat(name, dir_fd=descriptor, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+
+    def changed_ago_s(self, label: str) -> float:
+        """Seconds since a file or its number of names was changed."""
+        with self._parent(label) as (descriptor, name):
+            return time.time() - os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_ctime
+
+    def read(self, label: str) -> tuple[Signature, bytes]:
+        """A file's signature and text.
+
+        Raises:
+            FileRefused: If it is not a regular file, too large or not UTF-8.
+            FileNotFoundError: If it is gone.
+        """
+        with self._parent(label) as (parent, name):
+            try:
+                descriptor = os.open(name, _READ, dir_fd=parent)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise FileRefused(f"cannot be read: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise FileRefused("is not a regular file")
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise FileRefused(f"has more than {MAX_FILE_BYTES} bytes")
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise FileRefused(f"is not UTF-8 (byte {error.start})") from None
+        return Signature.of(found), data
+
+    def place(self, label: str, data: bytes, seen: Signature | None, former: str, *, read_only: bool) -> bool:
+        """Put a text in the place of a file.
+
+        Args:
+            label: The file.
+            data: The text.
+            seen: The file as it was read; None if there was none.
+            former: The second name of the file that is replaced (``former_label``).
+            read_only: Whether nobody is to write it.
+
+        Returns:
+            Whether it was put there; if not, the file is no longer as it was seen.
+        """
+        with self._parent(label, create=True) as (parent, name):
+            new = _NEW + name
+            _write(parent, new, data, _mode_of(parent, name, read_only=read_only))
+            try:
+                if seen is None:
+                    os.link(new, name, src_dir_fd=parent, dst_dir_fd=parent)
+                    return True
+                if not self._keep(parent, name, seen, former):
+                    return False
+                os.rename(new, name, src_dir_fd=parent, dst_dir_fd=parent)
+                return True
+            except FileExistsError:
+                return False
+            finally:
+                _unlink(parent, new)
+                os.fsync(parent)
+
+    def take_away(self, label: str, seen: Signature, former: str) -> bool:
+        """Remove a file; returns as ``place``."""
+        with self._parent(label) as (parent, name):
+            if not self._keep(parent, name, seen, former):
+                return False
+            os.unlink(name, dir_fd=parent)
+            os.fsync(parent)
+        return True
+
+    def keep_beside(self, label: str, data: bytes, changed_ns: int) -> str:
+        """Keep a text as ``<name>.conflict-<time>``; returns its label. The same text and time again change nothing."""
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(changed_ns // 1_000_000_000))
+        number = 1
+        while True:
+            beside = f"{label}.conflict-{stamp}" + (f"-{number}" if number > 1 else "")
+            with self._parent(beside, create=True) as (parent, name):
+                try:
+                    new = _NEW + name
+                    _write(parent, new, data, None)
+                    os.link(new, name, src_dir_fd=parent, dst_dir_fd=parent)
+                    return beside
+                except FileExistsError:
+                    with contextlib.suppress(FileRefused):
+                        if self.read(beside)[1] == data:
+                            return beside
+                    number += 1
+                finally:
+                    _unlink(parent, new)
+                    os.fsync(parent)
+
+    def remove(self, label: str) -> None:
+        """Remove a second name, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._parent(label) as (parent, name):
+            _unlink(parent, name)
+
+    @staticmethod
+    def former_label(label: str, seq: int, inode: int) -> str:
+        """The second name of the file that version ``seq`` takes the place of."""
+        folder, slash, name = label.rpartition("/")
+        return f"{folder}{slash}{_OLD}{seq}-{inode}-{name}"
+
+    def _keep(self, parent: int, name: str, seen: Signature, former: str) -> bool:
+        """Give the file its second name, if it is as it was seen."""
+        try:
+            if Signature.of(os.stat(name, dir_fd=parent, follow_symlinks=False)) != seen:
+                return False
+            second = former.rpartition("/")[2]
+            _unlink(parent, second)
+            os.link(name, second, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _walk(self, descriptor: int, prefix: str, found: Found) -> None:
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                path = prefix + entry.name
+                if entry.name.startswith(OWN_PREFIX) or _CONFLICT.match(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False) and not prefix and entry.name in _FOLDERS:
+                    below = os.open(entry.name, _DIRECTORY, dir_fd=descriptor)
+                    try:
+                        self._walk(below, f"{path}/", found)
+                    finally:
+                        os.close(below)
+                elif (problem := self._problem(entry, path)) is not None:
+                    found.refused[path] = problem
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        found.files[path] = Signature.of(entry.stat(follow_symlinks=False))
+
+    def _problem(self, entry: os.DirEntry[str], path: str) -> str | None:
+        if entry.is_symlink():
+            return "is a link, which is not followed"
+        if entry.is_dir(follow_symlinks=False):
+            return f"is not a folder of memory documents ({', '.join(sorted(_FOLDERS))})"
+        if not entry.is_file(follow_symlinks=False):
+            return "is not a regular file"
+        named = tier_of_label(path)
+        if named is None or self._scope not in TIERS[named[0]].writers:
+            return f"is not the name of a memory document of the {self._scope.value}"
+        return None
+
+    @contextmanager
+    def _parent(self, label: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """The descriptor of a file's folder, and the file's name."""
+        *folders, name = label.split("/")
+        descriptor = os.open(self.root, _DIRECTORY)
+        try:
+            for folder in folders:
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(folder, dir_fd=descriptor)
+                below = os.open(folder, _DIRECTORY, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = below
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
+
+def _mode_of(parent: int, name: str, *, read_only: bool) -> int | None:
+    """The mode of a file that is replaced, made writable for its owner; None for the usual one."""
+    if read_only:
+        return _READ_ONLY
+    try:
+        return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode) | _OWNER_WRITES
+    except FileNotFoundError:
+        return None
+
+
+def _write(parent: int, name: str, data: bytes, mode: int | None) -> None:
+    _unlink(parent, name)
+    with os.fdopen(os.open(name, _WRITE, 0o666, dir_fd=parent), "wb") as file:
+        file.write(data)
+        file.flush()
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
+
+
+def _unlink(parent: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=parent)

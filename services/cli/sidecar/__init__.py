@@ -1,0 +1,1 @@
+"""Memory on loopback for the processes of one agent, without a token."""

@@ -1,0 +1,69 @@
+"""``sidecar``: the memory routes of the service on loopback, without a token, for one agent."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
+
+from typer import Option
+
+from ....schemas.errors import Unavailable
+from ..connection import resolve
+from ..groups import grouped
+from ..options import Json, Where, Workspace
+from ..output import show
+
+if TYPE_CHECKING:
+    from ..connection import Target
+
+DEFAULT_LISTEN: Final = "127.0.0.1:9120"
+
+
+@grouped
+def sidecar(
+    agent: Annotated[str, Option("--agent", help="The agent in whose name requests are sent.")],
+    crew: Annotated[str | None, Option("--crew", help="Its crew.")] = None,
+    listen: Annotated[str, Option("--listen", help="Where to listen; loopback only.")] = DEFAULT_LISTEN,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Serve an agent's memory on loopback without a token, until it is stopped.
+
+    Forwards POST /memory/search, GET /memory/status, POST /memory/reindex and POST /memory/write to the service in the
+    agent's name, and nothing else.
+    """
+    from .acting import Identity
+    from .server import Sidecar, listen_of
+
+    def find() -> Target | None:
+        return resolve(where)
+
+    address = listen_of(listen)
+    try:
+        server = Sidecar(address, Identity(agent, crew, workspace), find)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {listen}: {error.strerror}", hint="name a free port: --listen") from None
+    stopped = threading.Event()
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        stopped.set()
+
+    former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        show(
+            {"url": server.url, "agent_id": agent},
+            json_output,
+            lambda answer: print(f"agent {answer['agent_id']}: {answer['url']}", flush=True),
+        )
+        stopped.wait()
+    finally:
+        server.shutdown()
+        server.server_close()
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -30,8 +30,8 @@ class ConfigureMemoryRequest(Request):
 
     retention_days: Days | None = Field(
         default=None,
-        description="Age in days from which the texts of old versions are swept, every day at 04:15 UTC; "
-        "they are kept for ever if absent.",
+        description="Age in days from which the texts of old versions are swept, every day at 04:15 UTC. "
+        "By default, all versions are kept.",
     )
     scrubber: ScrubberMode | None = Field(
         default=None, description="A write with credentials: block refuses it, redact replaces them, warn, or off."

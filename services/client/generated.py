@@ -1324,8 +1324,8 @@ class Operations:
         Recorded as `memory.config_updated`. They apply to writes from then on.
 
         Args:
-            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC;
-                they are kept for ever if absent.
+            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
+                default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
@@ -2949,8 +2949,8 @@ class AsyncOperations:
         Recorded as `memory.config_updated`. They apply to writes from then on.
 
         Args:
-            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC;
-                they are kept for ever if absent.
+            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
+                default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings that get their defaults again, before what is given is set; repeatable.

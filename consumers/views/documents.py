@@ -25,6 +25,7 @@ from ...schemas.views.documents import (
     DOCUMENTS,
     DOCUMENTS_PROJECTION,
     MEMORY_CONFIG,
+    SWEPT_VERSIONS,
     VERSIONS,
     ChunkRow,
     DocumentRow,
@@ -40,17 +41,14 @@ _SCANNERS: Final = sum(map(int, injection.VERSION.split(".")))
 """Rises with each version of a scanner: a finding may be another one then."""
 _STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNKS}
     WHERE key IN (SELECT unnest(?::UBIGINT[])) ORDER BY key, number"""
-_SWEEP: Final = f"""UPDATE {VERSIONS} SET piece = NULL WHERE workspace_id = $1 AND seq < $2
-    AND published_ms < $3 AND piece IS NOT NULL AND seq NOT IN (
-        SELECT seq FROM {VERSIONS} WHERE workspace_id = $1 AND seq < $2
-        QUALIFY row_number() OVER (PARTITION BY owner, tier, doc_key ORDER BY seq DESC) <= $4)"""
+_SWEEP: Final = f"UPDATE {VERSIONS} SET piece = NULL WHERE {SWEPT_VERSIONS}"
 
 
 class DocumentsProjection:
     """Folds writes of documents, sweeps of their versions and settings."""
 
     name: ClassVar = DOCUMENTS_PROJECTION
-    version: ClassVar = 100 + text.VERSION + _SCANNERS
+    version: ClassVar = 101 + text.VERSION + _SCANNERS
     tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNKS, MEMORY_CONFIG)
 
     def __init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictInt, field_validator
 
 from ..entry import Id
+from ..rules.tiers import TIERS
 from ..settings import RECALL_QUERY_MAX_CHARS
 from ..views import DOCUMENTS_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew, TierName
@@ -37,7 +38,13 @@ Limit = Annotated[
         json_schema_extra={"x-fix": f"send an integer, 1 to {SEARCH_LIMIT_MAX}"},
     ),
 ]
-Scope = Annotated[FileScope, Field(description="`agent`: the agent's own documents, `crew`: its crew's, or `both`.")]
+Scope = Annotated[
+    FileScope,
+    Field(
+        description="`agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the agent in "
+        "agent_id and the crew in crew_id; the crew of a named agent is not looked up."
+    ),
+]
 
 
 class _SearchRequest(Request):
@@ -72,6 +79,13 @@ class DocumentSearchRequest(_SearchRequest):
     crew_id: ForCrew = None
     min_seq: MinSeq = None
     workspace_id: Workspace = None
+
+    @field_validator("tier")
+    @classmethod
+    def _is_tier(cls, tier: str | None) -> str | None:
+        if tier is not None and tier not in TIERS:
+            raise ValueError(f"there is no tier {tier!r}; use one of {', '.join(TIERS)}")
+        return tier
 
 
 class DocumentHit(Answer):

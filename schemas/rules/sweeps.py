@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _HOUR_MS: Final = 3_600_000
-_DAY_MS: Final = 24 * _HOUR_MS
+DAY_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,13 @@ class Schedule:
 
 SCHEDULES: Final = {
     "index": Schedule(6 * _HOUR_MS, 0),
-    "decay": Schedule(_DAY_MS, 3 * _HOUR_MS),
-    "health": Schedule(_DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
+    "decay": Schedule(DAY_MS, 3 * _HOUR_MS),
+    "health": Schedule(DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
 }
 """Decay runs nightly (contract §6), health half an hour later, the index sweep every six hours (contract, conflict 7).
 """
+VERSIONS_DUE: Final = Schedule(DAY_MS, 4 * _HOUR_MS + _HOUR_MS // 4)
+"""When texts of old versions are swept in workspaces that set a retention; it has no tick, because it is an event itself."""
 MOST_MISSED: Final = 31
 """Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are of no use,
 since each decay starts from the base.

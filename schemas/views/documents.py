@@ -121,4 +121,14 @@ CHUNK_VECTORS: Final = Table(
 )
 CHUNK_MODELS_DROPPED: Final = Table("chunk_models_dropped", DroppedRow, CHUNK_VECTORS_PROJECTION, key=("model",))
 MEMORY_CONFIG: Final = Table("memory_config", MemoryConfigRow, DOCUMENTS_PROJECTION, key=("workspace_id",))
+SWEPT_VERSIONS: Final = f"""workspace_id = $1 AND seq < $2 AND piece IS NOT NULL AND seq NOT IN (
+    SELECT seq FROM (SELECT seq, min(base_seq) FILTER (WHERE kept) OVER (PARTITION BY owner, tier, doc_key) AS needed
+        FROM (SELECT seq, base_seq, owner, tier, doc_key, published_ms >= $3 OR row_number() OVER (
+            PARTITION BY owner, tier, doc_key ORDER BY seq DESC) <= greatest($4, 1) AS kept
+            FROM {VERSIONS} WHERE workspace_id = $1 AND seq < $2)) WHERE seq >= needed)"""
+"""Which versions lose their text in a sweep of workspace $1 at sequence $2, before $3 (ms), that keeps the newest $4.
+
+The text of an append is made of the pieces before it, so every piece that a kept version needs is kept. The newest version
+is always kept: its text is the document, and later appends need its pieces.
+"""
 SHOWN_WRITES: Final = Table("shown_writes", ShownWriteRow, ENTRIES_PROJECTION, key=("key",), digested=False)

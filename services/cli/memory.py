@@ -27,11 +27,14 @@ memory.command("reindex")(reindex)
 memory.command("block")(block)
 
 
-@memory.command("write", context_settings={"ignore_unknown_options": True})  # "- one" is a text, not an option
+@memory.command("write")
 @grouped
 def write(
     asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],
-    content: Annotated[str | None, Argument(metavar="[CONTENT]", help="The text; - reads it from stdin.")] = None,
+    content: Annotated[
+        str | None,
+        Argument(metavar="[CONTENT]", help="The text, - for stdin; -- before a text that begins with a hyphen."),
+    ] = None,
     file: Annotated[
         Path | None, Option("--file", exists=True, dir_okay=False, help="File that holds the text.")
     ] = None,

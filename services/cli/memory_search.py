@@ -25,7 +25,7 @@ Directory = Annotated[
 ]
 Format = Annotated[Literal["table", "json"], Option("--format", "-F", help="How hits are printed.")]
 Agent = Annotated[str | None, Option("--agent", help="The agent whose documents are searched, for OWNER and ADMIN.")]
-Crew = Annotated[str | None, Option("--crew", help="The crew whose documents are searched, for OWNER and ADMIN.")]
+Crew = Annotated[str | None, Option("--crew", help="The crew that --scope crew or both searches, for OWNER and ADMIN.")]
 
 
 @grouped
@@ -33,7 +33,8 @@ def search(
     query: Annotated[str, Argument(metavar="QUERY", help="A question or words.")],
     path: Directory = None,
     scope: Annotated[
-        Literal["agent", "crew", "both"], Option("--scope", "-S", help="Whose documents; both without --path only.")
+        Literal["agent", "crew", "both"],
+        Option("--scope", "-S", help="Whose documents, whatever --crew says; both without --path only."),
     ] = "agent",
     limit: Annotated[int, Option("--limit", "-l", min=1, max=SEARCH_LIMIT_MAX, help="Most hits.")] = (
         SEARCH_LIMIT_DEFAULT

@@ -238,6 +238,15 @@ def _documents(answer: Mapping[str, Any]) -> None:
     say(f"{len(rows)} documents, {answer['bytes']} bytes")
 
 
+def _stats(answer: Mapping[str, Any]) -> None:
+    columns = ("owner", "tier", "documents", "retracted", "blocked", "bytes", "versions", "swept", "version_bytes")
+    if answer["tiers"]:
+        print_table(columns, [[one[name] for name in columns] for one in answer["tiers"]], right=columns[2:])
+    say(
+        f"{counted(answer['documents'], 'document')}, {answer['bytes']} bytes; {counted(answer['versions'], 'version')}"
+    )
+
+
 def _versions(answer: Mapping[str, Any]) -> None:
     columns = ("version", "written", "action", "bytes", "by", "source", "text", "reason")
     rows = [
@@ -272,6 +281,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "receipt": _receipt,
     "used": _used,
     "document_read": _document,
+    "memory_stats": _stats,
     "append_daily": print_written,
     "documents": _documents,
     "document_versions": _versions,

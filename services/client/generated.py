@@ -70,6 +70,15 @@ from ...schemas.operations.letters import (
     DeadLettersAnswer,
 )
 from ...schemas.operations.memory_block import MEMORY_BLOCK, MemoryBlockAnswer
+from ...schemas.operations.memory_settings import (
+    CONFIGURE_MEMORY,
+    MEMORY_CONFIG,
+    MEMORY_STATS,
+    SWEEP_VERSIONS,
+    MemoryConfigAnswer,
+    MemoryStatsAnswer,
+    VersionsSweptAnswer,
+)
 from ...schemas.operations.operation import Operation
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import (
@@ -333,7 +342,8 @@ class Operations:
         Args:
             query: A question or words. Quotes and operators are read as blanks.
             limit: Most hits; above 50 counts as 50, below 1 as 10.
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             tier: Only documents of this tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -364,7 +374,8 @@ class Operations:
         """Show the state of the search index of memory documents.
 
         Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -393,7 +404,8 @@ class Operations:
         The index follows every write by itself: this is never needed.
 
         Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1344,6 +1356,90 @@ class Operations:
         }
         return self._operate(MEMORY_FILE, given)
 
+    def memory_config(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryConfigAnswer:
+        """Show the settings of the memory documents of a workspace.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(MEMORY_CONFIG, given)
+
+    def configure_memory(
+        self,
+        *,
+        retention_days: int | None = None,
+        scrubber: Literal["block", "redact", "warn", "off"] | None = None,
+        verifier: Literal["off", "cheap"] | None = None,
+        reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
+        workspace_id: str | None = None,
+    ) -> MemoryConfigAnswer:
+        """Change the settings of the memory documents of a workspace that are given.
+
+        Recorded as `memory.config_updated`. They apply to writes from then on.
+
+        Args:
+            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
+                default, all versions are kept.
+            scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
+            verifier: off, or cheap: refuse lines that contradict a line of pins.md.
+            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "retention_days": retention_days,
+            "scrubber": scrubber,
+            "verifier": verifier,
+            "reset": reset,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(CONFIGURE_MEMORY, given)
+
+    def memory_stats(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryStatsAnswer:
+        """Count the memory documents of a workspace and their versions, by owner and tier.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(MEMORY_STATS, given)
+
+    def sweep_versions(
+        self,
+        *,
+        older_than_days: int | None = None,
+        keep_latest: int = 3,
+        workspace_id: str | None = None,
+    ) -> VersionsSweptAnswer:
+        """Remove the texts of old versions of memory documents from the views; present texts stay.
+
+        A version is swept if it was written before the given age and is not among the newest of its document.
+        Recorded as `memory.versions_swept`. The journal itself keeps the writes.
+
+        Args:
+            older_than_days: Age of the versions; the retention_days of the workspace if absent.
+            keep_latest: So many versions of each document are kept, however old.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "older_than_days": older_than_days,
+            "keep_latest": keep_latest,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(SWEEP_VERSIONS, given)
+
     def sweep(
         self,
         sweep: Literal["decay", "health", "index"],
@@ -1931,7 +2027,8 @@ class AsyncOperations:
         Args:
             query: A question or words. Quotes and operators are read as blanks.
             limit: Most hits; above 50 counts as 50, below 1 as 10.
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             tier: Only documents of this tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1962,7 +2059,8 @@ class AsyncOperations:
         """Show the state of the search index of memory documents.
 
         Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1991,7 +2089,8 @@ class AsyncOperations:
         The index follows every write by itself: this is never needed.
 
         Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2941,6 +3040,90 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(MEMORY_FILE, given)
+
+    async def memory_config(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryConfigAnswer:
+        """Show the settings of the memory documents of a workspace.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(MEMORY_CONFIG, given)
+
+    async def configure_memory(
+        self,
+        *,
+        retention_days: int | None = None,
+        scrubber: Literal["block", "redact", "warn", "off"] | None = None,
+        verifier: Literal["off", "cheap"] | None = None,
+        reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
+        workspace_id: str | None = None,
+    ) -> MemoryConfigAnswer:
+        """Change the settings of the memory documents of a workspace that are given.
+
+        Recorded as `memory.config_updated`. They apply to writes from then on.
+
+        Args:
+            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
+                default, all versions are kept.
+            scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
+            verifier: off, or cheap: refuse lines that contradict a line of pins.md.
+            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "retention_days": retention_days,
+            "scrubber": scrubber,
+            "verifier": verifier,
+            "reset": reset,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(CONFIGURE_MEMORY, given)
+
+    async def memory_stats(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryStatsAnswer:
+        """Count the memory documents of a workspace and their versions, by owner and tier.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(MEMORY_STATS, given)
+
+    async def sweep_versions(
+        self,
+        *,
+        older_than_days: int | None = None,
+        keep_latest: int = 3,
+        workspace_id: str | None = None,
+    ) -> VersionsSweptAnswer:
+        """Remove the texts of old versions of memory documents from the views; present texts stay.
+
+        A version is swept if it was written before the given age and is not among the newest of its document.
+        Recorded as `memory.versions_swept`. The journal itself keeps the writes.
+
+        Args:
+            older_than_days: Age of the versions; the retention_days of the workspace if absent.
+            keep_latest: So many versions of each document are kept, however old.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "older_than_days": older_than_days,
+            "keep_latest": keep_latest,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(SWEEP_VERSIONS, given)
 
     async def sweep(
         self,

@@ -28,6 +28,7 @@ from ...schemas.operations.agents import (
     UpdateAgentRequest,
 )
 from ...schemas.ports import ViewReader
+from ...schemas.principal import Principal, Role
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import AGENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow, CrewRow
@@ -60,8 +61,8 @@ class Agents:
         known = await self._registry.agent(workspace_id, agent_id)
         return None if known is None else known.memory_enabled
 
-    async def enable_on_first_write(self, workspace_id: str, agent_id: str, crew_id: str | None) -> bool:
-        """Whether an agent may write its memory; one that is not registered is registered with its memory on.
+    async def enable_on_first_write(self, principal: Principal, workspace_id: str, agent_id: str) -> bool:
+        """Whether the token's agent may write its memory; an unregistered one is registered with its memory on.
 
         Two first writes at once record one registration, because its id follows from the agent.
 
@@ -70,7 +71,9 @@ class Agents:
         """
         known = await self.memory_enabled(workspace_id, agent_id)
         if known is None:
-            registered = AgentRegistered(agent_id=agent_id, crew_id=crew_id, memory_enabled=True)
+            crew_id = principal.crew_id
+            role = AgentRole.LEAD if principal.role is Role.LEAD else AgentRole.AGENT
+            registered = AgentRegistered(agent_id=agent_id, crew_id=crew_id, role=role, memory_enabled=True)
             recorded = await self._journal.record(
                 workspace_id,
                 registered,

@@ -12,7 +12,7 @@ decay of a workspace (the ones before it in a catching up are superseded by it).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -66,15 +66,23 @@ class Sweeps:
         journal: Records the ticks.
         views: Know the workspaces and their last ticks.
         clock: The time now, UTC.
+        also: Called at each look, for what is due without a tick.
         poll_s: Seconds between looks at the clock.
     """
 
     def __init__(
-        self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime], poll_s: float = POLL_S
+        self,
+        journal: Recorder,
+        views: ViewReader,
+        *,
+        clock: Callable[[], datetime],
+        also: Callable[[], Awaitable[None]] | None = None,
+        poll_s: float = POLL_S,
     ) -> None:
         self._journal = journal
         self._views = views
         self._clock = clock
+        self._also = also
         self._poll_s = poll_s
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -165,6 +173,8 @@ class Sweeps:
                 _log.info("sweeps.ticked", ticks=len(due), workspaces=len(by_workspace), seq=last)
                 await self._views.wait_for(last, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
             await self._finish_decays()
+            if self._also is not None:
+                await self._also()
             return len(due)
 
     async def _run(self) -> None:

@@ -21,6 +21,7 @@ from ...schemas.operations import (
     health,
     letters,
     memory_block,
+    memory_settings,
     priorities,
     recall,
     relations,
@@ -166,6 +167,10 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
     desk.bind(documents.DOCUMENT_VERSIONS, by_journal("versions", journal.reading.versions))
     desk.bind(documents.DOCUMENT_DIFF, by_journal("a diff of versions", journal.reading.diff))
     desk.bind(documents.DOCUMENT_RESTORE, by_journal("restoring a version", journal.writing.restore))
+    desk.bind(memory_settings.MEMORY_CONFIG, journal.administration.config)
+    desk.bind(memory_settings.CONFIGURE_MEMORY, journal.administration.configure)
+    desk.bind(memory_settings.MEMORY_STATS, by_journal("figures of documents", journal.administration.stats))
+    desk.bind(memory_settings.SWEEP_VERSIONS, by_journal("a sweep of versions", journal.administration.sweep))
     desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
     desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
     desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))

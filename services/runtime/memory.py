@@ -81,13 +81,13 @@ async def start_memory(
     receipt_log = ReceiptLog(journal, connected)
     await receipt_log.start()
     stack.push_async_callback(receipt_log.stop)
-    timekeeper = Sweeps(journal, views, clock=clock)
-    stack.push_async_callback(timekeeper.stop)
     registry = Registry(views)
     stack.callback(registry.close)
     agents = Agents(views, journal, registry, Provision(views, writer))
     documents = Documents(views, writer, journal, agents, clock=clock)
     stack.callback(documents.close)
+    timekeeper = Sweeps(journal, views, clock=clock, also=documents.administration.sweep_due)
+    stack.push_async_callback(timekeeper.stop)
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,

@@ -18,7 +18,9 @@ def test_a_document_is_written_read_compared_and_restored_from_the_command_line(
         first = stack.run("memory", "write", *ada, "--mode", "replace", "--file", str(text), "--json").document
         piped = ("memory", "write", *ada, "-", "--mode", "append")
         assert run_in_process(piped, stack.environment, "- two\n")[0] == 0
-        assert stack.run("memory", "write", *ada, "- 3", "--mode", "append").code == 0
+        assert stack.run("memory", "write", *ada, "--mode", "append", "--", "- 3").code == 0
+        for mistyped in ("--raeson=why", "- 4"):
+            assert stack.run("memory", "write", *ada, "--mode", "append", mistyped).code == 2
         read = stack.run("memory", "read", *ada)
         assert read.out == "# Facts\n- one\n- two\n- 3\n"
         assert "24 of 4000 bytes" in read.err

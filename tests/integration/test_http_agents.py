@@ -11,7 +11,7 @@ import pytest
 from support.stack import DEADLINE_S, Stack, running_stack
 
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views.table import as_of
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.intake.recorder import Recorder
@@ -147,13 +147,17 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
     registry = Registry(world.stack.store)
     agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry, PROVISION)
-    assert not await agents.enable_on_first_write("acme", "ada", "core")
-    assert await agents.enable_on_first_write("acme", "bruno", "edge")
-    assert await agents.enable_on_first_write("acme", "bruno", "edge")
+    ada, bruno = (
+        Principal(token_id="t", role=role, workspace_id="acme", crew_id=crew, agent_id=name)
+        for role, crew, name in ((Role.AGENT, "core", "ada"), (Role.LEAD, "edge", "bruno"))
+    )
+    assert not await agents.enable_on_first_write(ada, "acme", "ada")
+    assert await agents.enable_on_first_write(bruno, "acme", "bruno")
+    assert await agents.enable_on_first_write(bruno, "acme", "bruno")
     assert await agents.memory_enabled("acme", "bruno") is True
     found = await world.admin.agents()
-    assert [(one.agent_id, one.memory_enabled, one.crew_id) for one in found.agents] == [
-        ("ada", False, "core"),
-        ("bruno", True, "edge"),
+    assert [(one.agent_id, one.memory_enabled, one.crew_id, one.role) for one in found.agents] == [
+        ("ada", False, "core", "agent"),
+        ("bruno", True, "edge", "lead"),
     ]
     registry.close()

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ....schemas.errors import NotAllowed
 from ....schemas.ports import Published
+from ....schemas.principal import Principal
 from ...desk import Caller
 from ...journal.publishing.atomic import EncodedMessage
 
@@ -36,8 +37,8 @@ class Enabled(Protocol):
         """Whether the agent's memory is on; None if the agent is not registered."""
         ...
 
-    async def enable_on_first_write(self, workspace_id: str, agent_id: str, crew_id: str | None) -> bool:
-        """Whether the agent's memory is on; an agent that is not registered is registered with its memory on."""
+    async def enable_on_first_write(self, principal: Principal, workspace_id: str, agent_id: str) -> bool:
+        """Whether the memory of the token's agent is on; one that is not registered is registered with its memory on."""
         ...
 
 
@@ -60,8 +61,7 @@ async def enable_writer(enabled: Enabled, caller: Caller) -> None:
     """
     agent_id = caller.principal.agent_id
     if not caller.administers and agent_id is not None:
-        crew_id = caller.principal.crew_id
-        _refuse(agent_id, await enabled.enable_on_first_write(caller.workspace_id, agent_id, crew_id))
+        _refuse(agent_id, await enabled.enable_on_first_write(caller.principal, caller.workspace_id, agent_id))
 
 
 def _refuse(agent_id: str, state: bool | None) -> None:

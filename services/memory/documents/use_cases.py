@@ -10,13 +10,14 @@ from datetime import datetime
 
 from ....schemas.ports import ViewReader
 from ...journal.intake.recorder import Recorder
+from .administration import Administration
 from .ports import DocumentPublisher, Enabled
 from .reading import Reading
 from .writing import Writing
 
 
 class Documents:
-    """Reading and writing.
+    """Reading, writing and administration.
 
     Args:
         views: The views of documents.
@@ -37,4 +38,5 @@ class Documents:
     ) -> None:
         self.reading = Reading(views, enabled, clock=clock)
         self.writing = Writing(views, writer, journal, enabled, clock=clock)
+        self.administration = Administration(views, journal, clock=clock)
         self.close = self.writing.close

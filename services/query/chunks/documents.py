@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from ....schemas.errors import InvalidTier, NoSuchMemory
+from ....schemas.errors import NoSuchMemory
 from ....schemas.events.memory import MemorySearched
 from ....schemas.operations.document_search import (
     SNIPPET_CHARS,
@@ -23,7 +23,7 @@ from ....schemas.operations.document_search import (
 )
 from ....schemas.principal import Principal
 from ....schemas.rules.text import Analyzer
-from ....schemas.rules.tiers import TIERS, scope_of
+from ....schemas.rules.tiers import scope_of
 from ....schemas.timestamps import format_ms, to_ms
 from ...desk import Caller
 from ..asking import query_of
@@ -98,13 +98,7 @@ class DocumentSearch:
         self._record = record
 
     async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
-        """The best chunks in scope; raises as ``_scope``.
-
-        Raises:
-            InvalidTier: If there is no such tier.
-        """
-        if asked.tier is not None and asked.tier not in TIERS:
-            raise InvalidTier(f"there is no tier {asked.tier!r}", hint=f"use one of {', '.join(TIERS)}", field="tier")
+        """The best chunks in scope; raises as ``_scope``."""
         scope = await self._scope(caller, asked)
         found = await self.find(
             caller.workspace_id, scope, asked.query, asked.hits_wanted, tier=asked.tier, min_seq=asked.min_seq or 0

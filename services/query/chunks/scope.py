@@ -42,13 +42,14 @@ def file_scope(principal: Principal, scope: FileScope, agent_id: str | None, cre
     if owners:
         return SearchedOwners(tuple(owners), agent if scope != "crew" else None, crew if scope != "agent" else None)
     field = "crew_id" if scope == "crew" else "agent_id"
-    if scope == "crew" and not (principal.role.administers and agent is None):
+    if scope == "crew" and not principal.role.administers:
         raise NoSuchMemory(
             f"agent {agent} has no crew, so there is no crew memory",
             hint="search with scope agent, or use a token that is bound to a crew",
             field="scope",
         )
-    raise InvalidQuery(f"scope {scope} needs {field}", hint=f"name whose documents in {field}", field=field)
+    hint = f"name whose documents in {field}" + ("" if crew is None else ", or search the crew's with scope crew")
+    raise InvalidQuery(f"scope {scope} needs {field}", hint=hint, field=field)
 
 
 def memory_scope(

@@ -1,0 +1,204 @@
+"""What OWNER and ADMIN decide and see of a workspace's memory documents: settings, figures, the sweep of old versions.
+
+Invariant: settings and sweeps are events; a workspace that sets no retention keeps every version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import orjson
+
+from ....schemas.entry import ActorType
+from ....schemas.errors import FieldProblem, InvalidRequest
+from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
+from ....schemas.operations.memory_settings import (
+    ConfigureMemoryRequest,
+    MemoryConfigAnswer,
+    MemoryConfigRequest,
+    MemoryStatsAnswer,
+    MemoryStatsRequest,
+    SweepVersionsRequest,
+    TierFigures,
+    VersionsSweptAnswer,
+)
+from ....schemas.operations.operation import MAX_SEQ
+from ....schemas.ports import ViewReader
+from ....schemas.rules.sweeps import DAY_MS, VERSIONS_DUE, due_times
+from ....schemas.settings import MIN_SEQ_WAIT_S
+from ....schemas.timestamps import format_ms, to_ms
+from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, ENTRIES, MEMORY_CONFIG, VERSIONS
+from ....schemas.views.documents import SWEPT_VERSIONS
+from ...desk import Caller
+from ...journal.intake.recorder import Recorder
+from ...query.unknown_names import refuse_unknown_workspace
+from ..ticks import Tick, record_tick
+
+_CONFIG: Final = f"SELECT retention_days, scrubber, verifier FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
+_RETAINING: Final = f"SELECT workspace_id, retention_days FROM {MEMORY_CONFIG} WHERE retention_days IS NOT NULL"
+_COUNT: Final = f"SELECT count(*) FROM {VERSIONS} WHERE {SWEPT_VERSIONS}"
+_SWEEPS: Final = f"""SELECT payload FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ?
+    AND published_ms >= ?"""
+_STATS: Final = f"""SELECT owner, tier, documents, retracted, blocked, bytes, versions, swept, version_bytes, updated_ms
+    FROM (SELECT owner, tier, count(*) FILTER (NOT retracted) AS documents, count(*) FILTER (retracted) AS retracted,
+          count(finding) AS blocked, sum(bytes)::BIGINT AS bytes, max(updated_ms) AS updated_ms
+          FROM {DOCUMENTS} WHERE workspace_id = $1 GROUP BY ALL)
+    JOIN (SELECT owner, tier, count(*) AS versions, count(*) FILTER (piece IS NULL) AS swept,
+          coalesce(sum(strlen(piece)), 0)::BIGINT AS version_bytes
+          FROM {VERSIONS} WHERE workspace_id = $1 GROUP BY ALL) USING (owner, tier) ORDER BY owner, tier"""
+_DEFAULT: Final = MemoryConfigUpdated()
+
+
+class Administration:
+    """The use-cases.
+
+    Args:
+        views: The views of documents.
+        journal: Records settings and sweeps.
+        clock: The time now, UTC.
+    """
+
+    def __init__(self, views: ViewReader, journal: Recorder, *, clock: Callable[[], datetime]) -> None:
+        self._views = views
+        self._journal = journal
+        self._clock = clock
+        self._changing = asyncio.Lock()
+        self._last_change = 0
+        self._swept: dict[str, int] = {}
+
+    async def config(self, caller: Caller, _asked: MemoryConfigRequest) -> MemoryConfigAnswer:
+        """The settings; the defaults if there are none.
+
+        Raises:
+            NotFound: If there is no such workspace.
+        """
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        found = await asyncio.to_thread(self._config, caller.workspace_id)
+        if found is None:
+            await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
+        return _answer(caller.workspace_id, found or _DEFAULT, view_seq)
+
+    async def configure(self, caller: Caller, asked: ConfigureMemoryRequest) -> MemoryConfigAnswer:
+        """Record settings; returns once they apply to writes.
+
+        Raises:
+            ViewsBehind: If the views do not show this change, or the one before it, in time.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        async with self._changing:
+            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+            before = await asyncio.to_thread(self._config, caller.workspace_id) or _DEFAULT
+            given = asked.model_dump(exclude={"workspace_id", "reset"}, exclude_none=True)
+            kept = {name: value for name, value in before.model_dump().items() if name not in asked.reset}
+            wanted = MemoryConfigUpdated.model_validate(kept | given)
+            days = (
+                "versions are kept" if wanted.retention_days is None else f"versions for {wanted.retention_days} days"
+            )
+            recorded = await self._journal.record(
+                caller.workspace_id,
+                wanted,
+                summary=f"Memory of {caller.workspace_id}: {days}, scrubber {wanted.scrubber}, verifier {wanted.verifier}",
+                actor_type=ActorType.USER,
+                actor_id=caller.actor,
+            )
+            self._last_change = recorded.seq
+        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+        return _answer(caller.workspace_id, wanted, recorded.seq)
+
+    async def stats(self, caller: Caller, _asked: MemoryStatsRequest) -> MemoryStatsAnswer:
+        """Figures by owner and tier.
+
+        Raises:
+            NotFound: If there is no such workspace.
+        """
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        rows = await asyncio.to_thread(self._views.rows, _STATS, [caller.workspace_id])
+        if not rows:
+            await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
+        names = tuple(TierFigures.model_fields)
+        tiers = tuple(
+            TierFigures(**dict(zip(names, (*figures, format_ms(updated)), strict=True))) for *figures, updated in rows
+        )
+        return MemoryStatsAnswer(
+            workspace_id=caller.workspace_id,
+            tiers=tiers,
+            documents=sum(one.documents for one in tiers),
+            bytes=sum(one.bytes for one in tiers),
+            versions=sum(one.versions for one in tiers),
+            version_bytes=sum(one.version_bytes for one in tiers),
+            view_seq=view_seq,
+        )
+
+    async def sweep(self, caller: Caller, asked: SweepVersionsRequest) -> VersionsSweptAnswer:
+        """Sweep now; returns once it is folded.
+
+        Raises:
+            InvalidRequest: If no age is given and the workspace sets none.
+            ViewsBehind: If it was recorded and is not folded in time.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        days = asked.older_than_days
+        if days is None:
+            config = await asyncio.to_thread(self._config, caller.workspace_id)
+            days = config.retention_days if config is not None else None
+        if days is None:
+            problem = FieldProblem("older_than_days", "is missing: the workspace sets no retention_days", "give it")
+            raise InvalidRequest((problem,))
+        cutoff_ms = max(0, to_ms(self._clock()) - days * DAY_MS)
+        swept = await self._sweep_of(caller.workspace_id, cutoff_ms, asked.keep_latest)
+        recorded = await self._journal.record(
+            caller.workspace_id, swept, summary=_summary(swept), actor_type=ActorType.USER, actor_id=caller.actor
+        )
+        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+        return VersionsSweptAnswer(
+            workspace_id=caller.workspace_id,
+            before=format_ms(cutoff_ms),
+            keep_latest=asked.keep_latest,
+            swept=swept.count,
+            seq=recorded.seq,
+        )
+
+    async def sweep_due(self) -> None:
+        """Record today's sweep of every workspace that sets a retention, once however many nodes do so.
+
+        A sweep that a downtime missed is not made up for: the next one goes as far.
+
+        Raises:
+            BrokerUnavailable: If one could not be recorded; the next call tries again.
+        """
+        now_ms = to_ms(self._clock())
+        [due_ms] = due_times(VERSIONS_DUE, now_ms - DAY_MS, now_ms)
+        for workspace_id, days in await asyncio.to_thread(self._views.rows, _RETAINING, []):
+            cutoff_ms = max(0, due_ms - days * DAY_MS)
+            if self._swept.get(workspace_id) == cutoff_ms:
+                continue
+            if not await asyncio.to_thread(self._has_swept, workspace_id, cutoff_ms, due_ms):
+                swept = await self._sweep_of(workspace_id, cutoff_ms, 0)
+                tick = Tick(due_ms, workspace_id, f"versions/{days}")
+                await record_tick(self._journal, tick, swept, "versions_swept", _summary(swept))
+            self._swept[workspace_id] = cutoff_ms
+
+    async def _sweep_of(self, workspace_id: str, cutoff_ms: int, keep_latest: int) -> MemoryVersionsSwept:
+        named = [workspace_id, MAX_SEQ, cutoff_ms, keep_latest]
+        [(count,)] = await asyncio.to_thread(self._views.rows, _COUNT, named)
+        return MemoryVersionsSwept(cutoff_ms=cutoff_ms, keep_latest=keep_latest, count=count)
+
+    def _has_swept(self, workspace_id: str, cutoff_ms: int, since_ms: int) -> bool:
+        rows = self._views.rows(_SWEEPS, [workspace_id, MemoryVersionsSwept.ENTRY_TYPE, since_ms])
+        return any(orjson.loads(payload)["cutoff_ms"] == cutoff_ms for (payload,) in rows)
+
+    def _config(self, workspace_id: str) -> MemoryConfigUpdated | None:
+        for days, scrubber, verifier in self._views.rows(_CONFIG, [workspace_id]):
+            return MemoryConfigUpdated(retention_days=days, scrubber=scrubber, verifier=verifier)
+        return None
+
+
+def _summary(swept: MemoryVersionsSwept) -> str:
+    return f"Texts of {swept.count} versions of documents from before {format_ms(swept.cutoff_ms)} are swept"
+
+
+def _answer(workspace_id: str, config: MemoryConfigUpdated, view_seq: int) -> MemoryConfigAnswer:
+    return MemoryConfigAnswer(workspace_id=workspace_id, **config.model_dump(), view_seq=view_seq)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictInt, field_validator
 
 from ..entry import Id
-from ..settings import RECALL_QUERY_MAX_CHARS
+from ..limits import RECALL_QUERY_MAX_CHARS
 from ..views import DOCUMENTS_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew, TierName
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace

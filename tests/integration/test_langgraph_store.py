@@ -169,5 +169,7 @@ async def test_index_chooses_the_text_that_recall_searches(store: CrewJournalSto
     await store.aput(("n",), "l", {"title": "A harbour at dawn", "body": "x"}, index=["title"])
     await store.aput(("n",), "m", {"title": "A harbour at dawn"}, index=False)
     await store.aget(("n",), "m")  # waits for the views
-    kept = await asyncio.to_thread(lambda: {e.payload["key"]: e.summary for e in journal.entries(types="memory.remembered")})
+    kept = await asyncio.to_thread(
+        lambda: {e.payload["key"]: e.summary for e in journal.entries(types="memory.remembered")}
+    )
     assert kept == {"k": "A harbour at dawn; first; second", "l": "A harbour at dawn", "m": "m"}

@@ -17,7 +17,11 @@ ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": "What is the weather in Ulm?"},
     {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Ulm"}'},
     {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
-    {"role": "assistant", "type": "message", "content": [{"type": "output_text", "text": "It is sunny.", "annotations": []}]},
+    {
+        "role": "assistant",
+        "type": "message",
+        "content": [{"type": "output_text", "text": "It is sunny.", "annotations": []}],
+    },
 ]
 
 
@@ -43,8 +47,7 @@ async def test_items_come_back_in_order_and_limits_give_the_last_ones(journal: A
 async def test_items_are_turns_of_a_conversation_with_their_text_as_summary(journal: AsyncCrewJournal) -> None:
     session = CrewJournalSession("turns", journal)
     await session.add_items(ITEMS)
-    await session.get_items()  # waits for the views
-    entries = [entry async for entry in journal.entries(trace_id="turns")][::-1]
+    entries = sorted([entry async for entry in journal.entries(trace_id="turns")], key=lambda entry: entry.seq)
     assert [(entry.entry_type, entry.summary) for entry in entries] == [
         ("chat.user_message", "What is the weather in Ulm?"),
         ("chat.agent_response", 'weather {"city": "Ulm"}'),
@@ -65,7 +68,7 @@ async def test_taking_out_and_clearing_retract(journal: AsyncCrewJournal) -> Non
     await session.add_items(ITEMS[:1])
     assert await session.get_items() == ITEMS[:1]
     entries = [entry async for entry in journal.entries(trace_id="popped")]
-    assert [entry.standing and entry.standing.state for entry in entries].count("retracted") == 4
+    assert sum(entry.standing is not None and entry.standing.state == "retracted" for entry in entries) == 4
 
 
 async def test_any_text_names_a_session_of_its_own(journal: AsyncCrewJournal) -> None:
@@ -77,13 +80,15 @@ async def test_any_text_names_a_session_of_its_own(journal: AsyncCrewJournal) ->
 
 @pytest.mark.nightly
 async def test_the_real_package_runs_on_it(journal: AsyncCrewJournal) -> None:
-    agents = pytest.importorskip("agents", reason="pip install crew-journal[openai-agents]; its pins do not fit the lock")
+    agents: Any = pytest.importorskip(
+        "agents", reason="pip install crew-journal[openai-agents]; its pins do not fit the lock"
+    )
     from agents.memory import Session
     from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 
     inputs: list[Any] = []
 
-    class Scripted(agents.Model):
+    class Scripted(agents.Model):  # type: ignore[name-defined]  # imported as Any
         async def get_response(self, *_: Any, **given: Any) -> Any:
             inputs.append(given["input"])
             text = ResponseOutputText(type="output_text", text=f"answer {len(inputs)}", annotations=[], logprobs=[])
@@ -102,5 +107,8 @@ async def test_the_real_package_runs_on_it(journal: AsyncCrewJournal) -> None:
     first = await agents.Runner.run(agent, "My cat is called Mia", session=session)
     second = await agents.Runner.run(agent, "What is she called?", session=CrewJournalSession("run", journal))
     assert (first.final_output, second.final_output) == ("answer 1", "answer 2")
-    assert [item["content"] for item in inputs[1] if item.get("role") == "user"] == ["My cat is called Mia", "What is she called?"]
+    assert [item["content"] for item in inputs[1] if item.get("role") == "user"] == [
+        "My cat is called Mia",
+        "What is she called?",
+    ]
     assert len(await session.get_items()) == 4

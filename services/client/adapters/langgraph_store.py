@@ -1,8 +1,8 @@
 """``CrewJournalStore``: LangGraph's ``BaseStore`` on the journal.
 
 Every version of an item is an entry ``memory.remembered`` with the payload ``namespace``, ``key`` and ``value``. The newest
-version counts and supersedes the one before it; deleting an item retracts its versions. Invariant: nothing is removed from the
-journal, and a store sees its own writes at once.
+version counts and supersedes the one before it; deleting an item retracts its versions. Invariant: nothing is removed from
+the journal, and a store sees its own writes at once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class CrewJournalStore(BaseStore):
         self.ttl_config = ttl
         self._journal = journal
         self._name = name
-        self._who = {"agent_id": agent_id, "crew_id": crew_id}
+        self._who: dict[str, Any] = {"agent_id": agent_id, "crew_id": crew_id}
         self._workspace_id = workspace_id
         self._seq: int | None = None
         self._lock = Lock()
@@ -151,7 +151,7 @@ class CrewJournalStore(BaseStore):
         return _Version(item, entry.summary, entry.id, entry.seq, payload.get("ttl"), expires_at)
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        """Items of the namespace that pass the filter: those that recall finds, best first, then the others, newest first."""
+        """Items of the namespace that pass the filter: what recall finds, best first, then the others, newest first."""
         versions = self._versions()
         everything = op._replace(query=None, offset=0, limit=len(versions))
         matching: Any = _mirror(versions).batch([everything])[0]

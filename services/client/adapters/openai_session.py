@@ -7,10 +7,12 @@ Every item is an entry ``chat.user_message`` or ``chat.agent_response`` with the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from ....schemas.api import EntryRecord
+from ....schemas.errors import ViewsBehind
 from ....schemas.ids import is_id
 from ....schemas.operations.retractions import State
 from ..aio import AsyncCrewJournal
@@ -43,45 +45,48 @@ class CrewJournalSession:
         self.session_id = session_id
         self.session_settings: Any = None
         self._journal = journal
-        self._trace_id = session_id if is_id(session_id) else f"s_{hashlib.sha256(session_id.encode()).hexdigest()[:32]}"
-        self._who = {"agent_id": agent_id, "crew_id": crew_id, "workspace_id": workspace_id}
+        self._trace_id = (
+            session_id if is_id(session_id) else f"s_{hashlib.sha256(session_id.encode()).hexdigest()[:32]}"
+        )
+        self._who: dict[str, Any] = {"agent_id": agent_id, "crew_id": crew_id, "workspace_id": workspace_id}
         self._seq: int | None = None
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The items in order; the last ``limit`` of them (that of ``session_settings`` if absent)."""
         if limit is None:
             limit = getattr(self.session_settings, "limit", None)
-        found: list[Any] = []
-        async for entry in self._newest_first():
-            if limit is not None and len(found) >= limit:
-                break
-            found.append(entry.payload["item"])
-        return found[::-1]
+        items = [entry.payload["item"] for entry in await self._entries()]
+        return items if limit is None else items[max(len(items) - limit, 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
-        """Append items."""
+        """Append items; another session object with the same id then sees them, too."""
         async for receipt in self._journal.append_many([self._entry(dict(item)) for item in items]):
             self._seq = receipt.seq
+        with suppress(ViewsBehind):  # they are recorded all the same
+            await self._journal.count(trace_id=self._trace_id, min_seq=self._seq, **self._who)
 
     async def pop_item(self) -> Any | None:
         """Retract the last item and return it; None if there is none."""
-        async for entry in self._newest_first():
-            await self._retract(entry, "taken out of the session")
-            return entry.payload["item"]
-        return None
+        entries = await self._entries()
+        if not entries:
+            return None
+        await self._retract(entries[-1], "taken out of the session")
+        return entries[-1].payload["item"]
 
     async def clear_session(self) -> None:
         """Retract every item."""
-        for entry in [entry async for entry in self._newest_first()]:
+        for entry in await self._entries():
             await self._retract(entry, "the session was cleared")
 
-    async def _newest_first(self) -> AsyncIterator[EntryRecord]:
-        types = [*_TYPES.values(), _ELSE]
-        filters = {"trace_id": self._trace_id, "types": types, "min_seq": self._seq}
-        async for entry in self._journal.entries(**filters, **self._who):
-            retracted = entry.standing is not None and entry.standing.state is State.RETRACTED
-            if "item" in entry.payload and not retracted:
-                yield entry
+    async def _entries(self) -> list[EntryRecord]:
+        """The entries that count, in the order of the journal: those of one request have the same time."""
+        filters: dict[str, Any] = {"trace_id": self._trace_id, "types": [*_TYPES.values(), _ELSE], "min_seq": self._seq}
+        found = [
+            entry
+            async for entry in self._journal.entries(**filters, **self._who)
+            if "item" in entry.payload and (entry.standing is None or entry.standing.state is not State.RETRACTED)
+        ]
+        return sorted(found, key=lambda entry: entry.seq)
 
     async def _retract(self, entry: EntryRecord, reason: str) -> None:
         workspace_id = self._who["workspace_id"]

@@ -1,7 +1,7 @@
 """``memory_toolset``: the memory as tools of Pydantic AI.
 
-The tools are those of the Model Context Protocol (``schemas.operations.toolsets``): names, descriptions and arguments are the
-same. Invariant: what a model can correct asks it to try again; a memory that is not available says so and ends nothing.
+The tools are those of the Model Context Protocol (``schemas.operations.toolsets``): names, descriptions and arguments are
+the same. Invariant: for what a model can correct it is asked to try again; a memory that is not available ends no run.
 """
 
 from __future__ import annotations

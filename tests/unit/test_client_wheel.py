@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[2]
 MAIN = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SLIM = tomllib.loads((ROOT / "deploy" / "client" / "pyproject.toml").read_text())["project"]
 MAX_BYTES = 25 * 1024 * 1024
-NEEDED = ("anyio", "annotated-types", "certifi", "h11", "httpcore", "httpx", "idna", "pydantic", "pydantic-core")
-NEEDED += ("typing-extensions", "typing-inspection")
+NEEDED = (
+    "anyio", "annotated-types", "certifi", "h11", "httpcore", "httpx", "idna", "pydantic", "pydantic-core",
+    "typing-extensions", "typing-inspection",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for file in distribution(name).files or ():
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (site / top).exists():
-                (site / top).symlink_to(distribution(name).locate_file(top))
-    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", "--no-index"]
-    subprocess.run([*pip, wheel], check=True)
+                (site / top).symlink_to(str(distribution(name).locate_file(top)))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)
     return folder
 
 

@@ -2,6 +2,8 @@
 
 from crew_journal import CrewJournal
 
+WHO = {"agent_id": "driver", "crew_id": "depot"}
+
 
 def scripted_model(prompt: str) -> str:
     """Stands for a language model: it answers from its prompt only."""
@@ -9,17 +11,12 @@ def scripted_model(prompt: str) -> str:
 
 
 def turn(journal: CrewJournal, question: str, session: str) -> str:
-    """One turn: the answer, with the memory that bears on the question in its prompt."""
-    who = {"agent_id": "driver", "crew_id": "depot"}
-    memory = journal.render(question, mode="inject", **who)
+    """One turn of the agent; the memory that bears on the question is in the prompt."""
+    memory = journal.render(question, agent_id=WHO["agent_id"], crew_id=WHO["crew_id"])
     answer = scripted_model(f"{memory.text}\n\nUser: {question}")
-    entry = {**who, "trace_id": session}
-    journal.append_batch(
-        [
-            {**entry, "entry_type": "chat.user_message", "actor_type": "user", "summary": question},
-            {**entry, "entry_type": "chat.agent_response", "actor_type": "agent", "summary": answer},
-        ]
-    )
+    said = {"entry_type": "chat.user_message", "actor_type": "user", "summary": question}
+    done = {"entry_type": "chat.agent_response", "actor_type": "agent", "summary": answer}
+    journal.append_batch({**WHO, "trace_id": session, **entry} for entry in (said, done))
     if memory.receipt and memory.hits:
         journal.used(memory.receipt)  # what is used keeps its importance longer
     return answer
@@ -27,7 +24,8 @@ def turn(journal: CrewJournal, question: str, session: str) -> str:
 
 if __name__ == "__main__":
     with CrewJournal() as client:
+        client.register_agent("driver", crew_id="depot")
         print(turn(client, "Which van goes to Ulm?", "before"))
-        known = client.remember("The blue van goes to Ulm", agent_id="driver", crew_id="depot")
+        known = client.remember("The blue van goes to Ulm", agent_id=WHO["agent_id"], crew_id=WHO["crew_id"])
         client.count(min_seq=known.seq)  # waits until recall finds it
         print(turn(client, "Which van goes to Ulm?", "after"))

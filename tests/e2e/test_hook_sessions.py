@@ -88,7 +88,9 @@ def test_a_session_is_given_memory_and_the_next_one_recalls_what_it_said(reposit
             ("user", "Thank you, that is all"),
         }
         assert len(chat()) == 3
-        assert {(entry.agent_id, entry.crew_id, entry.trace_id) for entry in chat()} == {("claude-code", "shop", "first")}
+        assert {(entry.agent_id, entry.crew_id, entry.trace_id) for entry in chat()} == {
+            ("claude-code", "shop", "first")
+        }
 
         second = Session(repository, "second")
         asked = "What did we rename the login queue to?"
@@ -108,6 +110,8 @@ def test_without_a_node_the_command_exits_with_0_and_says_so(repository: Path, t
     env = environment(CREW_JOURNAL_DATA_DIR=str(tmp_path / "data"), XDG_STATE_HOME=str(tmp_path / "state"))
     for event in ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd"):
         given = session.event(event, prompt="hello")
-        done = subprocess.run([COMMAND, "hook", event], input=given, capture_output=True, text=True, check=True, env=env)
+        done = subprocess.run(
+            [COMMAND, "hook", event], input=given, capture_output=True, text=True, check=True, env=env
+        )
         assert "no service runs" in json.loads(done.stdout)["systemMessage"]
     assert not list((tmp_path / "state").rglob("alone")), "what was not captured is captured later"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cli import PROJECT, RUN_S, Cli, environment
+from support.cli import RUN_S, Cli, environment
+from support.nats import PROJECT
 
 PRINTED = {
     "agent_loop.py": ["Which van do you mean?", "I take the blue van."],

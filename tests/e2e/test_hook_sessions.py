@@ -78,7 +78,7 @@ def test_a_session_is_given_memory_and_the_next_one_recalls_what_it_said(reposit
         first.send("SessionEnd", reason="exit")
 
         def chat() -> list[Any]:
-            return journal.list(types=["chat.user_message", "chat.agent_response"]).entries[::-1]
+            return list(journal.list(types=["chat.user_message", "chat.agent_response"]).entries[::-1])
 
         eventually(lambda: len(chat()) >= 3, "the turns are captured")
         kept = {(entry.actor_id, entry.summary) for entry in chat()}

@@ -14,7 +14,7 @@ from .entry import Id, WorkspaceId
 from .errors import InvalidQuery, NotAllowed
 from .grants import MAX_GRANTS, Speaker, TypePattern
 from .ids import is_workspace
-from .settings import DEFAULT_WORKSPACE
+from .limits import DEFAULT_WORKSPACE
 
 BCRYPT_HASH: Final = r"^\$2[aby]\$\d{2}\$[./A-Za-z0-9]{53}$"
 """Pattern of a password hash for nats-server."""

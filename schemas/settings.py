@@ -16,18 +16,12 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .broker_address import broker_address
+from .limits import *  # noqa: F403 - the limits of requests are read from here, too
 
 EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
 
 DEFAULT_HTTP: Final = "127.0.0.1:9119"
-DEFAULT_WORKSPACE: Final = "default"
-MAX_BATCH: Final = 1_000
-"""Entries of one HTTP batch (DESIGN §10)."""
-MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of one HTTP request body."""
-REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of entries in one request of a client: a quarter of what the service accepts."""
 
 # the writer (facts/nats.md, "Publishing")
 PUBLISH_WINDOW: Final = 1_024
@@ -38,8 +32,6 @@ PUBLISH_DEADLINE_S: Final = 30.0
 """Seconds until an append gives up with 503."""
 DEDUPE_WINDOW_S: Final = 120.0
 """Seconds for which the broker remembers a Nats-Msg-Id; later repeats are found in the views."""
-ATOMIC_BATCH: Final = 500
-"""Messages of one atomic batch; 1,000 reach 23,000 messages/s with fsync, 500 lose less on an error."""
 
 # the host (DESIGN §5)
 BATCH_MESSAGES: Final = 1_000
@@ -76,20 +68,11 @@ MIN_SEQ_WAIT_S: Final = 5.0
 FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024
 """Free disk space below which the node is not ready."""
 
-# queries (contract §1, §4, §5)
-LIST_LIMIT_DEFAULT: Final = 100
-LIST_LIMIT_MAX: Final = 500
-Q_MAX_CHARS: Final = 200
-RECALL_K_DEFAULT: Final = 5
-RECALL_K_MAX: Final = 50
-RECALL_QUERY_MAX_CHARS: Final = 4_000
-TAIL_SEED: Final = 50
-TAIL_REPLAY_MAX: Final = 500
+# connections (DESIGN §10)
 TAILS_PER_TOKEN: Final = 25
 """Live tails of one token: a twentieth of the node's 500, so that no agent can use them up. A broken one counts for up
 to 30 s.
 """
-
 HTTP_CONNECTIONS: Final = 768
 """HTTP connections: the 500 live tails of a node and 268 others, below the usual limit of 1,024 open files."""
 BODIES_MB: Final = 128

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from ..schemas.errors import DataDirBusy
-from ..schemas.ids import is_id, uuid7_hex
 
 RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
@@ -91,6 +90,8 @@ def announce(data_dir: Path, http: str, nats: str) -> Callable[[], None]:
 
 def node_id(data_dir: Path) -> str:
     """Names this node's durable on the broker, so that several nodes on one broker each see every message."""
+    from ..schemas.ids import is_id, uuid7_hex  # here: hooks import this module, and uuid is slow to import
+
     path = data_dir / NODE_FILE
     with contextlib.suppress(FileNotFoundError):
         known = path.read_text("ascii", errors="replace").strip()

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictInt, field_validator
 
 from ..entry import Id
+from ..limits import RECALL_QUERY_MAX_CHARS
 from ..rules.tiers import TIERS
-from ..settings import RECALL_QUERY_MAX_CHARS
 from ..views import DOCUMENTS_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew, TierName
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace

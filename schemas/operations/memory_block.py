@@ -8,7 +8,7 @@ from pydantic import Field, StrictInt
 
 from ..entry import Name
 from ..events.workspaces import MEMORY_BUDGET_MAX
-from ..settings import RECALL_QUERY_MAX_CHARS
+from ..limits import RECALL_QUERY_MAX_CHARS
 from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace

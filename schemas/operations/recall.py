@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from ..entry import Id
+from ..limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
-from ..settings import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..timestamps import DAY_MS, parse_ts, to_ms
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 from .retractions import Standing

@@ -125,6 +125,11 @@ _SLUG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
 
 
+def is_mirrored(tier: str) -> bool:
+    """Whether a mirror keeps documents of the tier as files; those of tools, whose keys are paths, stay in the journal."""
+    return TIERS[tier].key is not KeyKind.PATH
+
+
 def key_problem(rule: TierRule, key: str | None) -> str | None:
     """What is wrong with a key that is given; None if it is valid. A missing key is another error."""
     if rule.key is KeyKind.NONE:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...schemas.entry import JournalEntry
 from ...schemas.errors import CrewJournalError, FieldProblem, InvalidEntry, InvalidQuery
 from ...schemas.ids import mint_entry_id
-from ...schemas.settings import MAX_BATCH, REQUEST_BYTES
+from ...schemas.limits import MAX_BATCH, REQUEST_BYTES
 
 Entry = JournalEntry | Mapping[str, Any]
 """What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""

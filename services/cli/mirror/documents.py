@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....schemas.errors import DocumentError, InvalidEntry, NotAllowed
 from ....schemas.operations.documents import VERSIONS_MAX
-from ....schemas.rules.tiers import MIRROR, TIERS, Scope, Writer, tier_of_label
+from ....schemas.rules.tiers import MIRROR, TIERS, Scope, Writer, is_mirrored, tier_of_label
 from .folder import Folder
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ class Documents:
     reached: int = 0
 
     def list(self) -> tuple[int, dict[tuple[str, str], DocumentShown]]:
-        """The sequence that the views have reached, and (owner, label) → every document of the mirror's owners."""
+        """The sequence that the views have reached, and (owner, label) → every mirrored document of its owners."""
         answer = self.journal.documents(
             agent_id=self.owners["agent_id"],
             crew_id=self.owners.get("crew_id"),
             workspace_id=self.workspace_id,
             min_seq=self.reached or None,
         )
-        return answer.view_seq, {(one.owner, one.id): one for one in answer.documents}
+        return answer.view_seq, {(one.owner, one.id): one for one in answer.documents if is_mirrored(one.tier)}
 
     def read(self, document: Document, version: int | None = None) -> DocumentAnswer:
         """A document, or a version of it."""

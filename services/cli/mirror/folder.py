@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ....schemas.rules.tiers import TIERS, Scope, tier_of_label
+from ....schemas.rules.tiers import TIERS, Scope, is_mirrored, tier_of_label
 
 MEMORY_DIR: Final = ".memory"
 MAX_FILE_BYTES: Final = 1_048_576
@@ -28,7 +28,9 @@ OWN_PREFIX: Final = ".crew-journal-"
 _NEW: Final = OWN_PREFIX + "new-"
 _OLD: Final = OWN_PREFIX + "old-"
 _CONFLICT: Final = re.compile(r".+\.conflict-\d{8}T\d{6}Z(-\d+)?\Z")
-_FOLDERS: Final = frozenset(rule.label.split("/")[0] for rule in TIERS.values() if "/" in rule.label)
+_FOLDERS: Final = frozenset(
+    rule.label.split("/")[0] for tier, rule in TIERS.items() if "/" in rule.label and is_mirrored(tier)
+)
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,7 +93,7 @@ class Folder:
         descriptor = os.open(self.root, _DIRECTORY)
         try:
             for rule in TIERS.values():
-                if self._scope in rule.writers and "/" in rule.label:
+                if self._scope in rule.writers and rule.label.split("/")[0] in _FOLDERS:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(rule.label.split("/")[0], dir_fd=descriptor)
         finally:
@@ -257,7 +259,7 @@ class Folder:
         if not entry.is_file(follow_symlinks=False):
             return "is not a regular file"
         named = tier_of_label(path)
-        if named is None or self._scope not in TIERS[named[0]].writers:
+        if named is None or not is_mirrored(named[0]) or self._scope not in TIERS[named[0]].writers:
             return f"is not the name of a memory document of the {self._scope.value}"
         return None
 

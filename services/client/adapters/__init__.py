@@ -1,1 +1,1 @@
-"""Adapters of the client to other libraries. Each imports its library itself, so that the client does not need it."""
+"""The memory behind the interfaces of agent frameworks: one module for each, which alone imports its framework."""

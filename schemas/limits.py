@@ -1,0 +1,28 @@
+"""Limits of requests that the service and its clients share.
+
+Invariant: no module but this one is needed to know them, so a client needs no library that reads settings.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_WORKSPACE: Final = "default"
+MAX_BATCH: Final = 1_000
+"""Entries of one HTTP batch (DESIGN §10)."""
+MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of one HTTP request body."""
+REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of entries in one request of a client: a quarter of what the service accepts."""
+ATOMIC_BATCH: Final = 500
+"""Messages of one atomic batch; 1,000 reach 23,000 messages/s with fsync, 500 lose less on an error."""
+
+# queries (contract §1, §4, §5)
+LIST_LIMIT_DEFAULT: Final = 100
+LIST_LIMIT_MAX: Final = 500
+Q_MAX_CHARS: Final = 200
+RECALL_K_DEFAULT: Final = 5
+RECALL_K_MAX: Final = 50
+RECALL_QUERY_MAX_CHARS: Final = 4_000
+TAIL_SEED: Final = 50
+TAIL_REPLAY_MAX: Final = 500

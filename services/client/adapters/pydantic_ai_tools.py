@@ -1,0 +1,89 @@
+"""``memory_toolset``: the memory as tools of Pydantic AI.
+
+The tools are those of the Model Context Protocol (``schemas.operations.toolsets``): names, descriptions and arguments are
+the same. Invariant: for what a model can correct it is asked to try again; a memory that is not available ends no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_ai import FunctionToolset, ModelRetry, Tool
+
+from ....schemas.errors import CrewJournalError, Unavailable
+from ....schemas.operations import ALL
+from ....schemas.operations.operation import Operation
+from ....schemas.operations.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
+from ....schemas.operations.toolsets import Tool as Declared
+from ..aio import AsyncCrewJournal
+
+_OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
+
+
+def memory_toolset(
+    journal: AsyncCrewJournal,
+    toolsets: Sequence[str] = DEFAULT_TOOLSETS,
+    *,
+    agent_id: str | None = None,
+    crew_id: str | None = None,
+    workspace_id: str | None = None,
+) -> FunctionToolset[Any]:
+    """The memory as tools.
+
+    Args:
+        journal: The client.
+        toolsets: ``core``, ``crew``, ``operator``.
+        agent_id: The agent whose memory it is, for an OWNER's or ADMIN's token.
+        crew_id: The agent's crew, likewise.
+        workspace_id: For a token of all workspaces.
+
+    Raises:
+        InvalidQuery: If a toolset does not exist.
+    """
+    own = {"agent_id": agent_id, "crew_id": crew_id, "workspace_id": workspace_id}
+    calls = _Calls(journal, {name: value for name, value in own.items() if value is not None})
+    tools = []
+    for declared in tools_of(toolsets):
+        toolset = next(name for name in toolsets if declared in TOOLSETS[name])
+        operation = _OPERATIONS[declared.operation]
+        schema = input_schema(declared.name, toolset, operation)
+        tools.append(Tool.from_schema(calls.of(declared, operation), declared.name, declared.description, schema))
+    return FunctionToolset(tools)
+
+
+class _Calls:
+    """Calls operations for one caller, who sees what it wrote."""
+
+    def __init__(self, journal: AsyncCrewJournal, own: dict[str, str]) -> None:
+        self._journal = journal
+        self._own = own
+        self._seq: int | None = None
+
+    def of(self, tool: Declared, operation: Operation[Any, Any]) -> Callable[..., Awaitable[Any]]:
+        """The function behind a tool."""
+
+        async def call(**arguments: Any) -> Any:
+            return await self._call(tool, operation, arguments)
+
+        return call
+
+    async def _call(self, tool: Declared, operation: Operation[Any, Any], arguments: dict[str, Any]) -> Any:
+        known = operation.request.model_fields
+        given = {name: value for name, value in self._own.items() if name in known} | arguments | dict(tool.fixed)
+        if self._seq is not None and "min_seq" in known:
+            given["min_seq"] = self._seq
+        try:
+            asked = operation.request.model_validate(given)
+            answer = await getattr(self._journal, operation.name)(**asked.model_dump(exclude_unset=True))
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            raise ModelRetry("; ".join(wrong)) from None
+        except Unavailable as error:
+            return f"The memory is not available: {error.message}. Nothing was read or stored. Go on without it and say so."
+        except CrewJournalError as error:
+            raise ModelRetry(f"{error.message}. Fix: {error.hint}" if error.hint else error.message) from None
+        shown = {name: value for name, value in answer.model_dump(mode="json").items() if value is not None}
+        self._seq = max(shown.get("seq") or 0, self._seq or 0) or None
+        return shown

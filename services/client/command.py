@@ -1,0 +1,63 @@
+"""The command ``crew-journal-client``: ``hook`` and ``mcp`` without the service's libraries.
+
+Why: a coding agent on another machine than the node needs nothing else. Invariant: standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from .find import Address, find
+
+DEFAULT_PROGRAM: Final = "claude-code"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="crew-journal-client", description="Memory of a Crew Journal that runs elsewhere."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    hook = commands.add_parser("hook", help="serve an event of a coding agent: JSON in, JSON out")
+    hook.add_argument("event", help="SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd")
+    hook.add_argument("--program", default=DEFAULT_PROGRAM, help="claude-code, codex or cursor")
+    mcp = commands.add_parser("mcp", help="serve the memory as tools of the Model Context Protocol on stdin and stdout")
+    mcp.add_argument("--url", help="of the service; CREW_JOURNAL_URL if absent")
+    mcp.add_argument("--token", help="CREW_JOURNAL_TOKEN if absent")
+    mcp.add_argument("--tools", default="core", help="toolsets, separated by commas: core, crew, operator")
+    mcp.add_argument("--agent", help="agent whose memory it is, for an OWNER or ADMIN token")
+    mcp.add_argument("--crew", help="its crew, for an OWNER or ADMIN token")
+    mcp.add_argument("--project", metavar="PROGRAM", help="agent and crew follow from the program and this repository")
+    mcp.add_argument("--lead", action="store_true", help="the agent leads its crew")
+    mcp.add_argument("--workspace", help="workspace, for a token of all workspaces")
+    given = parser.parse_args(argv)
+    if given.command == "hook":
+        from .hook import run
+
+        return run(given.event, given.program)
+    return _mcp(given)
+
+
+def _mcp(given: argparse.Namespace) -> int:
+    from ...schemas.errors import CrewJournalError
+    from .mcp_proxy import Proxy, Unreachable
+    from .project import project_of
+
+    agent, crew, workspace = given.agent, given.crew, given.workspace
+    if given.project:
+        named = project_of(Path.cwd(), given.project)
+        agent, crew, workspace = agent or named.agent, crew or named.crew, workspace or named.workspace
+    role = "lead" if given.lead else None
+    query = {"tools": given.tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
+
+    def address() -> Address:
+        try:
+            return find(given.url, given.token, None)
+        except CrewJournalError as error:
+            raise Unreachable(str(error)) from None
+
+    Proxy(address, {name: value for name, value in query.items() if value}, sys.stdout.buffer).run(sys.stdin.buffer)
+    return 0

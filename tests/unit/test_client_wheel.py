@@ -1,0 +1,98 @@
+"""The distribution `crew-journal-client` works in an environment that has httpx and pydantic only."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAIN = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SLIM = tomllib.loads((ROOT / "deploy" / "client" / "pyproject.toml").read_text())["project"]
+MAX_BYTES = 25 * 1024 * 1024
+NEEDED = (
+    "anyio", "annotated-types", "certifi", "h11", "httpcore", "httpx", "idna", "pydantic", "pydantic-core",
+    "typing-extensions", "typing-inspection",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dist = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, ROOT / "deploy" / "client" / "build", dist], check=True)
+    (built,) = dist.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty environment with the wheel; its dependencies are linked from this one, so nothing is downloaded."""
+    folder = tmp_path_factory.mktemp("client") / "venv"
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in NEEDED:
+        for file in distribution(name).files or ():
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (site / top).exists():
+                (site / top).symlink_to(str(distribution(name).locate_file(top)))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    return folder
+
+
+def run(environment: Path, *argv: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CREW_JOURNAL_", "PYTHON"))}
+    command = [str(environment / "bin" / argv[0]), *argv[1:]]
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, check=True, env={**kept, **env}, cwd=environment
+    )
+
+
+def test_it_holds_the_client_alone(wheel: Path) -> None:
+    names = [name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name]
+    folders = {"/".join(name.split("/")[1:3]) for name in names if name.startswith("crew_journal/services/")}
+    assert folders == {"services/__init__.py", "services/data_dir.py", "services/client"}
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "py.typed", "schemas", "services"}
+    assert "crew_journal/services/client/adapters/langgraph_store.py" in names
+
+
+def test_installed_with_its_dependencies_it_is_small(environment: Path) -> None:
+    (site,) = environment.glob("lib/python*/site-packages")
+    files = [Path(folder) / name for folder, _, found in os.walk(site, followlinks=True) for name in found]
+    assert sum(file.stat().st_size for file in files if file.suffix != ".pyc") <= MAX_BYTES
+
+
+def test_it_imports_the_client_and_nothing_else_is_there(environment: Path) -> None:
+    script = """
+import importlib.util
+from crew_journal import AsyncCrewJournal, CrewJournal, NotFound
+from crew_journal.services.client.adapters import openai_session
+for heavy in ("orjson", "duckdb", "numpy", "nats", "pydantic_settings", "typer", "crew_journal.consumers"):
+    assert importlib.util.find_spec(heavy) is None, heavy
+with CrewJournal("http://127.0.0.1:9", "token") as journal:
+    print(journal.recall.__name__)
+"""
+    assert run(environment, "python", "-c", script).stdout.strip() == "recall"
+
+
+def test_its_command_serves_hooks_and_tools(environment: Path) -> None:
+    nowhere = {"CREW_JOURNAL_URL": "http://127.0.0.1:9", "CREW_JOURNAL_TOKEN": "token"}
+    given = json.dumps({"cwd": str(environment), "session_id": "s", "prompt": "hello"})
+    answer = json.loads(
+        run(environment, "crew-journal-client", "hook", "UserPromptSubmit", stdin=given, **nowhere).stdout
+    )
+    assert "memory is not used here" in answer["systemMessage"]
+    assert "--project" in run(environment, "crew-journal-client", "mcp", "--help").stdout
+
+
+def test_both_distributions_state_the_same() -> None:
+    assert SLIM["version"] == MAIN["version"]
+    assert set(SLIM["dependencies"]) <= set(MAIN["dependencies"])
+    extras = {name: wanted for name, wanted in MAIN["optional-dependencies"].items() if name != "dev"}
+    assert SLIM["optional-dependencies"] == extras

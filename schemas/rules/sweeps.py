@@ -23,10 +23,12 @@ class Schedule:
 
 SCHEDULES: Final = {
     "index": Schedule(6 * _HOUR_MS, 0),
+    "compaction": Schedule(_DAY_MS, 3 * _HOUR_MS),
     "decay": Schedule(_DAY_MS, 3 * _HOUR_MS),
     "health": Schedule(_DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
 }
-"""Decay runs nightly (contract §6), health half an hour later, the index sweep every six hours (contract, conflict 7).
+"""Compaction and decay run nightly (contract §11, §6), health half an hour later, the index sweep every six hours
+(contract, conflict 7).
 """
 MOST_MISSED: Final = 31
 """Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are of no use,

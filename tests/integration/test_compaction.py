@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
+from support.stack import running_stack
 
 from crew_journal.consumers.reactors.compact import CompactReactor
 from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.events.memory import PriorityChanged
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.query.entries.cursor import Cursor
@@ -176,3 +178,16 @@ async def test_efficiency_of_the_legacy_health_counts_the_archive(live: MemoryNo
     whole = next(one for one in live.entries("memory.health_recorded") if one["_crew"] is None)
     assert (whole["counts"]["archived"], whole["counts"]["entries"]) == (30, 70)
     assert whole["legacy"]["efficiency"] == pytest.approx(100 * 0.3 / 0.5)
+
+
+async def test_over_http_include_archive_is_true_or_false(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack, stack.client() as client:
+        receipt = await client.append({"workspace_id": "w1", "entry_type": NOISE, "summary": "a chunk"})
+        asked: dict[str, Any] = {"workspace_id": "w1", "min_seq": receipt.seq}
+        for archive in (True, False, None):
+            assert (await client.count(**asked, include_archive=archive)).count == 1
+            page = await client.list(**asked, include_archive=archive)
+            assert [(one.id, one.archived) for one in page.entries] == [(receipt.id, False)]
+            assert (await client.get(receipt.id, **asked, include_archive=archive)).id == receipt.id
+        with pytest.raises(InvalidQuery, match="include_archive must be true or false"):
+            await client.count(**asked, include_archive="perhaps")

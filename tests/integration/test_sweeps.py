@@ -195,7 +195,7 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
         "w1", other, summary="another decision", entry_id=squatted
     )
     await stack.store.wait_for(taken.seq, DEADLINE_S)
-    assert await foreseen.check() == 6
+    assert await foreseen.check() == 7
     assert len(ticks(stack, "w1", due.sweep)) == len(set(ticks(stack, "w1", due.sweep)))
     assert await foreseen.check() == 0
 

@@ -72,7 +72,7 @@ class Folded:
         """See ``FoldTransaction``."""
         raise NotImplementedError(sql)
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> None:
         """See ``FoldTransaction``."""
         if RUNS.name not in sql:  # where the sealed postings lie is of no use here
             raise NotImplementedError(sql)

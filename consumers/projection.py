@@ -137,7 +137,7 @@ class FoldTransaction(Protocol):
         """Run an ``UPDATE`` of many rows of one workspace, which hot indexes read again; the number of rows changed."""
         ...
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> None:
         """Run one statement on own tables that changes nothing a hot index holds."""
         ...
 

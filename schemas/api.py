@@ -32,12 +32,20 @@ class AppendAnswer(Answer):
 
 
 class EntryRecord(JournalEntry):
-    """A stored entry with its sequence, its live priority, and why it does not count any more (null if it counts)."""
+    """A stored entry with its sequence, its live priority, and why it does not count any more (null if it counts).
+
+    An archived entry (``archived``) has the beginning of its summary and payload; a payload that was cut is
+    ``{"truncated": "<its beginning>"}``. ``bucket_id`` names the ``memory.compacted`` that archived it, ``original_bytes``
+    is the size of its message in the stream.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", title="EntryRecord")
     seq: int = Field(ge=1)
     live_priority: Priority = Priority.NORMAL
     standing: Standing | None = None
+    archived: bool = False
+    bucket_id: Id | None = None
+    original_bytes: int | None = None
 
 
 class EntriesAnswer(Answer):

@@ -129,7 +129,7 @@ class ProjectionTransaction:
             self._changes_of(table).rewritten.add(workspace_id)
         return int(count)
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
         changed(self._con, self._tables)  # whichever of them
         self._con.execute(sql, params)

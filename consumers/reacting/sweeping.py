@@ -89,6 +89,7 @@ class Swept:
 
     counts: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
+    severity: Severity = Severity.INFO
 
 
 class SweepReactor(PullReactor):
@@ -172,7 +173,7 @@ class SweepReactor(PullReactor):
             cause=tick.entry_id,
             reactor=self.identity,
             summary=f"{self.sweep} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}",
-            severity=Severity.WARN if swept.error else Severity.INFO,
+            severity=Severity.WARN if swept.error else swept.severity,
         )
         await self.publish(fact)
 

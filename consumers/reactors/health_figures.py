@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
-from ...schemas.views import EMBEDDINGS, ENTRIES, RECEIPTS, RELATIONS
+from ...schemas.views import ARCHIVED, EMBEDDINGS, ENTRIES, RECEIPTS, RELATIONS
 
 DAY_MS: Final = 86_400_000
 CHUNK: Final = 4_096
@@ -50,6 +50,10 @@ SELECT GROUPING(e.crew_id) = 1, e.crew_id,
     count(*) FILTER (WHERE NOT control)
 FROM e LEFT JOIN v ON e.seq = v.entry_seq LEFT JOIN linked ON e.id = linked.id
 GROUP BY GROUPING SETS ((e.crew_id), ())
+"""
+_ARCHIVED: Final = f"""
+SELECT GROUPING(crew_id) = 1, crew_id, count(*) FROM {ARCHIVED}
+WHERE workspace_id = $workspace AND seq < $seq AND published_ms <= $due GROUP BY GROUPING SETS ((crew_id), ())
 """
 _EDGES: Final = f"""
 SELECT GROUPING(crew_id) = 1, crew_id, count(*) FILTER (WHERE relation = 'similar' AND state <> 'retracted'),
@@ -129,9 +133,13 @@ def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: in
             own = [coherence[crew]] if crew in coherence else []
             crews[crew] = replace(found, figures=replace(found.figures, nearest_cosine=_mean(own)))
     edges = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _EDGES, at)}
+    archived = {(is_whole, crew): count for is_whole, crew, count in _rows(views, _ARCHIVED, at)}
     searches = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _SEARCHES, at)}
     measured = [whole, *(crews[name] for name in sorted(crews))]
-    return [_completed(one, edges.get(_place(one), ()), searches.get(_place(one), ())) for one in measured]
+    return [
+        _completed(one, edges.get(at, ()), searches.get(at, ()), archived.get(at, 0))
+        for one, at in zip(measured, map(_place, measured), strict=True)
+    ]
 
 
 def _place(measured: Measured) -> tuple[bool, str | None]:
@@ -154,19 +162,17 @@ def _figures(counts: Sequence[Any], at: At) -> tuple[MemoryFigures, LegacyFigure
         median_age_days=None if age_ms is None else age_ms / DAY_MS,
         model=at.model,
     )
-    legacy = LegacyFigures(
-        last_day=day, last_week=week, types=types, embeddings=embeddings, linked=linked, live=live, archived=0
-    )
+    legacy = LegacyFigures(last_day=day, last_week=week, types=types, embeddings=embeddings, linked=linked, live=live)
     return figures, legacy
 
 
-def _completed(measured: Measured, edges: Sequence[Any], searches: Sequence[Any]) -> Measured:
+def _completed(measured: Measured, edges: Sequence[Any], searches: Sequence[Any], archived: int) -> Measured:
     similar, contradictions = edges or (0, 0)
     count, cosine = searches or (0, None)
     return Measured(
         measured.crew_id,
         replace(measured.figures, contradictions=contradictions, searches=count, search_cosine=cosine),
-        replace(measured.legacy, similar=similar),
+        replace(measured.legacy, similar=similar, archived=archived),
     )
 
 

@@ -1,9 +1,9 @@
-"""``journal_entries``: every admitted entry, for lists, counts and single lookups.
+"""``journal_entries``: every admitted entry, for lists, counts and single lookups; ``journal_entries_archived``.
 
-Invariant: one row an entry, appended in order of ``seq``; a write of a document is listed as one of ``memory.updated``,
-once by its id. Only ``embeddable`` changes later: a reindex activates a version of the embed policy in its workspace, and
-the workspace's settings say whether chat is embedded. Either recomputes the column for earlier entries and applies to later
-ones.
+Invariant: one row an entry, in one of both tables, appended in order of ``seq``; a write of a document is listed as one of
+``memory.updated``, once by its id. A row leaves for the archive when a compaction names it. Otherwise only ``embeddable``
+changes: a reindex activates a version of the embed policy in its workspace, and the workspace's settings say whether chat is
+embedded. Either recomputes the column for earlier entries and applies to later ones.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from ...schemas.events.envelope import DocumentWritten, EntryRecorded
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ids import name_key
 from ...schemas.rules import text
+from ...schemas.rules.compaction import PAYLOAD_CHARS, SUMMARY_CHARS
 from ...schemas.rules.document_entries import updated_entry
 from ...schemas.rules.embed_policy import CHAT, FIRST, POLICIES, is_embedded
 from ...schemas.rules.text import strings_in, words_of
 from ...schemas.timestamps import to_ms
 from ...schemas.views.documents import SHOWN_WRITES, ShownWriteRow
-from ...schemas.views.journal import EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
+from ...schemas.views.journal import ARCHIVED, EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
 from ...schemas.views.table import Tables
+from ..folds.compaction import Compaction, compactions
 from ..folds.payloads import json_text, payload_of
 from ..folds.tokenise import DATE_TOKENS, batch_tokens
 from ..projection import Batch, FoldTransaction, in_order
@@ -42,6 +44,18 @@ _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
 _JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))"
 _JUDGE_CHAT: Final = f"""UPDATE {ENTRIES} SET embeddable = $2
     WHERE workspace_id = $1 AND starts_with(entry_type, '{CHAT}') AND embeddable != $2"""
+_CUT: Final = {
+    "summary": f"left(summary, {SUMMARY_CHARS})",
+    "payload": f"left(payload, {PAYLOAD_CHARS})",
+    "bucket_id": "$bucket",
+    "archived_ms": "$archived",
+}
+_NAMED: Final = """WHERE workspace_id = $workspace AND entry_type = $type AND NOT control
+    AND seq BETWEEN $first AND $last AND seq IN (SELECT unnest($seqs::UBIGINT[]))"""
+"""The bounds let DuckDB skip blocks: rows are in order of ``seq``."""
+_ARCHIVE: Final = f"""INSERT INTO {ARCHIVED} ({ARCHIVED.names})
+    SELECT {", ".join(_CUT.get(column.name, column.name) for column in ARCHIVED.columns)} FROM {ENTRIES} {_NAMED}"""
+_REMOVE: Final = f"DELETE FROM {ENTRIES} {_NAMED}"
 _FIELDS: Final = attrgetter(*_LIKE_FIELDS)
 _EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
 """All of them in one pass."""
@@ -53,7 +67,7 @@ class EntriesProjection:
 
     name: ClassVar = ENTRIES_PROJECTION
     version: ClassVar = 400 + text.VERSION
-    tables: ClassVar[Tables] = (ENTRIES, EMBED_POLICIES, SHOWN_WRITES)
+    tables: ClassVar[Tables] = (ENTRIES, ARCHIVED, EMBED_POLICIES, SHOWN_WRITES)
 
     def prepare(self, batch: Batch) -> None:
         """Cut the batch's texts ahead of the transaction."""
@@ -91,6 +105,8 @@ class EntriesProjection:
             words = [of_entry[event.seq] if event.seq in of_entry else _words(event.entry) for event in events]
         columns["words"] = words
         tx.insert(ENTRIES, columns)
+        for one in compactions(batch):
+            _archive(one, tx)
 
     def _shown(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
         """The entries as which writes are listed; repeats are left out."""
@@ -146,6 +162,19 @@ class EntriesProjection:
         ]
         if changed:
             tx.rewrite(ENTRIES, workspace, _JUDGE, [changed])
+
+
+def _archive(one: Compaction, tx: FoldTransaction) -> None:
+    """Move the entries that a compaction names; no hot index holds entries of these types."""
+    named = {
+        "workspace": one.event.workspace_id,
+        "type": one.said.entry_type,
+        "first": one.sequences[0],
+        "last": one.sequences[-1],
+        "seqs": one.sequences,
+    }
+    tx.execute(_ARCHIVE, {**named, "bucket": one.event.entry.id, "archived": one.event.published_ms})
+    tx.execute(_REMOVE, named)
 
 
 def _words(entry: JournalEntry) -> int:

@@ -22,6 +22,7 @@ from ...schemas.rules.stop_words import CLEARLY_SHOWN
 from ...schemas.rules.text import MAX_TOKENS
 from ...schemas.views.journal import FULLTEXT_PROJECTION, POSTINGS, POSTINGS_TAIL, RUNS
 from ...schemas.views.table import Table, Tables
+from ..folds.compaction import compactions
 from ..folds.tokenise import BatchTokens, batch_tokens, batch_words
 from ..folds.words import KnownWords
 from ..projection import SHARED_POSTINGS, Batch, FoldTransaction
@@ -60,9 +61,21 @@ class FulltextProjection:
             self._postings(batch)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Append the batch's postings to the tail or as a run."""
+        """Append the batch's postings to the tail or as a run; delete those of archived entries."""
         if not batch.entries:
             return
+        self._append(batch, tx)
+        archived: dict[str, list[int]] = {}
+        for one in compactions(batch):
+            archived.setdefault(one.event.workspace_id, []).extend(one.sequences)
+        for workspace, docs in archived.items():
+            for table in (POSTINGS, POSTINGS_TAIL):
+                tx.execute(
+                    f"DELETE FROM {table} WHERE ws = ? AND doc IN (SELECT unnest(?::UBIGINT[]))",
+                    [_workspace_hash(workspace), docs],
+                )
+
+    def _append(self, batch: Batch, tx: FoldTransaction) -> None:
         columns = self._postings(batch)
         size = len(columns["doc"])
         first, last = batch.entries[0].seq, batch.entries[-1].seq

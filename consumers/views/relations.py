@@ -6,7 +6,7 @@ is ``rules/relations``. Ids are believed as the events name them: a fold looks n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from ...schemas.errors import FoldError
@@ -29,10 +29,14 @@ from ...schemas.rules.relations import (
 )
 from ...schemas.views.memory import RELATIONS, RELATIONS_PROJECTION, RelationRow
 from ...schemas.views.table import Tables
+from ..folds.compaction import compactions
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction, in_order
 
 CONSOLIDATED: Final = "memory.consolidated"
+_FORGET: Final = f"""DELETE FROM {RELATIONS} WHERE workspace_id = $workspace
+    AND (src_seq IN (SELECT unnest($seqs::UBIGINT[])) OR dst_seq IN (SELECT unnest($seqs::UBIGINT[])))"""
+"""Edges of entries of these types are in no hot index."""
 
 Name = tuple[str, str, str, str]
 """Workspace, relation, and the two ids: in order of the alphabet for a symmetric relation, else source first."""
@@ -46,8 +50,15 @@ class RelationsProjection:
     tables: ClassVar[Tables] = (RELATIONS,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Upsert the batch's edges."""
+        """Upsert the batch's edges; delete those of entries that are archived."""
         said = [_named(edge) for edge in _edges(batch)]
+        for one in compactions(batch):
+            self._upsert([edge for edge in said if edge.seq < one.event.seq], tx)
+            said = [edge for edge in said if edge.seq > one.event.seq]
+            tx.execute(_FORGET, {"workspace": one.event.workspace_id, "seqs": one.sequences})
+        self._upsert(said, tx)
+
+    def _upsert(self, said: Sequence[RelationRow], tx: FoldTransaction) -> None:
         if not said:
             return
         former = tx.find(RELATIONS, list({edge.key for edge in said}))

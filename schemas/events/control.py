@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .compaction import MemoryCompacted
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from .health import HealthRecorded
@@ -53,6 +54,7 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     ConsentChanged,
     SweepFinished,
     SweepTicked,
+    MemoryCompacted,
     ErasureRequested,
     ErasureScoped,
     ErasureCompleted,

@@ -12,10 +12,10 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 class SweepRequest(Request):
     """Run a sweep now, after those that were missed.
 
-    Returns when the sweep's event is folded.
+    Returns when the sweep's event is folded; a compaction when it has finished.
     """
 
-    sweep: Literal["decay", "health", "index"] = Field(description="decay, health or index.")
+    sweep: Literal["decay", "health", "index", "compaction"] = Field(description="decay, health, index or compaction.")
     workspace_id: Workspace = None
 
 

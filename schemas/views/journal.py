@@ -53,6 +53,37 @@ class EntryRow(NamedTuple):
     size: Int32
 
 
+class ArchivedRow(NamedTuple):
+    """An entry that compaction has moved out of ``journal_entries``, with the beginning of its text."""
+
+    seq: Seq
+    id: str
+    workspace_id: str
+    crew_id: str | None
+    agent_id: str | None
+    mission_id: str | None
+    trace_id: str | None
+    span_id: str | None
+    ts_ms: Ms
+    entry_type: str
+    severity: str
+    priority: str  # when emitted
+    actor_type: str
+    actor_id: str | None
+    summary: str  # at most ``rules/compaction.SUMMARY_CHARS``
+    payload: str  # JSON text, cut to ``PAYLOAD_CHARS``
+    refs: str  # JSON text
+    data_subject_id: str | None
+    supersedes: str  # JSON list of ids
+    valid_ms: Ms | None
+    schema_version: Int32
+    run_id: str | None
+    published_ms: Ms
+    size: Int32  # of the message
+    bucket_id: str  # id of the ``memory.compacted`` that archived it
+    archived_ms: Ms  # the broker's time of that event
+
+
 class EmbedPolicyRow(NamedTuple):
     """How a workspace's entries are judged where a reindex or its settings say so; elsewhere by the first policy alone."""
 
@@ -93,6 +124,7 @@ class TurnRow(NamedTuple):
 
 ADMITTED: Final = Table("admitted", AdmittedRow, ADMISSION_PROJECTION)
 ENTRIES: Final = Table("journal_entries", EntryRow, ENTRIES_PROJECTION, document="seq")
+ARCHIVED: Final = Table("journal_entries_archived", ArchivedRow, ENTRIES_PROJECTION, document="seq")
 EMBED_POLICIES: Final = Table("embed_policies", EmbedPolicyRow, ENTRIES_PROJECTION, key=("workspace_id",))
 POSTINGS_TAIL: Final = Table("postings_tail", PostingRow, FULLTEXT_PROJECTION, document="doc", digested=False)
 POSTINGS: Final = Table("postings", PostingRow, FULLTEXT_PROJECTION, document="doc", rest=POSTINGS_TAIL)

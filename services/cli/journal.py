@@ -63,6 +63,7 @@ def list_entries(
         str | None, Option("--cursor", help="Continue from the next_cursor of the previous page.")
     ] = None,
     count: Annotated[bool, Option("--count", help="Print only the number of entries.")] = False,
+    archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
     every: Annotated[bool, Option("--all", help="Print every page; with --json one entry per line.")] = False,
     min_seq: MinSeq = None,
     workspace: Workspace = None,
@@ -71,6 +72,8 @@ def list_entries(
 ) -> None:
     """List entries, newest first. Filters are joined by AND; a repeated one means any of its values."""
     asked = {**filters.given(), "min_seq": min_seq, "workspace_id": workspace}
+    if archive:
+        asked["include_archive"] = True
     with client(where) as journal:
         if count:
             show(journal.count(**asked), json_output, lambda answer: print(answer["count"]))

@@ -106,36 +106,70 @@ class AsyncCrewJournal(AsyncOperations):
         cursor: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
+        include_archive: bool | None = None,
         **filters: object,
     ) -> EntriesAnswer:
-        """One page, newest first; ``filters`` are the query parameters of GET /v1/journal."""
-        given = {**filters, "limit": limit, "cursor": cursor, "min_seq": min_seq, "workspace_id": workspace_id}
+        """One page, newest first, without archived entries unless ``include_archive``.
+
+        ``filters`` are the query parameters of GET /v1/journal.
+        """
+        given = {
+            **filters,
+            "limit": limit,
+            "cursor": cursor,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "include_archive": include_archive,
+        }
         return await self._ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer)
 
     async def count(
-        self, /, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
+        self,
+        /,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        include_archive: bool | None = None,
+        **filters: object,
     ) -> CountAnswer:
-        """How many entries pass the filters."""
-        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id}
+        """How many entries pass the filters, archived ones only if ``include_archive``."""
+        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive}
         return await self._ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
-    async def get(self, entry_id: str, *, min_seq: int | None = None, workspace_id: str | None = None) -> EntryRecord:
-        """One entry.
+    async def get(
+        self,
+        entry_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        include_archive: bool | None = None,
+    ) -> EntryRecord:
+        """One entry, archived or not unless ``include_archive`` is false.
 
         Raises:
             NotFound: If there is none that the token may see.
         """
-        given = params_of({"min_seq": min_seq, "workspace_id": workspace_id})
+        given = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
         return await self._ask(Request("GET", f"{entry_path(entry_id)}/entry", given), EntryAnswer)
 
     async def entries(
-        self, *, min_seq: int | None = None, workspace_id: str | None = None, **filters: object
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        include_archive: bool | None = None,
+        **filters: object,
     ) -> AsyncIterator[EntryRecord]:
         """Every entry that passes the filters, newest first, page by page."""
         cursor: str | None = None
         while True:
             page = await self.list(
-                limit=LIST_LIMIT_MAX, cursor=cursor, min_seq=min_seq, workspace_id=workspace_id, **filters
+                limit=LIST_LIMIT_MAX,
+                cursor=cursor,
+                min_seq=min_seq,
+                workspace_id=workspace_id,
+                include_archive=include_archive,
+                **filters,
             )
             for entry in page.entries:
                 yield entry

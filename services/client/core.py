@@ -170,7 +170,7 @@ def params_of(given: Mapping[str, object]) -> Params:
         if value is None:
             continue
         values = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-        found.extend((name, str(one)) for one in values)
+        found.extend((name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values)
     return found
 
 

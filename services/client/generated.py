@@ -1442,16 +1442,16 @@ class Operations:
 
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index"],
+        sweep: Literal["decay", "health", "index", "compaction"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded.
+        Returns when the sweep's event is folded; a compaction when it has finished.
 
         Args:
-            sweep: decay, health or index.
+            sweep: decay, health, index or compaction.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -3127,16 +3127,16 @@ class AsyncOperations:
 
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index"],
+        sweep: Literal["decay", "health", "index", "compaction"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded.
+        Returns when the sweep's event is folded; a compaction when it has finished.
 
         Args:
-            sweep: decay, health or index.
+            sweep: decay, health, index or compaction.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}

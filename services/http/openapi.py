@@ -36,6 +36,9 @@ COMMON: Final = {
     "workspace_id": ("The workspace, for a token of all; default if absent.", _TEXT),
     "min_seq": ("Wait until the views have passed this sequence.", _SEQ),
 }
+ARCHIVE: Final = {
+    "include_archive": ("Whether archived entries are included: `true` or `false`.", {"type": "boolean"}),
+}
 WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
 """Of routes that look at no view, or at all of them."""
 LAST_EVENT_ID: Final = {"last_event_id": ("Resume after this sequence, as the header Last-Event-ID does.", _SEQ)}

@@ -66,6 +66,21 @@ class Params:
         text = self.text(name)
         return None if text is None else whole_number(name, text)
 
+    def truth(self, name: str, *, absent: bool) -> bool:
+        """``true`` or ``false``; ``absent`` if absent or blank.
+
+        Raises:
+            InvalidQuery: If it is neither.
+        """
+        text = self.text(name)
+        return absent if text is None else _truth(name, text)
+
+
+def _truth(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InvalidQuery(f"{name} must be true or false", hint=f"{name}: send true or false", field=name)
+    return text == "true"
+
 
 def whole_number(name: str, text: str) -> int:
     """A whole number of 0 to 2^63 - 1.

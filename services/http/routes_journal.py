@@ -22,6 +22,7 @@ from ..query.entries.filters import parse_filters
 from .bodies import answer, read_json
 from .metrics import HttpMetrics
 from .openapi import (
+    ARCHIVE,
     COMMON,
     LAST_EVENT_ID,
     PAGING,
@@ -37,8 +38,8 @@ from .route import Described, services_of
 from .sse import SSE_TYPE, frames
 from .streaming import Stream
 
-_LIST: Final = known_names(COMMON, PAGING, filters=True)
-_GET: Final = known_names(COMMON)
+_LIST: Final = known_names(COMMON, PAGING, ARCHIVE, filters=True)
+_GET: Final = known_names(COMMON, ARCHIVE)
 _STREAM: Final = known_names(("workspace_id",), LAST_EVENT_ID, filters=True)
 _STREAM_ANSWER: Final[dict[str, Any]] = {
     "200": {
@@ -70,6 +71,7 @@ async def list_entries(request: Request, principal: Principal) -> Response:
         cursor=None if cursor is None else Cursor.parse(cursor),
         limit=LIST_LIMIT_DEFAULT if limit is None else limit,
         min_seq=params.whole("min_seq"),
+        include_archive=params.truth("include_archive", absent=False),
     )
     return answer(
         {
@@ -88,6 +90,7 @@ async def count(request: Request, principal: Principal) -> Response:
         parse_filters(params.items),
         workspace=params.text("workspace_id"),
         min_seq=params.whole("min_seq"),
+        include_archive=params.truth("include_archive", absent=False),
     )
     return answer({"count": counted.count, "view_seq": counted.view_seq})
 
@@ -120,6 +123,7 @@ async def get(request: Request, principal: Principal) -> Response:
         request.path_params["entry_id"],
         workspace=params.text("workspace_id"),
         min_seq=params.whole("min_seq"),
+        include_archive=params.truth("include_archive", absent=True),
     )
     return answer({**found.entry.record, "view_seq": found.view_seq})
 
@@ -146,11 +150,12 @@ JOURNAL_ROUTES: Final = (
         name="list_entries",
         tag="journal",
         summary="List entries, newest first",
-        description="Filters are joined by AND; `next_cursor` is there only if the page is full.",
+        description="Filters are joined by AND; `next_cursor` is there only if the page is full. "
+        "Archived entries are left out unless `include_archive` is true.",
         serve=list_entries,
         answers=partial(answered, EntriesAnswer),
         errors=(404,),
-        extra=parameters(COMMON, PAGING, filters=True),
+        extra=parameters(COMMON, PAGING, ARCHIVE, filters=True),
     ),
     Described(
         route="GET /v1/journal/count",
@@ -161,7 +166,7 @@ JOURNAL_ROUTES: Final = (
         serve=count,
         answers=partial(answered, CountAnswer),
         errors=(404,),
-        extra=parameters(COMMON, PAGING, filters=True),
+        extra=parameters(COMMON, PAGING, ARCHIVE, filters=True),
     ),
     Described(
         route="GET /v1/journal/stream",
@@ -183,7 +188,7 @@ JOURNAL_ROUTES: Final = (
         serve=get,
         answers=partial(answered, EntryAnswer),
         errors=(404,),
-        extra=parameters(COMMON, path=("entry_id",)),
+        extra=parameters(COMMON, ARCHIVE, path=("entry_id",)),
     ),
     Described(
         route="GET /v1/journal/{entry_id}/entry",
@@ -194,7 +199,7 @@ JOURNAL_ROUTES: Final = (
         serve=get,
         answers=partial(answered, EntryAnswer),
         errors=(404,),
-        extra=parameters(COMMON, path=("entry_id",)),
+        extra=parameters(COMMON, ARCHIVE, path=("entry_id",)),
     ),
 )
 """``count`` and ``stream`` before ``{entry_id}``: the first route that matches serves."""

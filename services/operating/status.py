@@ -36,6 +36,7 @@ LETTERS: Final = """(
 
 _COUNTS: Final = f"""
 SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
+       (SELECT count(*) FROM journal_entries_archived WHERE $1 IS NULL OR workspace_id = $1),
        (SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)),
        (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
         WHERE dim > 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
@@ -199,9 +200,9 @@ class Node:
 
     def _counts(self, workspace_id: str | None) -> dict[str, dict[str, Any]]:
         model = active_in(read_active_models(self._views), workspace_id or SYSTEM_WORKSPACE)
-        ((entries, embeddable, vectors, refused, parked),) = self._views.rows(_COUNTS, [workspace_id, model])
+        ((entries, archived, embeddable, vectors, refused, parked),) = self._views.rows(_COUNTS, [workspace_id, model])
         return {
-            "entries": {"count": entries},
+            "entries": {"count": entries, "archived": archived},
             "embeddings": {
                 "count": vectors,
                 "embeddable": embeddable,

@@ -33,6 +33,7 @@ from ...schemas.operations import (
 )
 from ...schemas.operations.operation import Request
 from ...schemas.operations.remembering import RememberAnswer, RememberRequest
+from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
 from ...schemas.operations.tokens import (
     BrokerAnswer,
     BrokerRequest,
@@ -133,7 +134,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(files.MEMORY_FILE, use.files.run)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
-    desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
+    desk.bind(sweeps.SWEEP, _sweep(use))
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)
     desk.bind(embeddings.EMBEDDING_MODELS, use.models.show)
@@ -194,6 +195,17 @@ def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], Broke
     desk.bind(tokens.TOKENS, show)
     desk.bind(tokens.REVOKE_TOKEN, revoke)
     desk.bind(tokens.BROKER, reach)
+
+
+def _sweep(use: Handlers) -> Handler[SweepRequest, SweepAnswer]:
+    """A compaction is waited for, because its events come before its end; of the others the tick is enough."""
+
+    async def handle(caller: Caller, asked: SweepRequest) -> SweepAnswer:
+        if asked.sweep == "compaction":
+            return await use.sweeps.run(caller.workspace_id, asked.sweep)
+        return await use.timekeeper.run_now(caller, asked)
+
+    return handle
 
 
 def _for_principal(method: Callable[[Principal, _Q], Awaitable[_A]]) -> Handler[_Q, _A]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.events import EPOCH_MS, control
 
 from crew_journal.schemas.entry import Priority
+from crew_journal.schemas.events.compaction import MemoryCompacted
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.embeddings import (
     EmbeddingsActivated,
@@ -149,7 +150,7 @@ _DUES = st.one_of(
         ["2026-11-21T03:00:00+01:00", "2026-11-21 03:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", ""]
     ),
 )
-_SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index"])
+_SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index", "compaction"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _MEMORY = st.one_of(
     st.builds(
@@ -163,6 +164,18 @@ _MEMORY = st.one_of(
         scrubber=st.sampled_from(["block", "off"]),
     ),
     st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
+    st.builds(
+        MemoryCompacted,
+        bucket_date=st.just("2026-10-20"),
+        entry_type=st.sampled_from(["exec.output_chunk", "exec.output_chunk", "llm.call"]),
+        count=st.just(2),
+        bytes_sum=st.just(400),
+        bytes_freed=st.just(20),
+        first_ts=st.just("2026-10-20T01:00:00.000Z"),
+        last_ts=st.just("2026-10-20T02:00:00.000Z"),
+        cutoff=st.just("2026-10-22T03:00:00.000Z"),
+        entries=st.sampled_from(["1-2", "2,4", "3,7", "5-6", "3,500"]).map(lambda text: SequenceSet(sequences=text)),
+    ),
     st.builds(
         SweepFinished,
         sweep=_SWEEPS,

@@ -62,13 +62,13 @@ class Ownership:
         if table not in self._tables:
             raise TableNotOwned(f"projection {self._name} does not own table {table}")
 
-    def check(self, sql: str, params: Sequence[Any]) -> None:
+    def check(self, sql: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Raises TableNotOwned unless the statement reads and writes the projection's own tables only."""
         if sql not in self._accepted:
             self._bind(sql, params)
             self._accepted.add(sql)
 
-    def _bind(self, sql: str, params: Sequence[Any]) -> None:
+    def _bind(self, sql: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         statements = self._con.extract_statements(sql)
         if len(statements) != 1:
             raise TableNotOwned(f"projection {self._name} runs {len(statements)} statements at once")
@@ -85,7 +85,7 @@ class Ownership:
             return
         raise TableNotOwned(f"projection {self._name} runs a statement that no fold may: {statements[0].type.name}")
 
-    def _explain(self, sql: str, params: Sequence[Any]) -> None:
+    def _explain(self, sql: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Have DuckDB bind all names; ``PREPARE`` stops at the first parameter whose type it would have to know."""
         try:
             self._con.execute(f"EXPLAIN {sql}", params).fetchall()
@@ -116,7 +116,7 @@ class OwnTablesOnly(ProjectionTransaction):
         self._owned.require(table.name)
         super().insert(table, columns)
 
-    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> None:
         self._owned.check(sql, params)
         super().execute(sql, params)
 

@@ -17,10 +17,11 @@ def ms(*when: int) -> int:
     return to_ms(datetime(*when, tzinfo=UTC))  # type: ignore[arg-type]  # at most to the second
 
 
-def test_decay_is_due_at_three_health_half_an_hour_later_and_the_index_every_six_hours() -> None:
+def test_compaction_and_decay_are_due_at_three_health_half_an_hour_later_and_the_index_every_six_hours() -> None:
     span = ms(2026, 11, 21, 2, 59), ms(2026, 11, 22, 3, 30)
     shown = {name: [format_ms(due)[8:16] for due in due_times(schedule, *span)] for name, schedule in SCHEDULES.items()}
     assert shown == {
+        "compaction": ["21T03:00", "22T03:00"],
         "decay": ["21T03:00", "22T03:00"],
         "health": ["21T03:30", "22T03:30"],
         "index": ["21T06:00", "21T12:00", "21T18:00", "22T00:00"],

@@ -54,8 +54,8 @@ class EntryFilters:
     until_ms: int | None = None
     phrase: Phrase | None = None
 
-    def conditions(self, workspace_id: str) -> list[Condition]:
-        """SQL conditions over ``journal_entries``, to be joined by AND.
+    def conditions(self, workspace_id: str, *, archive: bool = False) -> list[Condition]:
+        """SQL conditions over entries (archived ones too if ``archive``), to be joined by AND.
 
         ``phrase`` must be verified afterwards; ``priorities`` is about live priorities (``marks``).
         """
@@ -85,7 +85,7 @@ class EntryFilters:
         if self.until_ms is not None:
             found.append(Condition("ts_ms <= ?", (self.until_ms,)))
         if self.phrase is not None:
-            found.extend(self.phrase.candidates(workspace_id))
+            found.extend(self.phrase.candidates(workspace_id, archive=archive))
         return found
 
     def matches(self, entry: JournalEntry) -> bool:

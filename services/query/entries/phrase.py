@@ -101,18 +101,25 @@ class Phrase:
             return True
         return _SharedAnalyzer.indexed_terms(indexed_text(ts_ms, summary, payload)).issuperset(self.terms)
 
-    def candidates(self, workspace_id: str) -> list[Condition]:
-        """Conditions over ``journal_entries`` that every matching entry fulfils, the cheapest first."""
+    def candidates(self, workspace_id: str, *, archive: bool = False) -> list[Condition]:
+        """Conditions over entries that every matching one fulfils, the cheapest first.
+
+        Args:
+            workspace_id: The workspace.
+            archive: Whether archived entries, which have no postings and a ``bucket_id``, are among them.
+        """
         conditions = []
         if self.terms:
             marks = ", ".join("?" * len(self.terms))
             where = f"ws = ? AND term IN ({marks})"
             params = (hash64(workspace_id), *self.terms)
+            archived = "bucket_id IS NOT NULL OR " if archive else ""
             conditions.append(
                 Condition(
-                    f"seq IN (SELECT doc FROM (SELECT doc, term FROM {POSTINGS} WHERE {where} UNION ALL"
+                    f"({archived}seq IN (SELECT doc FROM"
+                    f" (SELECT doc, term FROM {POSTINGS} WHERE {where} UNION ALL"
                     f" SELECT doc, term FROM {POSTINGS_TAIL} WHERE {where})"
-                    " GROUP BY doc HAVING count(DISTINCT term) = ?)",
+                    " GROUP BY doc HAVING count(DISTINCT term) = ?))",
                     (*params, *params, len(self.terms)),
                 )
             )

@@ -20,13 +20,22 @@ from ....schemas.ids import is_id
 from ....schemas.ports import ViewReader
 from ....schemas.principal import Principal
 from ....schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MIN_SEQ_WAIT_S
-from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION, STANDINGS_PROJECTION
+from ....schemas.views import ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION, STANDINGS_PROJECTION
 from ..unknown_names import refuse_unknown_workspace
 from .cursor import Cursor
 from .filters import EntryFilters, quiet_condition
 from .marks import add_marks, live_priority_condition
 from .phrase import Phrase
-from .rows import SELECT_LIST, EntryCount, EntryFound, EntryPage, StoredEntry
+from .rows import (
+    ARCHIVE_SOURCE,
+    JOURNAL_SOURCE,
+    SELECT_LIST,
+    EntryCount,
+    EntryFound,
+    EntryPage,
+    StoredEntry,
+    payload_json,
+)
 from .visibility import Condition, Visible
 
 MAX_SEQ: Final = 2**63 - 1
@@ -55,20 +64,21 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Conditions joined by AND, and the phrase that must be verified for each row."""
+    """Conditions joined by AND, the phrase that must be verified for each row, and the source of the rows."""
 
     conditions: tuple[Condition, ...]
     phrase: Phrase | None
+    source: str = JOURNAL_SOURCE
 
     @classmethod
-    def of(cls, visible: Visible, filters: EntryFilters) -> _Selection:
-        conditions = [visible.condition(), *filters.conditions(visible.workspace_id)]
+    def of(cls, visible: Visible, filters: EntryFilters, *, archive: bool = False) -> _Selection:
+        conditions = [visible.condition(), *filters.conditions(visible.workspace_id, archive=archive)]
         if filters.priorities:
             conditions.append(live_priority_condition(visible.workspace_id, filters.priorities))
-        return cls(tuple(conditions), filters.phrase)
+        return cls(tuple(conditions), filters.phrase, ARCHIVE_SOURCE if archive else JOURNAL_SOURCE)
 
     def also(self, *more: Condition) -> _Selection:
-        return _Selection((*self.conditions, *more), self.phrase)
+        return _Selection((*self.conditions, *more), self.phrase, self.source)
 
     @property
     def where(self) -> str:
@@ -79,7 +89,7 @@ class _Selection:
         return tuple(param for condition in self.conditions for param in condition.params)
 
     def holds(self, row: Sequence[Any]) -> bool:
-        return self.phrase is None or self.phrase.found_in_row(row[_SUMMARY], row[_PAYLOAD])
+        return self.phrase is None or _contains(self.phrase, row[_SUMMARY], row[_PAYLOAD], row[_BUCKET])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,8 @@ _ID: Final = ENTRY_COLUMNS.index("id")
 _TS_MS: Final = ENTRY_COLUMNS.index("ts_ms")
 _SUMMARY: Final = ENTRY_COLUMNS.index("summary")
 _PAYLOAD: Final = ENTRY_COLUMNS.index("payload")
+_BUCKET: Final = len(ENTRY_COLUMNS)
+"""Place of ``bucket_id`` in ``SELECT_LIST``."""
 
 _BY_TIME: Final = _Order("ts_ms DESC, id DESC", lambda row: older_than(Cursor(row[_TS_MS], row[_ID])))
 _BY_ARRIVAL: Final = _Order("seq DESC", lambda row: Condition("seq < ?", (row[_SEQ],)))
@@ -126,8 +138,9 @@ class JournalQueries:
         cursor: Cursor | None = None,
         limit: int = LIST_LIMIT_DEFAULT,
         min_seq: int | None = None,
+        include_archive: bool = False,
     ) -> EntryPage:
-        """A page of entries, newest first (ts, then id), strictly older than ``cursor``.
+        """A page of entries, newest first (ts, then id), strictly older than ``cursor``; archived ones only on request.
 
         Raises:
             InvalidQuery: If ``limit`` is not in 1..500 or ``min_seq`` is negative.
@@ -141,7 +154,7 @@ class JournalQueries:
                 hint=f"limit: send an integer, 1 to {LIST_LIMIT_MAX}; use next_cursor for further pages",
                 field="limit",
             )
-        selection = _Selection.of(Visible.to(principal, workspace), filters)
+        selection = _Selection.of(Visible.to(principal, workspace), filters, archive=include_archive)
         view_seq = await self._passed(min_seq, filters)
         if cursor is not None:
             selection = selection.also(older_than(cursor))
@@ -154,10 +167,16 @@ class JournalQueries:
         return EntryPage(entries, following, view_seq)
 
     async def count(
-        self, principal: Principal, filters: EntryFilters, *, workspace: str | None = None, min_seq: int | None = None
+        self,
+        principal: Principal,
+        filters: EntryFilters,
+        *,
+        workspace: str | None = None,
+        min_seq: int | None = None,
+        include_archive: bool = False,
     ) -> EntryCount:
         """Number of entries on all pages of ``list``; raises the same errors."""
-        selection = _Selection.of(Visible.to(principal, workspace), filters)
+        selection = _Selection.of(Visible.to(principal, workspace), filters, archive=include_archive)
         view_seq = await self._passed(min_seq, filters)
         number = await self._in_thread(lambda: self._count(selection))
         if not number:
@@ -165,16 +184,22 @@ class JournalQueries:
         return EntryCount(number, view_seq)
 
     async def get(
-        self, principal: Principal, entry_id: str, *, workspace: str | None = None, min_seq: int | None = None
+        self,
+        principal: Principal,
+        entry_id: str,
+        *,
+        workspace: str | None = None,
+        min_seq: int | None = None,
+        include_archive: bool = True,
     ) -> EntryFound:
-        """Get an entry by its id.
+        """Get an entry by its id, archived or not.
 
         Raises:
             NotFound: If it does not exist or the token may not read it.
             NotAllowed: If the token is not for the workspace.
             ViewsBehind: If the views do not reach ``min_seq`` in time.
         """
-        selection = _Selection.of(Visible.to(principal, workspace), EntryFilters())
+        selection = _Selection.of(Visible.to(principal, workspace), EntryFilters(), archive=include_archive)
         view_seq = await self._passed(min_seq, EntryFilters())
         found: tuple[StoredEntry, ...] = ()
         if is_id(entry_id):
@@ -226,7 +251,7 @@ class JournalQueries:
         remaining = selection
         while True:
             rows = self._views.rows(
-                f"SELECT {SELECT_LIST} FROM {ENTRIES} WHERE {remaining.where} ORDER BY {order.sql} LIMIT ?",
+                f"SELECT {SELECT_LIST} FROM {selection.source} WHERE {remaining.where} ORDER BY {order.sql} LIMIT ?",
                 (*remaining.params, chunk),
             )
             yield from (row for row in rows if selection.holds(row))
@@ -238,12 +263,12 @@ class JournalQueries:
         phrase = selection.phrase
         where, params = selection.where, selection.params
         if phrase is None:
-            return int(self._views.rows(f"SELECT count(*) FROM {ENTRIES} WHERE {where}", params)[0][0])
-        texts = self._views.columns(f"SELECT summary, payload FROM {ENTRIES} WHERE {where}", params)
+            return int(self._views.rows(f"SELECT count(*) FROM {selection.source} WHERE {where}", params)[0][0])
+        texts = self._views.columns(f"SELECT summary, payload, bucket_id FROM {selection.source} WHERE {where}", params)
         return sum(
-            phrase.found_in_row(summary, payload)
+            _contains(phrase, *row)
             for batch in texts.to_batches(max_chunksize=_VERIFY_CHUNK)
-            for summary, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         )
 
     def _replay(self, selection: _Selection, upto: int, limit: int, *, resumes: bool) -> Replay:
@@ -257,7 +282,8 @@ class JournalQueries:
         if selection.phrase is not None:
             return tuple(row[_SEQ] for row in islice(self._rows(selection, _BY_ARRIVAL, limit), limit))
         rows = self._views.rows(
-            f"SELECT seq FROM {ENTRIES} WHERE {selection.where} ORDER BY seq DESC LIMIT ?", (*selection.params, limit)
+            f"SELECT seq FROM {selection.source} WHERE {selection.where} ORDER BY seq DESC LIMIT ?",
+            (*selection.params, limit),
         )
         return tuple(seq for (seq,) in rows)
 
@@ -275,6 +301,10 @@ class JournalQueries:
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _contains(phrase: Phrase, summary: str, payload: str, bucket_id: str | None) -> bool:
+    return phrase.found_in_row(summary, payload_json(payload, bucket_id))
 
 
 def _passed_by(entries: Sequence[StoredEntry], view_seq: int) -> int:

@@ -1,7 +1,8 @@
 """Converts stored rows and committed events to the JSON object of an entry.
 
 Invariant: both give the same object: every field of an entry (null if absent), ``seq``, and of an entry that was just
-published ``live_priority`` and ``standing`` (``marks`` sets them for stored rows).
+published ``live_priority`` and ``standing`` (``marks`` sets them for stored rows). Only an archived entry has ``archived``,
+``bucket_id`` and ``original_bytes``.
 """
 
 from __future__ import annotations
@@ -14,12 +15,32 @@ from typing import Any, Final
 import orjson
 
 from ....schemas.events.envelope import EntryRecorded
+from ....schemas.rules.compaction import PAYLOAD_CHARS
 from ....schemas.timestamps import format_ms, format_ts
-from ....schemas.views import ENTRY_COLUMNS
+from ....schemas.views import ARCHIVED, ENTRIES, ENTRY_COLUMNS
 from .cursor import Cursor
 
-SELECT_LIST: Final = ", ".join(ENTRY_COLUMNS)
-"""The columns that ``StoredEntry.of_row`` expects."""
+_COMMON: Final = ", ".join((*ENTRY_COLUMNS, "run_id"))
+SELECT_LIST: Final = ", ".join((*ENTRY_COLUMNS, "bucket_id", "original_bytes"))
+"""The columns that ``StoredEntry.of_row`` expects, of one of the two sources."""
+JOURNAL_SOURCE: Final = (
+    f"(SELECT {_COMMON}, NULL::VARCHAR AS bucket_id, NULL::INTEGER AS original_bytes FROM {ENTRIES})"
+)
+"""The entries that are not archived."""
+ARCHIVE_SOURCE: Final = f"""(SELECT * FROM {JOURNAL_SOURCE}
+    UNION ALL SELECT {_COMMON}, bucket_id, size AS original_bytes FROM {ARCHIVED})"""
+"""All entries; ``bucket_id`` is NULL unless the entry is archived."""
+
+
+def payload_json(text: str, bucket_id: str | None) -> str:
+    """A stored payload as JSON text; one that the archive has cut is wrapped."""
+    if bucket_id is None or len(text) < PAYLOAD_CHARS:
+        return text
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:  # the beginning of an object is never an object
+        return orjson.dumps({"truncated": text}).decode()
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +58,17 @@ class StoredEntry:
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> StoredEntry:
         """From a row selected with ``SELECT_LIST``; JSON columns are not parsed."""
-        record = dict(zip(ENTRY_COLUMNS, row, strict=True))
+        *fields, bucket_id, original_bytes = row
+        record = dict(zip(ENTRY_COLUMNS, fields, strict=True))
         ts_ms = record.pop("ts_ms")
         record["ts"] = format_ms(ts_ms)
-        record["payload"] = orjson.Fragment(record["payload"])
+        record["payload"] = orjson.Fragment(payload_json(record["payload"], bucket_id))
         record["refs"] = orjson.Fragment(record["refs"])
         record["supersedes"] = orjson.Fragment(record["supersedes"])
         valid_ms = record.pop("valid_ms")
         record["valid_at"] = None if valid_ms is None else format_ms(valid_ms)
+        if bucket_id is not None:
+            record.update(archived=True, bucket_id=bucket_id, original_bytes=original_bytes)
         return cls(record["seq"], ts_ms, record)
 
     @classmethod

@@ -1,0 +1,170 @@
+"""Archives old entries of noisy types when a compaction sweep is due (contract §11).
+
+Why the event names sequences: what is archived must not depend on when a fold runs. Invariants: one ``memory.compacted``
+names entries of one crew, UTC day and type; its id follows from the tick and its first sequence, so a sweep that runs twice
+archives once; nothing is removed except by the folds of these events, each in one transaction with the archive's rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from ...schemas.entry import Priority, Severity
+from ...schemas.events.compaction import PART_ENTRIES, MemoryCompacted
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.ids import derived_id
+from ...schemas.rules.compaction import (
+    AGE_DAYS,
+    LEAST_BUCKET,
+    PAYLOAD_CHARS,
+    RUN_ENTRIES,
+    SUMMARY_CHARS,
+    TYPES,
+)
+from ...schemas.sequence_set import SequenceSet, format_ranges, ranges_of
+from ...schemas.timestamps import format_ms
+from ...schemas.views import (
+    ENTRIES,
+    ENTRIES_PROJECTION,
+    FULLTEXT_PROJECTION,
+    LIVE_PRIORITIES,
+    RELATIONS_PROJECTION,
+    STANDINGS_PROJECTION,
+)
+from ...schemas.views.table import PRESENT
+from ..reacting.control_facts import encode_control
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reactor import Reactor, ReactorContext
+
+_DAY_MS: Final = 86_400_000
+_SECOND_MS: Final = 1_000
+_DATE_CHARS: Final = 10
+"""``YYYY-MM-DD`` of a formatted time."""
+FOLD_WAIT_S: Final = 30.0
+"""Seconds to wait for the folds of the last event before the tick is given back; 100,000 entries take a few."""
+_OLD: Final = f"""FROM {ENTRIES} AS e
+    LEFT JOIN (SELECT entry_id, priority AS live FROM {LIVE_PRIORITIES} WHERE workspace_id = $workspace AND {PRESENT}) AS p
+        ON p.entry_id = e.id
+    WHERE workspace_id = $workspace AND NOT control AND seq < $seq AND ts_ms < $cutoff
+        AND entry_type IN ({", ".join(f"'{name}'" for name in TYPES)})
+        AND coalesce(p.live, e.priority) <> '{Priority.PERMANENT.value}'"""
+_BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}
+    GROUP BY ALL HAVING count(*) >= {LEAST_BUCKET} ORDER BY day, crew_id NULLS FIRST, entry_type"""
+_MEMBERS: Final = f"""SELECT seq, ts_ms, size,
+        strlen(summary) - strlen(left(summary, {SUMMARY_CHARS})) + strlen(payload) - strlen(left(payload, {PAYLOAD_CHARS}))
+    {_OLD} AND crew_id IS NOT DISTINCT FROM $crew AND entry_type = $type
+        AND ts_ms >= $day_ms::BIGINT AND ts_ms < $day_ms::BIGINT + {_DAY_MS} ORDER BY seq"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Entries of a crew (None: without one), a UTC day (days since the epoch) and a type."""
+
+    crew_id: str | None
+    day: int
+    entry_type: str
+    count: int
+
+    @property
+    def date(self) -> str:
+        """The day, ``YYYY-MM-DD``."""
+        return format_ms(self.day * _DAY_MS)[:_DATE_CHARS]
+
+
+class CompactReactor(SweepReactor):
+    """Consumes ``sweep.ticked`` of the compaction sweep."""
+
+    name: ClassVar[str] = "compact"
+    version: ClassVar[int] = 1
+    sweep: ClassVar[str] = "compaction"
+    needs: ClassVar[tuple[str, ...]] = (
+        ENTRIES_PROJECTION,
+        FULLTEXT_PROJECTION,
+        RELATIONS_PROJECTION,
+        STANDINGS_PROJECTION,
+    )
+
+    async def work(self, tick: Tick) -> Swept:
+        """Publish an event for each bucket, the oldest days first, and wait until all are folded."""
+        cutoff_ms = tick.due_ms - AGE_DAYS * _DAY_MS
+        old = {"workspace": tick.workspace_id, "seq": tick.seq, "cutoff": cutoff_ms}
+        buckets = [Bucket(*row) for row in await asyncio.to_thread(self._views.rows, _BUCKETS, old)]
+        archived = created = freed = last = 0
+        for bucket in buckets:
+            if archived >= RUN_ENTRIES:
+                break
+            of_bucket = {**old, "crew": bucket.crew_id, "type": bucket.entry_type, "day_ms": bucket.day * _DAY_MS}
+            members = await asyncio.to_thread(self._views.rows, _MEMBERS, of_bucket)
+            for said in compacted(bucket, members[: RUN_ENTRIES - archived], cutoff_ms):
+                last = (await self.publish(self._fact(said, bucket, tick))).seq
+                archived, freed = archived + said.count, freed + said.bytes_freed
+            created += 1
+        if last:
+            await self._views.wait_for(last, FOLD_WAIT_S, *self.needs)
+        counts = {
+            "entries_archived": archived,
+            "entries_left": sum(bucket.count for bucket in buckets) - archived,
+            "buckets_created": created,
+            "bytes_freed": freed,
+            "cutoff_ms": cutoff_ms,
+        }
+        return Swept(counts, severity=Severity.NOTICE)
+
+    def _fact(self, said: MemoryCompacted, bucket: Bucket, tick: Tick) -> OutgoingMessage:
+        cause = f"{tick.workspace_id}/{tick.entry_id}"
+        first_seq = said.entries.ranges[0][0]
+        of = f"of crew {bucket.crew_id}" if bucket.crew_id is not None else "without a crew"
+        return encode_control(
+            tick.workspace_id,
+            said,
+            fact_id=derived_id(self.name, self.version, cause, str(first_seq)),
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=f"archived {said.count} entries {bucket.entry_type} {of}, {bucket.date}",
+            ts_ms=(bucket.day + 1) * _DAY_MS - _SECOND_MS,
+            crew_id=bucket.crew_id,
+        )
+
+
+def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int) -> list[MemoryCompacted]:
+    """The events of a bucket.
+
+    Args:
+        bucket: The bucket.
+        members: Rows (sequence, ``ts`` in ms, bytes of the message, bytes that the archive does not keep), by sequence.
+        cutoff_ms: All are older, milliseconds since the epoch.
+    """
+    parts = [members[start : start + PART_ENTRIES] for start in range(0, len(members), PART_ENTRIES)]
+    found = []
+    for part, rows in enumerate(parts, 1):
+        seqs, times, sizes, cut = zip(*rows, strict=True)
+        found.append(
+            MemoryCompacted(
+                part=part,
+                parts=len(parts),
+                crew_id=bucket.crew_id,
+                bucket_date=bucket.date,
+                entry_type=bucket.entry_type,
+                count=len(rows),
+                bytes_sum=sum(sizes),
+                bytes_freed=sum(cut),
+                first_ts=format_ms(min(times)),
+                last_ts=format_ms(max(times)),
+                cutoff=format_ms(cutoff_ms),
+                entries=SequenceSet(sequences=format_ranges(ranges_of(seqs))),
+            )
+        )
+    return found
+
+
+def create(context: ReactorContext) -> Reactor | None:
+    """The compact reactor of a node, or None in a process without views."""
+    if context.views is None:
+        return None
+    return CompactReactor(context.client, context.publisher, context.views, clock=context.clock)
+
+
+REACTOR: Final = create

@@ -16,6 +16,7 @@ import anyio.lowlevel
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+from support.running import running_node
 
 from crew_journal.services.cli.connection import read_runtime
 
@@ -73,3 +74,13 @@ async def test_without_a_service_calls_fail_with_the_reason_and_no_tool_is_liste
     assert answers[2]["result"]["isError"]
     assert "not available" in answers[2]["result"]["content"][0]["text"]
     assert answers[None]["error"]["code"] == -32700
+
+
+async def test_the_command_of_the_client_alone_forwards_to_a_service(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "data") as node:
+        script = "import sys; from crew_journal.services.client.command import main; sys.exit(main())"
+        named = ["mcp", "--url", node.http_url, "--token", node.owner_token, "--agent", "ada"]
+        async with Client(StdioServerParameters(command=COMMAND[0], args=["-c", script, *named])) as client:
+            await client.call_tool("remember", {"text": "Zoë prefers tea"})
+            found = await client.call_tool("recall", {"query": "what does Zoë prefer?"})
+            assert [hit["summary"] for hit in found.structured_content["hits"]] == ["Zoë prefers tea"]

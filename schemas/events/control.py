@@ -9,6 +9,7 @@ from typing import Final
 
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from .facts import EntityNamed, FactAsserted, FactEnded
 from .health import HealthRecorded
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
@@ -61,6 +62,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
+    FactAsserted,
+    FactEnded,
+    EntityNamed,
 )
 
 

@@ -1,4 +1,4 @@
-"""The tools of the knowledge graph in the toolset ``palace``, under the names of the MemPalace."""
+"""The tools of the knowledge graph and of the graph of rooms in the toolset ``palace``, under the names of the MemPalace."""
 
 from __future__ import annotations
 
@@ -31,3 +31,21 @@ PALACE_GRAPH_TOOLS: Final = (
     Tool("memory_kg_timeline", "kg_timeline", "Show facts in order of time.", ("entity",), narrated=True),
     Tool("memory_kg_stats", "kg_stats", "Count the entities and facts.", (), narrated=True),
 )
+PALACE_NAVIGATION_TOOLS: Final = (
+    Tool(
+        "memory_traverse",
+        "traverse",
+        "Walk from a room to the rooms that share a wing with it.",
+        ("start_room", "max_hops"),
+        narrated=True,
+    ),
+    Tool(
+        "memory_find_tunnels",
+        "find_tunnels",
+        "Find the rooms that are in several wings.",
+        ("wing_a", "wing_b"),
+        narrated=True,
+    ),
+    Tool("memory_graph_stats", "palace_graph", "Show figures of the graph of rooms and wings.", (), narrated=True),
+)
+"""Offered once their operations are bound to the drawers of the palace."""

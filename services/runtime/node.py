@@ -359,9 +359,8 @@ class Runtime:
                 knowledge=memory.knowledge,
             ),
         )
-        audit = await parts.begin("tool_calls", Audit(journal))
         limits = HttpLimits.of(settings)
-        tools = Tools(desk, audit, can_write=lambda: client.is_connected)
+        tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), can_write=lambda: client.is_connected)
         mcp = await parts.begin("mcp", McpServer(tools, limits.body_bytes))
         app = App(
             AppServices(

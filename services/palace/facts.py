@@ -112,8 +112,8 @@ class FactReader:
         return known, triples, current, tuple(predicates or ())
 
     async def _entity(self, workspace_id: str, wanted: str, seq: int | None) -> EntityRow | None:
-        sql = f"SELECT {KG_ENTITIES.names} FROM {KG_ENTITIES} WHERE key = ? AND {_when(seq)}"
-        rows = await self._rows(sql, [name_key((workspace_id, wanted))])
+        sql = f"SELECT {KG_ENTITIES.names} FROM {KG_ENTITIES} WHERE key = ? AND workspace_id = ? AND {_when(seq)}"
+        rows = await self._rows(sql, [name_key((workspace_id, wanted)), workspace_id])
         return EntityRow(*rows[0]) if rows else None
 
     async def _rows(self, sql: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from typing import Final
 from .compaction import MemoryCompacted
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from .facts import EntityNamed, FactAsserted, FactEnded
 from .health import HealthRecorded
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
@@ -63,6 +64,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
+    FactAsserted,
+    FactEnded,
+    EntityNamed,
 )
 
 

@@ -27,6 +27,7 @@ from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
+from .knowledge import knowledge
 from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
@@ -90,6 +91,7 @@ GROUPS: Final = {
     "crew": crews,
     "token": tokens,
     "workspace": workspaces,
+    "kg": knowledge,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

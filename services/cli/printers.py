@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
+from .knowledge import print_change, print_facts
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 Printer = Callable[[Mapping[str, Any]], None]
@@ -309,5 +310,9 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,
+    "kg_add": print_change,
+    "kg_invalidate": print_change,
+    "kg_query": print_facts,
+    "kg_timeline": print_facts,
 }
 """By the name of the operation."""

@@ -60,6 +60,20 @@ from ...schemas.operations.embeddings import (
     ModelChange,
     ModelsAnswer,
 )
+from ...schemas.operations.facts import (
+    KG_ADD,
+    KG_ENTITY,
+    KG_INVALIDATE,
+    KG_QUERY,
+    KG_STATS,
+    KG_TIMELINE,
+    KgAddAnswer,
+    KgEntityAnswer,
+    KgInvalidateAnswer,
+    KgQueryAnswer,
+    KgStatsAnswer,
+    KgTimelineAnswer,
+)
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
 from ...schemas.operations.letters import (
@@ -1439,6 +1453,196 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(SWEEP_VERSIONS, given)
+
+    def kg_add(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        confidence: float = 1.0,
+        subject_type: str | None = None,
+        object_type: str | None = None,
+        source_closet: str | None = None,
+        source_entry_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgAddAnswer:
+        """Add a fact to the knowledge graph: subject, predicate, object.
+
+        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate: uses, owns. Compared exactly.
+            object: Name of the other entity.
+            valid_from: Date since when it holds.
+            valid_to: Date until when it held, included; open if absent.
+            confidence: How certain it is, 0 to 1.
+            subject_type: Type of the subject: person, tool.
+            object_type: Type of the object.
+            source_closet: Id of the drawer that it was taken from.
+            source_entry_id: Id of the entry that it was taken from.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "confidence": confidence,
+            "subject_type": subject_type,
+            "object_type": object_type,
+            "source_closet": source_closet,
+            "source_entry_id": source_entry_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_ADD, given)
+
+    def kg_query(
+        self,
+        entity: str,
+        *,
+        as_of: str | None = None,
+        direction: Literal["outgoing", "incoming", "both"] = "both",
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgQueryAnswer:
+        """Show the facts about an entity, the latest known first.
+
+        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+
+        Args:
+            entity: Name of the entity, or an alias.
+            as_of: Only facts that held then; both ends included.
+            direction: Facts in which the entity is subject, object, or either.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of": as_of,
+            "direction": direction,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_QUERY, given)
+
+    def kg_invalidate(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        ended: str | None = None,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgInvalidateAnswer:
+        """End a fact that has no end; it stays in the graph.
+
+        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate.
+            object: Name of the other entity.
+            ended: The last date on which it held; today if absent.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "ended": ended,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_INVALIDATE, given)
+
+    def kg_timeline(
+        self,
+        *,
+        entity: str | None = None,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgTimelineAnswer:
+        """Show facts by the date since when they hold, those without one last.
+
+        Args:
+            entity: Name of an entity; all if absent.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_TIMELINE, given)
+
+    def kg_stats(
+        self,
+        *,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgStatsAnswer:
+        """Count the entities and facts of the knowledge graph.
+
+        Args:
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(KG_STATS, given)
+
+    def kg_entity(
+        self,
+        entity: str,
+        *,
+        type: str | None = None,
+        aliases: Sequence[str] = (),
+        dropped_aliases: Sequence[str] = (),
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgEntityAnswer:
+        """Set the name, the type and the aliases of an entity.
+
+        A fact about an alias is a fact about the entity. What is not given stays as it is.
+
+        Args:
+            entity: Name of the entity; a new spelling differs in case or blanks only.
+            type: person, tool, project …
+            aliases: Further names that mean this entity.
+            dropped_aliases: Names that no longer mean it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "type": type,
+            "aliases": aliases,
+            "dropped_aliases": dropped_aliases,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_ENTITY, given)
 
     def sweep(
         self,
@@ -3124,6 +3328,196 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(SWEEP_VERSIONS, given)
+
+    async def kg_add(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        confidence: float = 1.0,
+        subject_type: str | None = None,
+        object_type: str | None = None,
+        source_closet: str | None = None,
+        source_entry_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgAddAnswer:
+        """Add a fact to the knowledge graph: subject, predicate, object.
+
+        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate: uses, owns. Compared exactly.
+            object: Name of the other entity.
+            valid_from: Date since when it holds.
+            valid_to: Date until when it held, included; open if absent.
+            confidence: How certain it is, 0 to 1.
+            subject_type: Type of the subject: person, tool.
+            object_type: Type of the object.
+            source_closet: Id of the drawer that it was taken from.
+            source_entry_id: Id of the entry that it was taken from.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "confidence": confidence,
+            "subject_type": subject_type,
+            "object_type": object_type,
+            "source_closet": source_closet,
+            "source_entry_id": source_entry_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_ADD, given)
+
+    async def kg_query(
+        self,
+        entity: str,
+        *,
+        as_of: str | None = None,
+        direction: Literal["outgoing", "incoming", "both"] = "both",
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgQueryAnswer:
+        """Show the facts about an entity, the latest known first.
+
+        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+
+        Args:
+            entity: Name of the entity, or an alias.
+            as_of: Only facts that held then; both ends included.
+            direction: Facts in which the entity is subject, object, or either.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of": as_of,
+            "direction": direction,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_QUERY, given)
+
+    async def kg_invalidate(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        ended: str | None = None,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgInvalidateAnswer:
+        """End a fact that has no end; it stays in the graph.
+
+        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate.
+            object: Name of the other entity.
+            ended: The last date on which it held; today if absent.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "ended": ended,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_INVALIDATE, given)
+
+    async def kg_timeline(
+        self,
+        *,
+        entity: str | None = None,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgTimelineAnswer:
+        """Show facts by the date since when they hold, those without one last.
+
+        Args:
+            entity: Name of an entity; all if absent.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_TIMELINE, given)
+
+    async def kg_stats(
+        self,
+        *,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgStatsAnswer:
+        """Count the entities and facts of the knowledge graph.
+
+        Args:
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(KG_STATS, given)
+
+    async def kg_entity(
+        self,
+        entity: str,
+        *,
+        type: str | None = None,
+        aliases: Sequence[str] = (),
+        dropped_aliases: Sequence[str] = (),
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgEntityAnswer:
+        """Set the name, the type and the aliases of an entity.
+
+        A fact about an alias is a fact about the entity. What is not given stays as it is.
+
+        Args:
+            entity: Name of the entity; a new spelling differs in case or blanks only.
+            type: person, tool, project …
+            aliases: Further names that mean this entity.
+            dropped_aliases: Names that no longer mean it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "type": type,
+            "aliases": aliases,
+            "dropped_aliases": dropped_aliases,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_ENTITY, given)
 
     async def sweep(
         self,

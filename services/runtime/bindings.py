@@ -17,6 +17,7 @@ from ...schemas.operations import (
     document_search,
     documents,
     embeddings,
+    facts,
     files,
     health,
     letters,
@@ -66,6 +67,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..palace.graph import KnowledgeGraph
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
@@ -107,6 +109,7 @@ class Handlers:
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
+    knowledge: KnowledgeGraph
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -146,6 +149,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.WORKSPACE_SETTINGS, use.workspace_settings.get)
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
+    _bind_knowledge(desk, use.knowledge)
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
@@ -175,6 +179,15 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
     desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
     desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
     desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))
+
+
+def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:
+    desk.bind(facts.KG_ADD, knowledge.add)
+    desk.bind(facts.KG_QUERY, knowledge.query)
+    desk.bind(facts.KG_INVALIDATE, knowledge.invalidate)
+    desk.bind(facts.KG_TIMELINE, knowledge.timeline)
+    desk.bind(facts.KG_STATS, knowledge.stats)
+    desk.bind(facts.KG_ENTITY, knowledge.name)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

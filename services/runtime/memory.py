@@ -32,6 +32,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
+from ..palace.graph import KnowledgeGraph
 from ..query.chunks.documents import RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
@@ -58,6 +59,7 @@ class Memory:
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
+    knowledge: KnowledgeGraph
 
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
         """What ``status`` shows: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
@@ -106,4 +108,5 @@ async def start_memory(
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),
+        knowledge=KnowledgeGraph(views, journal, clock=clock),
     )

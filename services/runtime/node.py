@@ -357,6 +357,7 @@ class Runtime:
                 provided=documents.provided,
                 blocks=documents.blocks,
                 files=memory.files,
+                knowledge=memory.knowledge,
             ),
         )
         limits = HttpLimits.of(settings)

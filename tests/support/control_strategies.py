@@ -19,6 +19,7 @@ from crew_journal.schemas.events.embeddings import (
     ReindexRequested,
 )
 from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
 from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
 from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from crew_journal.schemas.events.memory import (
@@ -85,6 +86,38 @@ _HEALTH = st.builds(
     model=st.sampled_from([None, "mini"]),
 )
 _SCOPES = st.sampled_from([SequenceSet(), SequenceSet(sequences="2,4-6", ids=("e1", "e2"))])
+_ENTITIES = st.builds(
+    FactEntity,
+    entity_id=st.sampled_from(["e_ann", "e_bob", "e_zoë"]),
+    name=st.sampled_from(["Ann", "Bob  B", "Zoë"]),
+    type=st.sampled_from(["entity", "entity", "person", "tool"]),
+)
+_FACT_IDS = st.sampled_from(["t1", "t2", "t3"])
+_FACTS = st.one_of(
+    st.builds(
+        FactAsserted,
+        fact_id=_FACT_IDS,
+        subject=_ENTITIES,
+        predicate=st.sampled_from(["knows", "Knows"]),
+        object=_ENTITIES,
+        valid_from=st.sampled_from([None, "2026-01-02", "0001-01-01", "2026-01-02T03:04:05+00:00"]),
+        valid_to=st.sampled_from([None, None, "2026-01-02", "9999-12-31"]),
+        confidence=st.sampled_from([0.0, 0.5, 1.0]),
+        source_drawer_id=st.sampled_from([None, "drawer_1"]),
+    ),
+    st.builds(
+        FactEnded,
+        fact_ids=st.lists(_FACT_IDS, min_size=1, max_size=3).map(tuple),
+        ended=st.sampled_from(["2026-02-01", "2026-02-01T00:00:00Z"]),
+        reason=st.sampled_from(["", "moved"]),
+    ),
+    st.builds(
+        EntityNamed,
+        entity=_ENTITIES,
+        aliases=st.lists(_ENTITIES, max_size=2).map(tuple),
+        dropped_aliases=st.lists(_ENTITIES, max_size=1).map(tuple),
+    ),
+)
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
@@ -153,6 +186,7 @@ _DUES = st.one_of(
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index", "compaction"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _MEMORY = st.one_of(
+    _FACTS,
     st.builds(
         MemoryVersionsSwept,
         cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),

@@ -73,6 +73,7 @@ from crew_journal.services.memory.workspace_settings import WorkspaceSettingsSer
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
+from crew_journal.services.palace.graph import KnowledgeGraph
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.combined import MemorySearch
 from crew_journal.services.query.chunks.documents import DocumentSearch
@@ -232,6 +233,7 @@ async def running_stack(
                 retractions=Retractions(store, queries, journal),
                 document_search=document_search,
                 memory_search=MemorySearch(document_search, recall, log.keep),
+                knowledge=KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC)),
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 blocks=MemoryBlocks(

@@ -7,6 +7,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from .drawers import (
+    DrawerClassified,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerMerged,
+    DrawerPruned,
+    DrawerRestored,
+    DrawerSuperseded,
+    DrawerUpdated,
+    PalaceIdentitySet,
+)
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from .health import HealthRecorded
@@ -61,6 +72,15 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
+    DrawerFiled,
+    DrawerClassified,
+    DrawerUpdated,
+    DrawerMerged,
+    DrawerSuperseded,
+    DrawerPruned,
+    DrawerDeleted,
+    DrawerRestored,
+    PalaceIdentitySet,
 )
 
 

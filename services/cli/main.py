@@ -32,6 +32,7 @@ from .memory import memory
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
+from .palace import palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
@@ -86,6 +87,7 @@ GROUPS: Final = {
     "crew": crews,
     "token": tokens,
     "workspace": workspaces,
+    "palace": palace,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

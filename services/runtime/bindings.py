@@ -20,6 +20,7 @@ from ...schemas.operations import (
     health,
     letters,
     memory_block,
+    palace,
     priorities,
     recall,
     relations,
@@ -62,6 +63,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..palace.use_cases import Palace
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
@@ -102,6 +104,7 @@ class Handlers:
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
+    palace: Palace
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -142,6 +145,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
+    _bind_palace(desk, use.palace)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
@@ -165,6 +169,27 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
     desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
     desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
     desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))
+
+
+def _bind_palace(desk: Desk, use: Palace) -> None:
+    reading, filing = use.reading, use.filing
+    desk.bind(palace.PALACE_STATUS, reading.status)
+    desk.bind(palace.PALACE_WINGS, reading.wings)
+    desk.bind(palace.PALACE_ROOMS, reading.rooms)
+    desk.bind(palace.PALACE_TAXONOMY, reading.taxonomy)
+    desk.bind(palace.PALACE_SEARCH, reading.search)
+    desk.bind(palace.CHECK_DUPLICATE, reading.duplicates)
+    desk.bind(palace.DRAWERS, reading.drawers)
+    desk.bind(palace.DRAWER, reading.get)
+    desk.bind(palace.DIARY_READ, reading.diary)
+    desk.bind(palace.WAKE_UP, reading.wake_up)
+    desk.bind(palace.PALACE_RECALL, reading.recall)
+    desk.bind(palace.ADD_DRAWER, filing.add)
+    desk.bind(palace.UPDATE_DRAWER, filing.update)
+    desk.bind(palace.DELETE_DRAWER, filing.delete)
+    desk.bind(palace.RESTORE_DRAWER, filing.restore)
+    desk.bind(palace.SET_IDENTITY, filing.set_identity)
+    desk.bind(palace.DIARY_WRITE, filing.write_diary)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

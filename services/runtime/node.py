@@ -356,6 +356,7 @@ class Runtime:
                 documents=memory.documents,
                 provided=documents.provided,
                 blocks=documents.blocks,
+                palace=documents.palace,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

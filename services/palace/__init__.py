@@ -1,0 +1,1 @@
+"""The palace: filing, reading and searching drawers, the diary, and the layers for prompts."""

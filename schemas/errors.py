@@ -88,6 +88,13 @@ class EntryConflict(CrewJournalError):
     status = 409
 
 
+class PalaceFull(CrewJournalError):
+    """The workspace has as many drawers as it may have."""
+
+    title = "The palace is full"
+    status = 409
+
+
 class ModelInUse(CrewJournalError):
     """An embedding model cannot be dropped while recall uses it."""
 

@@ -8,6 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 from .compaction import MemoryCompacted
+from .drawers import (
+    DrawerClassified,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerMerged,
+    DrawerPruned,
+    DrawerRestored,
+    DrawerSuperseded,
+    DrawerUpdated,
+    PalaceIdentitySet,
+)
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from .facts import EntityNamed, FactAsserted, FactEnded
@@ -67,6 +78,15 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     FactAsserted,
     FactEnded,
     EntityNamed,
+    DrawerFiled,
+    DrawerClassified,
+    DrawerUpdated,
+    DrawerMerged,
+    DrawerSuperseded,
+    DrawerPruned,
+    DrawerDeleted,
+    DrawerRestored,
+    PalaceIdentitySet,
 )
 
 

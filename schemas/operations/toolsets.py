@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from ..errors import InvalidQuery
 from .operation import Operation
-from .palace_graph_tools import PALACE_GRAPH_TOOLS
+from .palace_graph_tools import PALACE_GRAPH_TOOLS, PALACE_NAVIGATION_TOOLS
+from .palace_tools import PALACE_DRAWERS
 from .tool import NARRATION, Tool
 
 DEFAULT_TOOLSETS: Final = ("core",)
@@ -118,7 +119,7 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
         Tool("tokens", "tokens", "List the tokens of a workspace."),
     ),
-    "palace": PALACE_GRAPH_TOOLS,
+    "palace": (*PALACE_DRAWERS, *PALACE_GRAPH_TOOLS, *PALACE_NAVIGATION_TOOLS),
 }
 """Every toolset by its name."""
 

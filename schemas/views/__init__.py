@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import documents, facts, journal, memory, models, standings, workspaces
+from . import documents, drawers, facts, journal, memory, models, standings, workspaces
 from .documents import *  # noqa: F403
+from .drawers import *  # noqa: F403
 from .facts import *  # noqa: F403
 from .journal import *  # noqa: F403  # the tables of every family are the names of this package
 from .journal import ADMISSION_PROJECTION, EntryRow
@@ -24,7 +25,7 @@ from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
     one
-    for family in (journal, models, memory, standings, workspaces, documents, facts)
+    for family in (journal, models, memory, standings, workspaces, documents, drawers, facts)
     for one in vars(family).values()
     if isinstance(one, Table)
 )

@@ -34,6 +34,7 @@ from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
+from .palace import palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
@@ -92,6 +93,7 @@ GROUPS: Final = {
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,
+    "palace": palace,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

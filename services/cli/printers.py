@@ -275,8 +275,32 @@ def _diff(answer: Mapping[str, Any]) -> None:
         say("nothing changed")
 
 
+def _drawer_hits(answer: Mapping[str, Any]) -> None:
+    hits = answer.get("results", answer.get("duplicates", ()))
+    if hits:
+        rows = [(f"{hit['similarity']:.2f}", hit["id"], hit["memory_type"], hit["content"]) for hit in hits]
+        print_table(("similarity", "drawer", "type", "text"), rows, right=("similarity",))
+    else:
+        say("no drawer was found")
+
+
+def _drawer_counts(answer: Mapping[str, Any]) -> None:
+    rows = [(one["count"], one["wing"], one["room"]) for one in answer["rooms"]]
+    print_table(("drawers", "wing", "room"), rows, right=("drawers",))
+
+
+def _layer(answer: Mapping[str, Any]) -> None:
+    print_text(answer["text"])
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
+    "palace_search": _drawer_hits,
+    "check_duplicate": _drawer_hits,
+    "palace_status": _drawer_counts,
+    "palace_rooms": _drawer_counts,
+    "wake_up": _layer,
+    "palace_recall": _layer,
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,

@@ -94,6 +94,49 @@ from ...schemas.operations.memory_settings import (
     VersionsSweptAnswer,
 )
 from ...schemas.operations.operation import Operation
+from ...schemas.operations.palace import (
+    ADD_DRAWER,
+    CHECK_DUPLICATE,
+    DELETE_DRAWER,
+    DIARY_READ,
+    DIARY_WRITE,
+    DRAWER,
+    DRAWERS,
+    PALACE_RECALL,
+    PALACE_ROOMS,
+    PALACE_SEARCH,
+    PALACE_STATUS,
+    PALACE_TAXONOMY,
+    PALACE_WINGS,
+    RESTORE_DRAWER,
+    SET_IDENTITY,
+    UPDATE_DRAWER,
+    WAKE_UP,
+)
+from ...schemas.operations.palace_answers import (
+    AddDrawerAnswer,
+    CheckDuplicateAnswer,
+    DeleteDrawerAnswer,
+    DiaryReadAnswer,
+    DiaryWriteAnswer,
+    DrawerAnswer,
+    DrawersAnswer,
+    InfoAnswer,
+    PalaceRoomsAnswer,
+    PalaceSearchAnswer,
+    PalaceStatusAnswer,
+    PalaceTaxonomyAnswer,
+    PalaceTextAnswer,
+    PalaceWingsAnswer,
+)
+from ...schemas.operations.palace_graph import (
+    FIND_TUNNELS,
+    PALACE_GRAPH,
+    TRAVERSE,
+    PalaceGraphAnswer,
+    TraverseAnswer,
+    TunnelsAnswer,
+)
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import (
     RECALL,
@@ -1643,6 +1686,427 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(KG_ENTITY, given)
+
+    def palace_status(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceStatusAnswer:
+        """Count the drawers of the workspace, in all and by wing and room.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_STATUS, given)
+
+    def palace_wings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceWingsAnswer:
+        """List the wings with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_WINGS, given)
+
+    def palace_rooms(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceRoomsAnswer:
+        """List the rooms with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return self._operate(PALACE_ROOMS, given)
+
+    def palace_taxonomy(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTaxonomyAnswer:
+        """Show the wings, their rooms and the numbers of drawers in them.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_TAXONOMY, given)
+
+    def palace_search(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+    ) -> PalaceSearchAnswer:
+        """Search the drawers by their words.
+
+        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
+        first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: What to look for.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+            "wing": wing,
+            "room": room,
+        }
+        return self._operate(PALACE_SEARCH, given)
+
+    def check_duplicate(
+        self,
+        content: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        threshold: float | int = 0.9,
+    ) -> CheckDuplicateAnswer:
+        """Show drawers that say almost the same in the same words.
+
+        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            content: The text to compare.
+            threshold: Least similarity; 0.9 if it is 0 or less.
+        """
+        given: dict[str, Any] = {
+            "content": content,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "threshold": threshold,
+        }
+        return self._operate(CHECK_DUPLICATE, given)
+
+    def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(ADD_DRAWER, given)
+
+    def drawers(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> DrawersAnswer:
+        """List drawers, newest first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+            offset: Drawers to leave out.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+            "offset": offset,
+        }
+        return self._operate(DRAWERS, given)
+
+    def drawer(
+        self,
+        drawer_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Show a drawer.
+
+        Args:
+            drawer_id: Id of the drawer.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(DRAWER, given)
+
+    def update_drawer(
+        self,
+        drawer_id: str,
+        *,
+        wing: str | None = None,
+        room: str | None = None,
+        hall: str | None = None,
+        memory_type: str | None = None,
+        importance: float | int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Move a drawer, or set its type or importance; its text and id stay.
+
+        Args:
+            drawer_id: Id of the drawer.
+            wing: The new wing.
+            room: The new room.
+            hall: The new hall.
+            memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
+            importance: 0 to 5.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawer_id": drawer_id,
+            "wing": wing,
+            "room": room,
+            "hall": hall,
+            "memory_type": memory_type,
+            "importance": importance,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(UPDATE_DRAWER, given)
+
+    def delete_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DeleteDrawerAnswer:
+        """Delete a drawer; it can be restored, and the same text can be filed again.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return self._operate(DELETE_DRAWER, given)
+
+    def restore_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Restore a drawer that was deleted, pruned, merged or superseded.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return self._operate(RESTORE_DRAWER, given)
+
+    def set_identity(
+        self,
+        content: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """Set the text about the workspace that stands at the start of every conversation.
+
+        Args:
+            content: The text, at most 2,000 characters.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
+        return self._operate(SET_IDENTITY, given)
+
+    def diary_write(
+        self,
+        agent_name: str,
+        entry: str,
+        *,
+        topic: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DiaryWriteAnswer:
+        """Write an entry into an agent's diary.
+
+        Args:
+            agent_name: Whose diary.
+            entry: The entry, at most 10,000 characters.
+            topic: Topic of the entry; `diary` if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
+        return self._operate(DIARY_WRITE, given)
+
+    def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return self._operate(DIARY_READ, given)
+
+    def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return self._operate(WAKE_UP, given)
+
+    def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return self._operate(PALACE_RECALL, given)
+
+    def traverse(
+        self,
+        start_room: str,
+        *,
+        max_hops: int = 3,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TraverseAnswer:
+        """Show the rooms that can be reached from a room through shared wings.
+
+        Args:
+            start_room: The room to start from.
+            max_hops: Most hops.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "start_room": start_room,
+            "max_hops": max_hops,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(TRAVERSE, given)
+
+    def find_tunnels(
+        self,
+        *,
+        wing_a: str | None = None,
+        wing_b: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelsAnswer:
+        """Show the rooms that are in several wings.
+
+        Args:
+            wing_a: A wing that must be among them.
+            wing_b: Another wing that must be among them.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FIND_TUNNELS, given)
+
+    def palace_graph(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceGraphAnswer:
+        """Show figures of the graph of rooms and wings.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_GRAPH, given)
 
     def sweep(
         self,
@@ -3518,6 +3982,427 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(KG_ENTITY, given)
+
+    async def palace_status(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceStatusAnswer:
+        """Count the drawers of the workspace, in all and by wing and room.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_STATUS, given)
+
+    async def palace_wings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceWingsAnswer:
+        """List the wings with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_WINGS, given)
+
+    async def palace_rooms(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceRoomsAnswer:
+        """List the rooms with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return await self._operate(PALACE_ROOMS, given)
+
+    async def palace_taxonomy(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTaxonomyAnswer:
+        """Show the wings, their rooms and the numbers of drawers in them.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_TAXONOMY, given)
+
+    async def palace_search(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+    ) -> PalaceSearchAnswer:
+        """Search the drawers by their words.
+
+        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
+        first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: What to look for.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+            "wing": wing,
+            "room": room,
+        }
+        return await self._operate(PALACE_SEARCH, given)
+
+    async def check_duplicate(
+        self,
+        content: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        threshold: float | int = 0.9,
+    ) -> CheckDuplicateAnswer:
+        """Show drawers that say almost the same in the same words.
+
+        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            content: The text to compare.
+            threshold: Least similarity; 0.9 if it is 0 or less.
+        """
+        given: dict[str, Any] = {
+            "content": content,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "threshold": threshold,
+        }
+        return await self._operate(CHECK_DUPLICATE, given)
+
+    async def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(ADD_DRAWER, given)
+
+    async def drawers(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> DrawersAnswer:
+        """List drawers, newest first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+            offset: Drawers to leave out.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+            "offset": offset,
+        }
+        return await self._operate(DRAWERS, given)
+
+    async def drawer(
+        self,
+        drawer_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Show a drawer.
+
+        Args:
+            drawer_id: Id of the drawer.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(DRAWER, given)
+
+    async def update_drawer(
+        self,
+        drawer_id: str,
+        *,
+        wing: str | None = None,
+        room: str | None = None,
+        hall: str | None = None,
+        memory_type: str | None = None,
+        importance: float | int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Move a drawer, or set its type or importance; its text and id stay.
+
+        Args:
+            drawer_id: Id of the drawer.
+            wing: The new wing.
+            room: The new room.
+            hall: The new hall.
+            memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
+            importance: 0 to 5.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawer_id": drawer_id,
+            "wing": wing,
+            "room": room,
+            "hall": hall,
+            "memory_type": memory_type,
+            "importance": importance,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(UPDATE_DRAWER, given)
+
+    async def delete_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DeleteDrawerAnswer:
+        """Delete a drawer; it can be restored, and the same text can be filed again.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return await self._operate(DELETE_DRAWER, given)
+
+    async def restore_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Restore a drawer that was deleted, pruned, merged or superseded.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return await self._operate(RESTORE_DRAWER, given)
+
+    async def set_identity(
+        self,
+        content: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """Set the text about the workspace that stands at the start of every conversation.
+
+        Args:
+            content: The text, at most 2,000 characters.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
+        return await self._operate(SET_IDENTITY, given)
+
+    async def diary_write(
+        self,
+        agent_name: str,
+        entry: str,
+        *,
+        topic: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DiaryWriteAnswer:
+        """Write an entry into an agent's diary.
+
+        Args:
+            agent_name: Whose diary.
+            entry: The entry, at most 10,000 characters.
+            topic: Topic of the entry; `diary` if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
+        return await self._operate(DIARY_WRITE, given)
+
+    async def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return await self._operate(DIARY_READ, given)
+
+    async def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return await self._operate(WAKE_UP, given)
+
+    async def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return await self._operate(PALACE_RECALL, given)
+
+    async def traverse(
+        self,
+        start_room: str,
+        *,
+        max_hops: int = 3,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TraverseAnswer:
+        """Show the rooms that can be reached from a room through shared wings.
+
+        Args:
+            start_room: The room to start from.
+            max_hops: Most hops.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "start_room": start_room,
+            "max_hops": max_hops,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(TRAVERSE, given)
+
+    async def find_tunnels(
+        self,
+        *,
+        wing_a: str | None = None,
+        wing_b: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelsAnswer:
+        """Show the rooms that are in several wings.
+
+        Args:
+            wing_a: A wing that must be among them.
+            wing_b: Another wing that must be among them.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FIND_TUNNELS, given)
+
+    async def palace_graph(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceGraphAnswer:
+        """Show figures of the graph of rooms and wings.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_GRAPH, given)
 
     async def sweep(
         self,

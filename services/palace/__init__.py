@@ -1,1 +1,1 @@
-"""Use-cases of the palace."""
+"""The palace: drawers, the diary, the layers for prompts, and the knowledge graph."""

@@ -23,6 +23,8 @@ from ...schemas.operations import (
     letters,
     memory_block,
     memory_settings,
+    palace,
+    palace_graph,
     priorities,
     recall,
     relations,
@@ -68,6 +70,7 @@ from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
 from ..palace.graph import KnowledgeGraph
+from ..palace.use_cases import Palace
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
@@ -110,6 +113,7 @@ class Handlers:
     document_search: DocumentSearch
     memory_search: MemorySearch
     knowledge: KnowledgeGraph
+    palace: Palace
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -152,6 +156,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     _bind_knowledge(desk, use.knowledge)
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
+    _bind_palace(desk, use.palace)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
@@ -188,6 +193,30 @@ def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:
     desk.bind(facts.KG_TIMELINE, knowledge.timeline)
     desk.bind(facts.KG_STATS, knowledge.stats)
     desk.bind(facts.KG_ENTITY, knowledge.name)
+
+
+def _bind_palace(desk: Desk, use: Palace) -> None:
+    reading, filing = use.reading, use.filing
+    desk.bind(palace_graph.TRAVERSE, use.navigation.traverse)
+    desk.bind(palace_graph.FIND_TUNNELS, use.navigation.tunnels)
+    desk.bind(palace_graph.PALACE_GRAPH, use.navigation.figures)
+    desk.bind(palace.PALACE_STATUS, reading.status)
+    desk.bind(palace.PALACE_WINGS, reading.wings)
+    desk.bind(palace.PALACE_ROOMS, reading.rooms)
+    desk.bind(palace.PALACE_TAXONOMY, reading.taxonomy)
+    desk.bind(palace.PALACE_SEARCH, reading.search)
+    desk.bind(palace.CHECK_DUPLICATE, reading.duplicates)
+    desk.bind(palace.DRAWERS, reading.drawers)
+    desk.bind(palace.DRAWER, reading.get)
+    desk.bind(palace.DIARY_READ, reading.diary)
+    desk.bind(palace.WAKE_UP, reading.wake_up)
+    desk.bind(palace.PALACE_RECALL, reading.recall)
+    desk.bind(palace.ADD_DRAWER, filing.add)
+    desk.bind(palace.UPDATE_DRAWER, filing.update)
+    desk.bind(palace.DELETE_DRAWER, filing.delete)
+    desk.bind(palace.RESTORE_DRAWER, filing.restore)
+    desk.bind(palace.SET_IDENTITY, filing.set_identity)
+    desk.bind(palace.DIARY_WRITE, filing.write_diary)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

@@ -226,8 +226,7 @@ class Runtime:
             "journal_damage", views.watch(client, streams, broker, clock=utc_now, give_up=self._give_up)
         )
         canary = await parts.begin("canary", Canary(client, clock=utc_now))
-        heartbeat = Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker)
-        await parts.begin("heartbeat", heartbeat)
+        await parts.begin("heartbeat", Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker))
         await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))
 
         nats = NatsUsers(broker) if broker is not None else None
@@ -358,6 +357,7 @@ class Runtime:
                 blocks=documents.blocks,
                 files=memory.files,
                 knowledge=memory.knowledge,
+                palace=documents.palace,
             ),
         )
         limits = HttpLimits.of(settings)
@@ -379,8 +379,7 @@ class Runtime:
             )
         )
         bounds = ConnectionBounds(connections=settings.http_connections)
-        server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
-        await parts.begin("http", server)
+        server = await parts.begin("http", HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds))
         await parts.begin("ingest", ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some

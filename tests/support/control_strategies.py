@@ -12,6 +12,19 @@ from support.events import EPOCH_MS, control
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events.compaction import MemoryCompacted
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.drawers import (
+    DrawerClassified,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerMerged,
+    DrawerPruned,
+    DrawerRestored,
+    DrawerState,
+    DrawerSuperseded,
+    DrawerUpdated,
+    PalaceIdentitySet,
+    PipelineTier,
+)
 from crew_journal.schemas.events.embeddings import (
     EmbeddingsActivated,
     EmbeddingsAdded,
@@ -185,8 +198,36 @@ _DUES = st.one_of(
 )
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index", "compaction"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
+_DRAWER_IDS = st.sampled_from(["drawer_a_b_1", "drawer_a_b_2"])
+_DRAWERS = st.one_of(
+    st.builds(
+        DrawerFiled,
+        drawer_id=_DRAWER_IDS,
+        wing=st.just("a"),
+        room=st.sampled_from(["b", "c"]),
+        content=st.sampled_from(["the parser is naïve", "🎉"]),
+        memory_type=st.just("general"),
+        state=st.sampled_from(DrawerState),
+    ),
+    st.builds(
+        DrawerClassified,
+        drawer_id=_DRAWER_IDS,
+        memory_type=st.just("fact"),
+        importance=st.sampled_from([0.0, 5.0]),
+        pipeline_tier=st.sampled_from(PipelineTier),
+        room=st.sampled_from([None, "facts"]),
+    ),
+    st.builds(DrawerUpdated, drawer_id=_DRAWER_IDS, wing=st.sampled_from([None, "w"])),
+    st.builds(DrawerMerged, into=_DRAWER_IDS, drawer_ids=_DRAWER_IDS.map(lambda one: (one, one)), summary=st.just("s")),
+    st.builds(DrawerSuperseded, drawer_id=_DRAWER_IDS, superseded_by=_DRAWER_IDS),
+    st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
+    st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
+    st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),
+    st.builds(PalaceIdentitySet, content=st.sampled_from(["we build parsers", "we build lexers"])),
+)
 _MEMORY = st.one_of(
     _FACTS,
+    _DRAWERS,
     st.builds(
         MemoryVersionsSwept,
         cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),
@@ -235,7 +276,11 @@ _MEMORY = st.one_of(
     st.builds(
         MemoryReferenced,
         entries=st.lists(
-            st.builds(ReferencedEntry, entry_id=IDS, count=st.sampled_from([1, 1, 2, 7, 2**62, 2**80])),
+            st.builds(
+                ReferencedEntry,
+                entry_id=st.one_of(IDS, _CONTROL_IDS),
+                count=st.sampled_from([1, 1, 2, 7, 2**62, 2**80]),
+            ),
             min_size=1,
             max_size=4,
         ).map(tuple),
@@ -249,7 +294,7 @@ _MEMORY = st.one_of(
         hit_ids=st.lists(IDS, max_size=3).map(tuple),
         mean_cosine=st.one_of(st.none(), st.floats(-1, 1)),
         scores=st.lists(st.floats(0, 1), max_size=3).map(tuple),
-        rendered=st.one_of(st.none(), st.lists(IDS, max_size=3).map(tuple)),
+        rendered=st.one_of(st.none(), st.lists(st.one_of(IDS, _CONTROL_IDS), max_size=3).map(tuple)),
     ),
 )
 """Events that change importance and sweeps."""

@@ -74,6 +74,7 @@ from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
 from crew_journal.services.palace.graph import KnowledgeGraph
+from crew_journal.services.palace.use_cases import Palace
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.combined import MemorySearch
 from crew_journal.services.query.chunks.documents import DocumentSearch
@@ -246,6 +247,7 @@ async def running_stack(
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
+                palace=Palace.over(store, journal, Analyzer(Stemmer), log.keep),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

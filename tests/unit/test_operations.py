@@ -199,7 +199,9 @@ async def test_a_new_operation_is_one_model_and_one_handler(
     commands = typer.Typer()
     cli_operations.add_commands(
         commands,
-        dict.fromkeys(("dlq", "agent", "crew", "memory", "embeddings", "token", "workspace", "kg"), typer.Typer()),
+        dict.fromkeys(
+            ("dlq", "agent", "crew", "memory", "embeddings", "token", "workspace", "kg", "palace"), typer.Typer()
+        ),
     )
     commands(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == {"said": "hi"}

@@ -95,6 +95,13 @@ class ModelInUse(CrewJournalError):
     status = 409
 
 
+class ConsolidationRunning(CrewJournalError):
+    """A workspace consolidates one run at a time."""
+
+    title = "A consolidation is running"
+    status = 409
+
+
 class BrokerNotOurs(CrewJournalError):
     """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
 

@@ -14,6 +14,7 @@ from ...schemas.events.envelope import EntryRecorded, LinkDerived
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.ids import is_id, name_key
 from ...schemas.rules import relations as rules
+from ...schemas.rules.consolidation import CONSOLIDATED, LEARNED
 from ...schemas.rules.relations import (
     EVIDENCE_REF,
     EVIDENCE_WEIGHT,
@@ -32,7 +33,8 @@ from ...schemas.views.table import Tables
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction, in_order
 
-CONSOLIDATED: Final = "memory.consolidated"
+_OF_EVIDENCE: Final = (CONSOLIDATED, LEARNED)
+"""Types of entries that name their evidence in ``refs.evidence``."""
 
 Name = tuple[str, str, str, str]
 """Workspace, relation, and the two ids: in order of the alphabet for a symmetric relation, else source first."""
@@ -98,7 +100,7 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
             yield _spoken(event, asserted, RelationState.ASSERTED, asserted.weight)
         elif entry_type == RelationRetracted.ENTRY_TYPE:
             yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
-        elif entry_type == CONSOLIDATED:
+        elif entry_type in _OF_EVIDENCE:
             yield from _evidence(event)
 
 

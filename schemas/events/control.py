@@ -10,6 +10,7 @@ from typing import Final
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from .health import HealthRecorded
+from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
 from .memory_documents import (
@@ -61,6 +62,10 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
+    RuleLearned,
+    RulePromoted,
+    LessonRecorded,
+    MemoryConsolidated,
 )
 
 

@@ -23,10 +23,12 @@ class Schedule:
 
 SCHEDULES: Final = {
     "index": Schedule(6 * _HOUR_MS, 0),
+    "consolidation": Schedule(6 * _HOUR_MS, _HOUR_MS),
     "decay": Schedule(_DAY_MS, 3 * _HOUR_MS),
     "health": Schedule(_DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
 }
-"""Decay runs nightly (contract §6), health half an hour later, the index sweep every six hours (contract, conflict 7).
+"""Decay runs nightly (contract §6), health half an hour later, the index sweep every six hours (contract, conflict 7),
+consolidation an hour after it (contract §12).
 """
 MOST_MISSED: Final = 31
 """Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are of no use,

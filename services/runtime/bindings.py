@@ -18,6 +18,7 @@ from ...schemas.operations import (
     documents,
     embeddings,
     health,
+    learning,
     letters,
     memory_block,
     priorities,
@@ -50,6 +51,7 @@ from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
 from ..memory.health import MemoryHealth
+from ..memory.learning import Learning
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
@@ -99,6 +101,7 @@ class Handlers:
     models: EmbeddingModels
     timekeeper: Sweeps
     sweeps: SweepNow
+    learning: Learning
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
@@ -128,6 +131,9 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.CREWS, use.agents.list_crews)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
+    desk.bind(learning.CONSOLIDATE, use.learning.consolidate)
+    desk.bind(learning.LEARNED_RULES, use.learning.rules)
+    desk.bind(learning.ADD_LESSON, use.learning.add_lesson)
     desk.bind(sweeps.SWEEP, use.timekeeper.run_now)
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)

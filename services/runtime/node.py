@@ -346,6 +346,7 @@ class Runtime:
                 models=models,
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
+                learning=memory.learning,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,

@@ -6,13 +6,15 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from support.memory_node import SWIFT, WORKSPACE, MemoryNode
+from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
 from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.events.retractions import RetractionMade
+from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.desk import parse
 from crew_journal.services.memory.learned import Learned
 
 SYLLABLES = ("ka", "lo", "mi", "ru", "te", "vo", "za", "ne", "pi", "shu", "dra", "gel")
@@ -75,7 +77,7 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     assert len(live.entries("rule.learned")) == 1
 
     await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
-    answer = await live.recall("checkout rollback plan denied")
+    answer = await live.recall_service.recall(ADMIN, parse(RECALL, {"query": "checkout rollback plan denied", "k": 10}))
     assert rule["_id"] in [hit.entry_id for hit in answer.hits]
 
 

@@ -23,6 +23,7 @@ from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped,
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from .facts import EntityNamed, FactAsserted, FactEnded
 from .health import HealthRecorded
+from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
 from .memory_documents import (
@@ -87,6 +88,10 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     DrawerDeleted,
     DrawerRestored,
     PalaceIdentitySet,
+    RuleLearned,
+    RulePromoted,
+    LessonRecorded,
+    MemoryConsolidated,
 )
 
 

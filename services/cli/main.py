@@ -16,6 +16,7 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
+from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
 from .checks import doctor
@@ -90,6 +91,8 @@ GROUPS: Final = {
     "embeddings": embeddings,
     "agent": agents,
     "crew": crews,
+    "consolidate": learning.consolidate,
+    "lesson": learning.lessons,
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,

@@ -76,6 +76,14 @@ from ...schemas.operations.facts import (
 )
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
+from ...schemas.operations.learning import (
+    ADD_LESSON,
+    CONSOLIDATE,
+    LEARNED_RULES,
+    ConsolidationAnswer,
+    LearnedRulesAnswer,
+    LessonAnswer,
+)
 from ...schemas.operations.letters import (
     DEAD_LETTERS,
     DISCARD_DEAD_LETTER,
@@ -2107,6 +2115,78 @@ class Operations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(PALACE_GRAPH, given)
+
+    def consolidate(
+        self,
+        *,
+        crew_id: str | None = None,
+        since: str = "24h",
+        workspace_id: str | None = None,
+    ) -> ConsolidationAnswer:
+        """Learn rules from what recurs among a crew's entries.
+
+        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+
+        Args:
+            crew_id: The crew; all if absent.
+            since: Look-back in hours, days or weeks: 24h, 7d, 2w.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
+        return self._operate(CONSOLIDATE, given)
+
+    def learned_rules(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LearnedRulesAnswer:
+        """List the learned rules of a crew, with their evidence; the proven ones first.
+
+        Args:
+            crew_id: The crew, for OWNER and ADMIN; else that of the token.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(LEARNED_RULES, given)
+
+    def add_lesson(
+        self,
+        rule: str,
+        *,
+        kind: Literal["positive", "negative", "neutral"] = "neutral",
+        context: str = "",
+        source: Literal["manual", "user_feedback"] = "manual",
+        lesson_id: str | None = None,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> LessonAnswer:
+        """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
+
+        Args:
+            rule: What to do or to avoid.
+            kind: positive, negative or neutral.
+            context: Where it was learned.
+            source: manual or user_feedback.
+            lesson_id: Id of the lesson; made if absent.
+            crew_id: The crew whose lesson it is.
+            agent_id: The agent whose lesson it is, if no crew is given.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "rule": rule,
+            "kind": kind,
+            "context": context,
+            "source": source,
+            "lesson_id": lesson_id,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(ADD_LESSON, given)
 
     def sweep(
         self,
@@ -4403,6 +4483,78 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(PALACE_GRAPH, given)
+
+    async def consolidate(
+        self,
+        *,
+        crew_id: str | None = None,
+        since: str = "24h",
+        workspace_id: str | None = None,
+    ) -> ConsolidationAnswer:
+        """Learn rules from what recurs among a crew's entries.
+
+        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+
+        Args:
+            crew_id: The crew; all if absent.
+            since: Look-back in hours, days or weeks: 24h, 7d, 2w.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
+        return await self._operate(CONSOLIDATE, given)
+
+    async def learned_rules(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LearnedRulesAnswer:
+        """List the learned rules of a crew, with their evidence; the proven ones first.
+
+        Args:
+            crew_id: The crew, for OWNER and ADMIN; else that of the token.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(LEARNED_RULES, given)
+
+    async def add_lesson(
+        self,
+        rule: str,
+        *,
+        kind: Literal["positive", "negative", "neutral"] = "neutral",
+        context: str = "",
+        source: Literal["manual", "user_feedback"] = "manual",
+        lesson_id: str | None = None,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> LessonAnswer:
+        """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
+
+        Args:
+            rule: What to do or to avoid.
+            kind: positive, negative or neutral.
+            context: Where it was learned.
+            source: manual or user_feedback.
+            lesson_id: Id of the lesson; made if absent.
+            crew_id: The crew whose lesson it is.
+            agent_id: The agent whose lesson it is, if no crew is given.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "rule": rule,
+            "kind": kind,
+            "context": context,
+            "source": source,
+            "lesson_id": lesson_id,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(ADD_LESSON, given)
 
     async def sweep(
         self,

@@ -20,6 +20,7 @@ from ...schemas.operations import (
     facts,
     files,
     health,
+    learning,
     letters,
     memory_block,
     memory_settings,
@@ -57,6 +58,7 @@ from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.health import MemoryHealth
+from ..memory.learning import Learning
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
@@ -109,6 +111,7 @@ class Handlers:
     models: EmbeddingModels
     timekeeper: Sweeps
     sweeps: SweepNow
+    learning: Learning
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
@@ -141,6 +144,9 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(files.MEMORY_FILE, use.files.run)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
+    desk.bind(learning.CONSOLIDATE, use.learning.consolidate)
+    desk.bind(learning.LEARNED_RULES, use.learning.rules)
+    desk.bind(learning.ADD_LESSON, use.learning.add_lesson)
     desk.bind(sweeps.SWEEP, _sweep(use))
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)

@@ -19,6 +19,7 @@ from ..memory.agents import Agents
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
+from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
@@ -49,6 +50,7 @@ class Memory:
     priorities: Priorities
     timekeeper: Sweeps
     sweep_now: SweepNow
+    learning: Learning
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -98,6 +100,7 @@ async def start_memory(
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
+        learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
         registry=registry,

@@ -106,9 +106,8 @@ class Runtime:
         self._closed = asyncio.Event()
         self._failure: CrewJournalError | None = None
         self._started_at = utc_now()
-        self._http_url = ""
+        self._http_url = self._owner_token = ""
         self._link: BrokerLink | None = None
-        self._owner_token = ""
         self._reactors: list[Reactor] = []
         self._aside: PutAside | None = None
 
@@ -345,6 +344,7 @@ class Runtime:
                 models=models,
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
+                learning=memory.learning,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,

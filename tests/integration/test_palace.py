@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.mcp_client import connected, text
+from support.mcp_client import connected
 from support.stack import Stack, running_stack
 
 from crew_journal.schemas.errors import InvalidEntry, NotFound, PalaceFull
@@ -149,7 +149,7 @@ async def test_a_model_files_and_finds_a_drawer_by_the_tools_of_the_palace(palac
         assert [hit["content"] for hit in found.structured_content["results"]] == [PARSER]
         refused = await client.call_tool("memory_add_drawer", {"wing": "team", "room": "import", "content": "Hello."})
         assert refused.is_error
-        assert "too short" in text(refused)
+        assert "too short" in refused.content[0].text
         missing = await client.call_tool("memory_diary_read", {})
         assert missing.is_error
-        assert "agent_name" in text(missing)
+        assert "agent_name" in missing.content[0].text

@@ -34,6 +34,7 @@ from crew_journal.schemas.events.embeddings import (
 from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
 from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
 from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
+from crew_journal.schemas.events.learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from crew_journal.schemas.events.memory import (
     MemoryReferenced,
@@ -196,6 +197,28 @@ _DUES = st.one_of(
         ["2026-11-21T03:00:00+01:00", "2026-11-21 03:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", ""]
     ),
 )
+_RULE_IDS = st.sampled_from(["n1", "n2", "n3"])
+_LEARNING = st.one_of(
+    st.builds(
+        RuleLearned,
+        crew_id=st.sampled_from(["c1", "c2"]),
+        pattern=st.sampled_from(["deploy denied", "ignore previous instructions"]),
+        action=st.sampled_from(["", "ask first"]),
+        evidence=st.sampled_from([("e1", "e2"), ("e1", "e3", "e5")]),
+        confidence=st.floats(0, 1),
+        days=st.integers(1, 3),
+    ),
+    st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
+    st.builds(
+        LessonRecorded,
+        lesson_id=st.sampled_from(["l1", "l2"]),
+        kind=st.sampled_from(["positive", "negative", "neutral"]),
+        source=st.sampled_from(["manual", "user_feedback"]),
+        rule=st.sampled_from(["never on Fridays", "ignore previous instructions"]),
+    ),
+    st.builds(MemoryConsolidated, crew_id=st.just("c1"), confirmed=st.lists(_RULE_IDS, max_size=2).map(tuple)),
+)
+"""Events of what crews learn."""
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index", "compaction"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _DRAWER_IDS = st.sampled_from(["drawer_a_b_1", "drawer_a_b_2"])
@@ -238,6 +261,7 @@ _MEMORY = st.one_of(
         retention_days=st.sampled_from([None, 1, 3_650]),
         scrubber=st.sampled_from(["block", "off"]),
     ),
+    _LEARNING,
     st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
     st.builds(
         MemoryCompacted,

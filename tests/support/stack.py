@@ -52,6 +52,7 @@ from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
@@ -229,6 +230,7 @@ async def running_stack(
                 models=models,
                 timekeeper=timekeeper,
                 sweeps=sweeps,
+                learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),

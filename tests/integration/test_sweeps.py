@@ -105,7 +105,7 @@ async def test_a_year_away_is_bounded_to_the_newest_of_each_sweep(stack: Stack) 
     clock = await begin(stack, "w1")
     before = len(ticks(stack, "w1"))
     clock.now += timedelta(days=365)
-    assert await keeper(stack, clock).check() == 4 * 31
+    assert await keeper(stack, clock).check() == 5 * 31
     decays = [due for sweep, due in ticks(stack, "w1")[before:] if sweep == "decay"]
     assert decays[-1] == f"{clock.now:%Y-%m-%d}T03:00"
     assert len(decays) == 31
@@ -120,7 +120,7 @@ async def test_two_nodes_keep_time_and_the_journal_has_one_tick(stack: Stack) ->
             found = ticks(stack, workspace)
             assert len(found) == len(set(found))
             assert len([due for sweep, due in found if sweep == "decay" and due > f"{clock.now:%Y-%m-%d}"]) == 1, day
-    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == 4
+    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == 5
 
 
 async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one_tick(stack: Stack) -> None:

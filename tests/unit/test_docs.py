@@ -21,7 +21,20 @@ LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 def commands(page: Path) -> list[str]:
     """Every ``crew-journal …`` that stands on lines of its own, continuation lines joined."""
     text = page.read_text("utf-8").replace("\\\n", " ")
-    return re.findall(r"^(?: {4})?(crew-journal [a-z].*)$", text, re.MULTILINE)
+    begun = re.finditer(r"^(?: {4})?(crew-journal [a-z].*)$", text, re.MULTILINE)
+    return [_whole(match[1], text[match.end() :]) for match in begun]
+
+
+def _whole(line: str, rest: str) -> str:
+    """A command up to the end of the quotation that its first line may begin."""
+    while True:
+        try:
+            shlex.split(line, comments=True)
+        except ValueError:
+            further, _, rest = rest.removeprefix("\n").partition("\n")
+            line, rest = f"{line}\n{further}", f"\n{rest}"
+        else:
+            return line
 
 
 TYPED = [pytest.param(line, id=f"{page.name}: {line[:60]}") for page in PAGES for line in commands(page)]
@@ -39,6 +52,7 @@ def test_a_command_of_the_docs_exists_with_its_options(line: str) -> None:
         assert words[0] in command.commands, f"there is no command {words[0]!r}"
         command = command.commands[words.pop(0)]
     known = {name for param in command.params for name in param.opts}
+    words = words[: words.index("--")] if "--" in words else words
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
 
 

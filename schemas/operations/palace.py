@@ -294,6 +294,7 @@ DELETE_DRAWER: Final = Operation(
     answer=DeleteDrawerAnswer,
     route="DELETE /v1/palace/drawers/{drawer_id}",
     effect=Effect.DESTROYS,
+    errors=(422,),
     command="palace delete",
 )
 RESTORE_DRAWER: Final = Operation(

@@ -48,7 +48,7 @@ from ....schemas.provider import (
     RetainResult,
 )
 from ....schemas.rules.tiers import TIERS, KeyKind, Scope, owner_of
-from .checks import Place, check_role, check_scope, health_of, owner_to_list, place_to_forget, place_to_read
+from .checks import Place, check_role, check_scope, health_of, owner_to_list, place_to_forget, place_to_read, rule_of
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one answer of a provider; an ordinary write takes some 5 ms."""
@@ -133,6 +133,8 @@ class HttpProvider:
             BackendFailed: If it cannot be reached, or fails.
         """
         check_scope(self._scope, asked)
+        if asked.tier is not None:
+            rule_of(asked.tier)
         limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
         body = {**self._owner(), "query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
         found = await self._ask("POST", "/memory/search", _Found, body)

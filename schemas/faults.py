@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from . import errors_core, errors_memory
 from .errors import (
     CapExceeded,
     CrewJournalError,
@@ -34,13 +35,15 @@ _BY_STATUS: dict[int, type[CrewJournalError]] = {
 }
 
 
+_OURS: Final = frozenset({errors_core.__name__, errors_memory.__name__})
+"""Modules of the tree; subclasses elsewhere are not known to clients."""
 _MEMBERS: Final = frozenset({"type", "code", "title", "status", "detail", "hint", "trace_id", "field"})
 """Members of every problem."""
 
 
 def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
     """The error that a problem stands for: by its ``code``, else by its title, else by its status."""
-    known = [one for one in _tree(CrewJournalError) if one.__module__ == CrewJournalError.__module__]
+    known = [one for one in _tree(CrewJournalError) if one.__module__ in _OURS]
     kind = {one.__name__: one for one in known}.get(str(problem.get("code")))
     if kind is None:
         kind = {one.title: one for one in known if "title" in vars(one)}.get(str(problem.get("title")))

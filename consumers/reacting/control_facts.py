@@ -7,11 +7,12 @@ perhaps, repeats the fact and does not contradict it: the first one counts.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
-from ...schemas.entry import ActorType, Severity
+from ...schemas.entry import ActorType, Priority, Severity
 from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.payload import ControlPayload
@@ -33,6 +34,8 @@ def encode_control(
     severity: Severity = Severity.INFO,
     ts_ms: int | None = None,
     crew_id: str | None = None,
+    priority: Priority = Priority.NORMAL,
+    refs: Mapping[str, list[str]] | None = None,
 ) -> OutgoingMessage:
     """A control entry of a reactor as its message.
 
@@ -46,6 +49,8 @@ def encode_control(
         severity: How bad it is.
         ts_ms: Its time, milliseconds since the epoch; the broker's if absent.
         crew_id: The crew it concerns.
+        priority: Its priority.
+        refs: Ids beside the one it is derived from.
     """
     record: dict[str, Any] = {
         "id": fact_id,
@@ -53,11 +58,12 @@ def encode_control(
         "entry_type": payload.ENTRY_TYPE,
         "schema_version": payload.VERSION,
         "severity": severity.value,
+        "priority": priority.value,
         "actor_type": ActorType.SYSTEM.value,
         "actor_id": reactor,
         "summary": summary,
         "payload": payload.model_dump(mode="json"),
-        "refs": {"derived_from": [cause]},
+        "refs": {"derived_from": [cause], **(refs or {})},
     }
     if ts_ms is not None:
         record["ts"] = format_ms(ts_ms)

@@ -74,6 +74,8 @@ class Tick:
         workspace_id: The workspace to sweep.
         due: When it was due, as the tick spells it.
         due_ms: The same instant, milliseconds since the epoch: the sweep's "now".
+        crew_id: The crew that was asked for; None for all.
+        since_ms: Where the look-back that was asked for begins, milliseconds since the epoch; None for the sweep's own.
     """
 
     seq: int
@@ -81,6 +83,8 @@ class Tick:
     workspace_id: str
     due: str
     due_ms: int
+    crew_id: str | None = None
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,8 @@ def tick_of(message: Msg, sweep: str) -> Tick | None:
         ticked = SweepTicked.model_validate(event.entry.payload)
         if ticked.sweep != sweep:
             return None
-        return Tick(seq, event.entry.id, event.workspace_id, ticked.due, to_ms(parse_ts(ticked.due)))
+        since_ms = None if ticked.since is None else to_ms(parse_ts(ticked.since))
+        due_ms = to_ms(parse_ts(ticked.due))
+        return Tick(seq, event.entry.id, event.workspace_id, ticked.due, due_ms, ticked.crew_id, since_ms)
     except (FoldError, ValidationError, ValueError):
         return None

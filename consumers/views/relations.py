@@ -14,6 +14,7 @@ from ...schemas.events.envelope import EntryRecorded, LinkDerived
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.ids import is_id, name_key
 from ...schemas.rules import relations as rules
+from ...schemas.rules.consolidation import CONSOLIDATED, LEARNED
 from ...schemas.rules.relations import (
     EVIDENCE_REF,
     EVIDENCE_WEIGHT,
@@ -33,7 +34,8 @@ from ..folds.compaction import compactions
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction, in_order
 
-CONSOLIDATED: Final = "memory.consolidated"
+_OF_EVIDENCE: Final = (CONSOLIDATED, LEARNED)
+"""Types of entries that name their evidence in ``refs.evidence``."""
 _FORGET: Final = f"""DELETE FROM {RELATIONS} WHERE workspace_id = $workspace
     AND (src_seq IN (SELECT unnest($seqs::UBIGINT[])) OR dst_seq IN (SELECT unnest($seqs::UBIGINT[])))"""
 """Edges of entries of these types are in no hot index."""
@@ -109,7 +111,7 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
             yield _spoken(event, asserted, RelationState.ASSERTED, asserted.weight)
         elif entry_type == RelationRetracted.ENTRY_TYPE:
             yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
-        elif entry_type == CONSOLIDATED:
+        elif entry_type in _OF_EVIDENCE:
             yield from _evidence(event)
 
 

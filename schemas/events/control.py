@@ -8,9 +8,22 @@ from __future__ import annotations
 from typing import Final
 
 from .compaction import MemoryCompacted
+from .drawers import (
+    DrawerClassified,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerMerged,
+    DrawerPruned,
+    DrawerRestored,
+    DrawerSuperseded,
+    DrawerUpdated,
+    PalaceIdentitySet,
+)
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from .facts import EntityNamed, FactAsserted, FactEnded
 from .health import HealthRecorded
+from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
 from .memory_documents import (
@@ -63,6 +76,22 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
+    FactAsserted,
+    FactEnded,
+    EntityNamed,
+    DrawerFiled,
+    DrawerClassified,
+    DrawerUpdated,
+    DrawerMerged,
+    DrawerSuperseded,
+    DrawerPruned,
+    DrawerDeleted,
+    DrawerRestored,
+    PalaceIdentitySet,
+    RuleLearned,
+    RulePromoted,
+    LessonRecorded,
+    MemoryConsolidated,
 )
 
 

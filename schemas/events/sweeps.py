@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ..entry import Id
 from .payload import ControlPayload
 
 
@@ -23,8 +24,14 @@ class SweepTicked(ControlPayload):
     """A sweep is due. Its folds and reactors take the time from ``due`` (RFC 3339, UTC).
 
     The id is deterministic, so several nodes publish one tick for each workspace, sweep and due time.
+
+    Attributes:
+        crew_id: The crew, of a consolidation on request; all if None.
+        since: Where the look-back of a consolidation on request begins; the sweep's interval before ``due`` if None.
     """
 
     ENTRY_TYPE = "sweep.ticked"
     sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators"]
     due: str
+    crew_id: Id | None = None
+    since: str | None = None

@@ -9,7 +9,7 @@ from pydantic import Field, StrictInt
 from ..entry import Name
 from ..events.workspaces import MEMORY_BUDGET_MAX
 from ..limits import RECALL_QUERY_MAX_CHARS
-from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION
+from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION, LEARNING_PROJECTION, STANDINGS_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
@@ -68,7 +68,7 @@ MEMORY_BLOCK: Final = Operation(
     answer=MemoryBlockAnswer,
     route="GET /v1/memory/block",
     effect=Effect.READS,
-    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
+    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION, LEARNING_PROJECTION, STANDINGS_PROJECTION),
     errors=(410, *OF_PROVIDERS),
 )
 OPERATIONS: Final = (MEMORY_BLOCK,)

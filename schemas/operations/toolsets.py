@@ -7,35 +7,16 @@ that give one name to two tools are refused together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
 from ..errors import InvalidQuery
 from .operation import Operation
+from .palace_graph_tools import PALACE_GRAPH_TOOLS, PALACE_NAVIGATION_TOOLS
+from .palace_tools import PALACE_DRAWERS
+from .tool import NARRATION, Tool
 
 DEFAULT_TOOLSETS: Final = ("core",)
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """An operation as a model sees it.
-
-    Attributes:
-        name: The tool's name.
-        operation: Name of the operation.
-        description: What the model reads; short, because it is sent with every prompt.
-        fields: The request's fields that are offered, in order; all but those for programs if None.
-        fixed: Fields that the tool sets itself.
-        describe: Field → description in place of the operation's.
-    """
-
-    name: str
-    operation: str
-    description: str
-    fields: tuple[str, ...] | None = None
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    describe: Mapping[str, str] = field(default_factory=dict)
 
 
 _TIERS: Final = "AGENT, CREW, daily, topics, peers, pins, PERSONA or WORKSPACE"
@@ -138,6 +119,7 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
         Tool("tokens", "tokens", "List the tokens of a workspace."),
     ),
+    "palace": (*PALACE_DRAWERS, *PALACE_GRAPH_TOOLS, *PALACE_NAVIGATION_TOOLS),
 }
 """Every toolset by its name."""
 
@@ -185,6 +167,8 @@ def input_schema(tool_name: str, toolset: str, operation: Operation[Any, Any]) -
         if name in tool.describe:
             part["description"] = tool.describe[name]
         shown[name] = part
+    if tool.narrated:
+        shown[NARRATION] = {"type": "string", "description": "What you are doing, at most 80 characters."}
     schema: dict[str, Any] = {"type": "object", "properties": shown, "additionalProperties": False}
     if required := [name for name in whole.get("required", ()) if name in shown]:
         schema["required"] = required

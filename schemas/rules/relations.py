@@ -21,7 +21,7 @@ CONTRADICTS: Final = "contradicts"
 SYMMETRIC: Final = frozenset({SIMILAR, CONTRADICTS})
 """Symmetric relations: one edge per pair, stored from the newer entry to the older (seed 1)."""
 EVIDENCE_REF: Final = "evidence"
-"""Key of ``refs`` of a ``memory.consolidated`` entry that lists the ids of its evidence."""
+"""Key of ``refs`` of a ``rule.learned`` or ``memory.consolidated`` entry that lists the ids of its evidence."""
 EVIDENCE_WEIGHT: Final = 1.0
 """Weight of ``supports`` (contract §7)."""
 

@@ -24,11 +24,12 @@ class Schedule:
 SCHEDULES: Final = {
     "index": Schedule(6 * _HOUR_MS, 0),
     "compaction": Schedule(DAY_MS, 3 * _HOUR_MS),
+    "consolidation": Schedule(6 * _HOUR_MS, _HOUR_MS),
     "decay": Schedule(DAY_MS, 3 * _HOUR_MS),
     "health": Schedule(DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
 }
 """Compaction and decay run nightly (contract §11, §6), health half an hour later, the index sweep every six hours
-(contract, conflict 7).
+(contract, conflict 7), consolidation an hour after it (contract §12).
 """
 VERSIONS_DUE: Final = Schedule(DAY_MS, 4 * _HOUR_MS + _HOUR_MS // 4)
 """When texts of old versions are swept in workspaces that set a retention; it has no tick, because it is an event itself."""

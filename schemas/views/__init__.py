@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import documents, journal, memory, models, standings, workspaces
+from . import documents, drawers, facts, journal, learning, memory, models, standings, workspaces
 from .documents import *  # noqa: F403
+from .drawers import *  # noqa: F403
+from .facts import *  # noqa: F403
 from .journal import *  # noqa: F403  # the tables of every family are the names of this package
 from .journal import ADMISSION_PROJECTION, EntryRow
+from .learning import *  # noqa: F403
 from .memory import *  # noqa: F403
 from .models import *  # noqa: F403
 from .standings import *  # noqa: F403
@@ -23,7 +26,7 @@ from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
     one
-    for family in (journal, models, memory, standings, workspaces, documents)
+    for family in (journal, models, memory, standings, workspaces, documents, drawers, facts, learning)
     for one in vars(family).values()
     if isinstance(one, Table)
 )

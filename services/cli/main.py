@@ -16,6 +16,7 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
+from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
 from .checks import doctor
@@ -27,12 +28,14 @@ from .evaluate import evaluate
 from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
+from .knowledge import knowledge
 from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
+from .palace import palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
@@ -88,8 +91,12 @@ GROUPS: Final = {
     "embeddings": embeddings,
     "agent": agents,
     "crew": crews,
+    "consolidate": learning.consolidate,
+    "lesson": learning.lessons,
     "token": tokens,
     "workspace": workspaces,
+    "kg": knowledge,
+    "palace": palace,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

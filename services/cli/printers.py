@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
+from .knowledge import print_change, print_facts
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 Printer = Callable[[Mapping[str, Any]], None]
@@ -274,8 +275,32 @@ def _diff(answer: Mapping[str, Any]) -> None:
         say("nothing changed")
 
 
+def _drawer_hits(answer: Mapping[str, Any]) -> None:
+    hits = answer.get("results", answer.get("duplicates", ()))
+    if hits:
+        rows = [(f"{hit['similarity']:.2f}", hit["id"], hit["memory_type"], hit["content"]) for hit in hits]
+        print_table(("similarity", "drawer", "type", "text"), rows, right=("similarity",))
+    else:
+        say("no drawer was found")
+
+
+def _drawer_counts(answer: Mapping[str, Any]) -> None:
+    rows = [(one["count"], one["wing"], one["room"]) for one in answer["rooms"]]
+    print_table(("drawers", "wing", "room"), rows, right=("drawers",))
+
+
+def _layer(answer: Mapping[str, Any]) -> None:
+    print_text(answer["text"])
+
+
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
+    "palace_search": _drawer_hits,
+    "check_duplicate": _drawer_hits,
+    "palace_status": _drawer_counts,
+    "palace_rooms": _drawer_counts,
+    "wake_up": _layer,
+    "palace_recall": _layer,
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
@@ -309,5 +334,9 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,
+    "kg_add": print_change,
+    "kg_invalidate": print_change,
+    "kg_query": print_facts,
+    "kg_timeline": print_facts,
 }
 """By the name of the operation."""

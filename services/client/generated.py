@@ -60,8 +60,30 @@ from ...schemas.operations.embeddings import (
     ModelChange,
     ModelsAnswer,
 )
+from ...schemas.operations.facts import (
+    KG_ADD,
+    KG_ENTITY,
+    KG_INVALIDATE,
+    KG_QUERY,
+    KG_STATS,
+    KG_TIMELINE,
+    KgAddAnswer,
+    KgEntityAnswer,
+    KgInvalidateAnswer,
+    KgQueryAnswer,
+    KgStatsAnswer,
+    KgTimelineAnswer,
+)
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
+from ...schemas.operations.learning import (
+    ADD_LESSON,
+    CONSOLIDATE,
+    LEARNED_RULES,
+    ConsolidationAnswer,
+    LearnedRulesAnswer,
+    LessonAnswer,
+)
 from ...schemas.operations.letters import (
     DEAD_LETTERS,
     DISCARD_DEAD_LETTER,
@@ -80,6 +102,49 @@ from ...schemas.operations.memory_settings import (
     VersionsSweptAnswer,
 )
 from ...schemas.operations.operation import Operation
+from ...schemas.operations.palace import (
+    ADD_DRAWER,
+    CHECK_DUPLICATE,
+    DELETE_DRAWER,
+    DIARY_READ,
+    DIARY_WRITE,
+    DRAWER,
+    DRAWERS,
+    PALACE_RECALL,
+    PALACE_ROOMS,
+    PALACE_SEARCH,
+    PALACE_STATUS,
+    PALACE_TAXONOMY,
+    PALACE_WINGS,
+    RESTORE_DRAWER,
+    SET_IDENTITY,
+    UPDATE_DRAWER,
+    WAKE_UP,
+)
+from ...schemas.operations.palace_answers import (
+    AddDrawerAnswer,
+    CheckDuplicateAnswer,
+    DeleteDrawerAnswer,
+    DiaryReadAnswer,
+    DiaryWriteAnswer,
+    DrawerAnswer,
+    DrawersAnswer,
+    InfoAnswer,
+    PalaceRoomsAnswer,
+    PalaceSearchAnswer,
+    PalaceStatusAnswer,
+    PalaceTaxonomyAnswer,
+    PalaceTextAnswer,
+    PalaceWingsAnswer,
+)
+from ...schemas.operations.palace_graph import (
+    FIND_TUNNELS,
+    PALACE_GRAPH,
+    TRAVERSE,
+    PalaceGraphAnswer,
+    TraverseAnswer,
+    TunnelsAnswer,
+)
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
 from ...schemas.operations.recall import (
     RECALL,
@@ -1439,6 +1504,689 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(SWEEP_VERSIONS, given)
+
+    def kg_add(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        confidence: float = 1.0,
+        subject_type: str | None = None,
+        object_type: str | None = None,
+        source_closet: str | None = None,
+        source_entry_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgAddAnswer:
+        """Add a fact to the knowledge graph: subject, predicate, object.
+
+        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate: uses, owns. Compared exactly.
+            object: Name of the other entity.
+            valid_from: Date since when it holds.
+            valid_to: Date until when it held, included; open if absent.
+            confidence: How certain it is, 0 to 1.
+            subject_type: Type of the subject: person, tool.
+            object_type: Type of the object.
+            source_closet: Id of the drawer that it was taken from.
+            source_entry_id: Id of the entry that it was taken from.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "confidence": confidence,
+            "subject_type": subject_type,
+            "object_type": object_type,
+            "source_closet": source_closet,
+            "source_entry_id": source_entry_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_ADD, given)
+
+    def kg_query(
+        self,
+        entity: str,
+        *,
+        as_of: str | None = None,
+        direction: Literal["outgoing", "incoming", "both"] = "both",
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgQueryAnswer:
+        """Show the facts about an entity, the latest known first.
+
+        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+
+        Args:
+            entity: Name of the entity, or an alias.
+            as_of: Only facts that held then; both ends included.
+            direction: Facts in which the entity is subject, object, or either.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of": as_of,
+            "direction": direction,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_QUERY, given)
+
+    def kg_invalidate(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        ended: str | None = None,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgInvalidateAnswer:
+        """End a fact that has no end; it stays in the graph.
+
+        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate.
+            object: Name of the other entity.
+            ended: The last date on which it held; today if absent.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "ended": ended,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_INVALIDATE, given)
+
+    def kg_timeline(
+        self,
+        *,
+        entity: str | None = None,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgTimelineAnswer:
+        """Show facts by the date since when they hold, those without one last.
+
+        Args:
+            entity: Name of an entity; all if absent.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_TIMELINE, given)
+
+    def kg_stats(
+        self,
+        *,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgStatsAnswer:
+        """Count the entities and facts of the knowledge graph.
+
+        Args:
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(KG_STATS, given)
+
+    def kg_entity(
+        self,
+        entity: str,
+        *,
+        type: str | None = None,
+        aliases: Sequence[str] = (),
+        dropped_aliases: Sequence[str] = (),
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgEntityAnswer:
+        """Set the name, the type and the aliases of an entity.
+
+        A fact about an alias is a fact about the entity. What is not given stays as it is.
+
+        Args:
+            entity: Name of the entity; a new spelling differs in case or blanks only.
+            type: person, tool, project …
+            aliases: Further names that mean this entity.
+            dropped_aliases: Names that no longer mean it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "type": type,
+            "aliases": aliases,
+            "dropped_aliases": dropped_aliases,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(KG_ENTITY, given)
+
+    def palace_status(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceStatusAnswer:
+        """Count the drawers of the workspace, in all and by wing and room.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_STATUS, given)
+
+    def palace_wings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceWingsAnswer:
+        """List the wings with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_WINGS, given)
+
+    def palace_rooms(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceRoomsAnswer:
+        """List the rooms with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return self._operate(PALACE_ROOMS, given)
+
+    def palace_taxonomy(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTaxonomyAnswer:
+        """Show the wings, their rooms and the numbers of drawers in them.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_TAXONOMY, given)
+
+    def palace_search(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+    ) -> PalaceSearchAnswer:
+        """Search the drawers by their words.
+
+        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
+        first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: What to look for.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+            "wing": wing,
+            "room": room,
+        }
+        return self._operate(PALACE_SEARCH, given)
+
+    def check_duplicate(
+        self,
+        content: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        threshold: float | int = 0.9,
+    ) -> CheckDuplicateAnswer:
+        """Show drawers that say almost the same in the same words.
+
+        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            content: The text to compare.
+            threshold: Least similarity; 0.9 if it is 0 or less.
+        """
+        given: dict[str, Any] = {
+            "content": content,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "threshold": threshold,
+        }
+        return self._operate(CHECK_DUPLICATE, given)
+
+    def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(ADD_DRAWER, given)
+
+    def drawers(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> DrawersAnswer:
+        """List drawers, newest first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+            offset: Drawers to leave out.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+            "offset": offset,
+        }
+        return self._operate(DRAWERS, given)
+
+    def drawer(
+        self,
+        drawer_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Show a drawer.
+
+        Args:
+            drawer_id: Id of the drawer.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(DRAWER, given)
+
+    def update_drawer(
+        self,
+        drawer_id: str,
+        *,
+        wing: str | None = None,
+        room: str | None = None,
+        hall: str | None = None,
+        memory_type: str | None = None,
+        importance: float | int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Move a drawer, or set its type or importance; its text and id stay.
+
+        Args:
+            drawer_id: Id of the drawer.
+            wing: The new wing.
+            room: The new room.
+            hall: The new hall.
+            memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
+            importance: 0 to 5.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawer_id": drawer_id,
+            "wing": wing,
+            "room": room,
+            "hall": hall,
+            "memory_type": memory_type,
+            "importance": importance,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(UPDATE_DRAWER, given)
+
+    def delete_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DeleteDrawerAnswer:
+        """Delete a drawer; it can be restored, and the same text can be filed again.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return self._operate(DELETE_DRAWER, given)
+
+    def restore_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Restore a drawer that was deleted, pruned, merged or superseded.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return self._operate(RESTORE_DRAWER, given)
+
+    def set_identity(
+        self,
+        content: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """Set the text about the workspace that stands at the start of every conversation.
+
+        Args:
+            content: The text, at most 2,000 characters.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
+        return self._operate(SET_IDENTITY, given)
+
+    def diary_write(
+        self,
+        agent_name: str,
+        entry: str,
+        *,
+        topic: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DiaryWriteAnswer:
+        """Write an entry into an agent's diary.
+
+        Args:
+            agent_name: Whose diary.
+            entry: The entry, at most 10,000 characters.
+            topic: Topic of the entry; `diary` if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
+        return self._operate(DIARY_WRITE, given)
+
+    def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return self._operate(DIARY_READ, given)
+
+    def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return self._operate(WAKE_UP, given)
+
+    def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return self._operate(PALACE_RECALL, given)
+
+    def traverse(
+        self,
+        start_room: str,
+        *,
+        max_hops: int = 3,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TraverseAnswer:
+        """Show the rooms that can be reached from a room through shared wings.
+
+        Args:
+            start_room: The room to start from.
+            max_hops: Most hops.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "start_room": start_room,
+            "max_hops": max_hops,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(TRAVERSE, given)
+
+    def find_tunnels(
+        self,
+        *,
+        wing_a: str | None = None,
+        wing_b: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelsAnswer:
+        """Show the rooms that are in several wings.
+
+        Args:
+            wing_a: A wing that must be among them.
+            wing_b: Another wing that must be among them.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FIND_TUNNELS, given)
+
+    def palace_graph(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceGraphAnswer:
+        """Show figures of the graph of rooms and wings.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_GRAPH, given)
+
+    def consolidate(
+        self,
+        *,
+        crew_id: str | None = None,
+        since: str = "24h",
+        workspace_id: str | None = None,
+    ) -> ConsolidationAnswer:
+        """Learn rules from what recurs among a crew's entries.
+
+        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+
+        Args:
+            crew_id: The crew; all if absent.
+            since: Look-back in hours, days or weeks: 24h, 7d, 2w.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
+        return self._operate(CONSOLIDATE, given)
+
+    def learned_rules(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LearnedRulesAnswer:
+        """List the learned rules of a crew, with their evidence; the proven ones first.
+
+        Args:
+            crew_id: The crew, for OWNER and ADMIN; else that of the token.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(LEARNED_RULES, given)
+
+    def add_lesson(
+        self,
+        rule: str,
+        *,
+        kind: Literal["positive", "negative", "neutral"] = "neutral",
+        context: str = "",
+        source: Literal["manual", "user_feedback"] = "manual",
+        lesson_id: str | None = None,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> LessonAnswer:
+        """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
+
+        Args:
+            rule: What to do or to avoid.
+            kind: positive, negative or neutral.
+            context: Where it was learned.
+            source: manual or user_feedback.
+            lesson_id: Id of the lesson; made if absent.
+            crew_id: The crew whose lesson it is.
+            agent_id: The agent whose lesson it is, if no crew is given.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "rule": rule,
+            "kind": kind,
+            "context": context,
+            "source": source,
+            "lesson_id": lesson_id,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(ADD_LESSON, given)
 
     def sweep(
         self,
@@ -3124,6 +3872,689 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(SWEEP_VERSIONS, given)
+
+    async def kg_add(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        confidence: float = 1.0,
+        subject_type: str | None = None,
+        object_type: str | None = None,
+        source_closet: str | None = None,
+        source_entry_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgAddAnswer:
+        """Add a fact to the knowledge graph: subject, predicate, object.
+
+        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate: uses, owns. Compared exactly.
+            object: Name of the other entity.
+            valid_from: Date since when it holds.
+            valid_to: Date until when it held, included; open if absent.
+            confidence: How certain it is, 0 to 1.
+            subject_type: Type of the subject: person, tool.
+            object_type: Type of the object.
+            source_closet: Id of the drawer that it was taken from.
+            source_entry_id: Id of the entry that it was taken from.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "confidence": confidence,
+            "subject_type": subject_type,
+            "object_type": object_type,
+            "source_closet": source_closet,
+            "source_entry_id": source_entry_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_ADD, given)
+
+    async def kg_query(
+        self,
+        entity: str,
+        *,
+        as_of: str | None = None,
+        direction: Literal["outgoing", "incoming", "both"] = "both",
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgQueryAnswer:
+        """Show the facts about an entity, the latest known first.
+
+        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+
+        Args:
+            entity: Name of the entity, or an alias.
+            as_of: Only facts that held then; both ends included.
+            direction: Facts in which the entity is subject, object, or either.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of": as_of,
+            "direction": direction,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_QUERY, given)
+
+    async def kg_invalidate(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        ended: str | None = None,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgInvalidateAnswer:
+        """End a fact that has no end; it stays in the graph.
+
+        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+
+        Args:
+            subject: Name of the entity that the fact is about.
+            predicate: How the two relate.
+            object: Name of the other entity.
+            ended: The last date on which it held; today if absent.
+            reason: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "ended": ended,
+            "reason": reason,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_INVALIDATE, given)
+
+    async def kg_timeline(
+        self,
+        *,
+        entity: str | None = None,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgTimelineAnswer:
+        """Show facts by the date since when they hold, those without one last.
+
+        Args:
+            entity: Name of an entity; all if absent.
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "as_of_seq": as_of_seq,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_TIMELINE, given)
+
+    async def kg_stats(
+        self,
+        *,
+        as_of_seq: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgStatsAnswer:
+        """Count the entities and facts of the knowledge graph.
+
+        Args:
+            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(KG_STATS, given)
+
+    async def kg_entity(
+        self,
+        entity: str,
+        *,
+        type: str | None = None,
+        aliases: Sequence[str] = (),
+        dropped_aliases: Sequence[str] = (),
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> KgEntityAnswer:
+        """Set the name, the type and the aliases of an entity.
+
+        A fact about an alias is a fact about the entity. What is not given stays as it is.
+
+        Args:
+            entity: Name of the entity; a new spelling differs in case or blanks only.
+            type: person, tool, project …
+            aliases: Further names that mean this entity.
+            dropped_aliases: Names that no longer mean it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "entity": entity,
+            "type": type,
+            "aliases": aliases,
+            "dropped_aliases": dropped_aliases,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(KG_ENTITY, given)
+
+    async def palace_status(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceStatusAnswer:
+        """Count the drawers of the workspace, in all and by wing and room.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_STATUS, given)
+
+    async def palace_wings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceWingsAnswer:
+        """List the wings with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_WINGS, given)
+
+    async def palace_rooms(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceRoomsAnswer:
+        """List the rooms with their numbers of drawers.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return await self._operate(PALACE_ROOMS, given)
+
+    async def palace_taxonomy(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTaxonomyAnswer:
+        """Show the wings, their rooms and the numbers of drawers in them.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_TAXONOMY, given)
+
+    async def palace_search(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+    ) -> PalaceSearchAnswer:
+        """Search the drawers by their words.
+
+        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
+        first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: What to look for.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+            "wing": wing,
+            "room": room,
+        }
+        return await self._operate(PALACE_SEARCH, given)
+
+    async def check_duplicate(
+        self,
+        content: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        threshold: float | int = 0.9,
+    ) -> CheckDuplicateAnswer:
+        """Show drawers that say almost the same in the same words.
+
+        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            content: The text to compare.
+            threshold: Least similarity; 0.9 if it is 0 or less.
+        """
+        given: dict[str, Any] = {
+            "content": content,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "threshold": threshold,
+        }
+        return await self._operate(CHECK_DUPLICATE, given)
+
+    async def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(ADD_DRAWER, given)
+
+    async def drawers(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> DrawersAnswer:
+        """List drawers, newest first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+            offset: Drawers to leave out.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+            "offset": offset,
+        }
+        return await self._operate(DRAWERS, given)
+
+    async def drawer(
+        self,
+        drawer_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Show a drawer.
+
+        Args:
+            drawer_id: Id of the drawer.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(DRAWER, given)
+
+    async def update_drawer(
+        self,
+        drawer_id: str,
+        *,
+        wing: str | None = None,
+        room: str | None = None,
+        hall: str | None = None,
+        memory_type: str | None = None,
+        importance: float | int | None = None,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Move a drawer, or set its type or importance; its text and id stay.
+
+        Args:
+            drawer_id: Id of the drawer.
+            wing: The new wing.
+            room: The new room.
+            hall: The new hall.
+            memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
+            importance: 0 to 5.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawer_id": drawer_id,
+            "wing": wing,
+            "room": room,
+            "hall": hall,
+            "memory_type": memory_type,
+            "importance": importance,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(UPDATE_DRAWER, given)
+
+    async def delete_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DeleteDrawerAnswer:
+        """Delete a drawer; it can be restored, and the same text can be filed again.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return await self._operate(DELETE_DRAWER, given)
+
+    async def restore_drawer(
+        self,
+        drawer_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> DrawerAnswer:
+        """Restore a drawer that was deleted, pruned, merged or superseded.
+
+        Args:
+            drawer_id: Id of the drawer.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
+        return await self._operate(RESTORE_DRAWER, given)
+
+    async def set_identity(
+        self,
+        content: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """Set the text about the workspace that stands at the start of every conversation.
+
+        Args:
+            content: The text, at most 2,000 characters.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
+        return await self._operate(SET_IDENTITY, given)
+
+    async def diary_write(
+        self,
+        agent_name: str,
+        entry: str,
+        *,
+        topic: str | None = None,
+        workspace_id: str | None = None,
+    ) -> DiaryWriteAnswer:
+        """Write an entry into an agent's diary.
+
+        Args:
+            agent_name: Whose diary.
+            entry: The entry, at most 10,000 characters.
+            topic: Topic of the entry; `diary` if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
+        return await self._operate(DIARY_WRITE, given)
+
+    async def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return await self._operate(DIARY_READ, given)
+
+    async def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return await self._operate(WAKE_UP, given)
+
+    async def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return await self._operate(PALACE_RECALL, given)
+
+    async def traverse(
+        self,
+        start_room: str,
+        *,
+        max_hops: int = 3,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TraverseAnswer:
+        """Show the rooms that can be reached from a room through shared wings.
+
+        Args:
+            start_room: The room to start from.
+            max_hops: Most hops.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "start_room": start_room,
+            "max_hops": max_hops,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(TRAVERSE, given)
+
+    async def find_tunnels(
+        self,
+        *,
+        wing_a: str | None = None,
+        wing_b: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelsAnswer:
+        """Show the rooms that are in several wings.
+
+        Args:
+            wing_a: A wing that must be among them.
+            wing_b: Another wing that must be among them.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FIND_TUNNELS, given)
+
+    async def palace_graph(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceGraphAnswer:
+        """Show figures of the graph of rooms and wings.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_GRAPH, given)
+
+    async def consolidate(
+        self,
+        *,
+        crew_id: str | None = None,
+        since: str = "24h",
+        workspace_id: str | None = None,
+    ) -> ConsolidationAnswer:
+        """Learn rules from what recurs among a crew's entries.
+
+        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+
+        Args:
+            crew_id: The crew; all if absent.
+            since: Look-back in hours, days or weeks: 24h, 7d, 2w.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
+        return await self._operate(CONSOLIDATE, given)
+
+    async def learned_rules(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LearnedRulesAnswer:
+        """List the learned rules of a crew, with their evidence; the proven ones first.
+
+        Args:
+            crew_id: The crew, for OWNER and ADMIN; else that of the token.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(LEARNED_RULES, given)
+
+    async def add_lesson(
+        self,
+        rule: str,
+        *,
+        kind: Literal["positive", "negative", "neutral"] = "neutral",
+        context: str = "",
+        source: Literal["manual", "user_feedback"] = "manual",
+        lesson_id: str | None = None,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> LessonAnswer:
+        """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
+
+        Args:
+            rule: What to do or to avoid.
+            kind: positive, negative or neutral.
+            context: Where it was learned.
+            source: manual or user_feedback.
+            lesson_id: Id of the lesson; made if absent.
+            crew_id: The crew whose lesson it is.
+            agent_id: The agent whose lesson it is, if no crew is given.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "rule": rule,
+            "kind": kind,
+            "context": context,
+            "source": source,
+            "lesson_id": lesson_id,
+            "crew_id": crew_id,
+            "agent_id": agent_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(ADD_LESSON, given)
 
     async def sweep(
         self,

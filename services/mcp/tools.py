@@ -17,7 +17,8 @@ from ...schemas.errors import CrewJournalError, DocumentError, InvalidQuery, Not
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import ALL
 from ...schemas.operations.operation import Effect, Operation
-from ...schemas.operations.toolsets import TOOLSETS, Tool, called, input_schema, tools_of
+from ...schemas.operations.tool import NARRATION, NARRATION_CHARS, Tool
+from ...schemas.operations.toolsets import TOOLSETS, called, input_schema, tools_of
 from ...schemas.principal import Principal
 from ..desk import Desk, check_access
 from ..problem import log_unexpected
@@ -146,6 +147,12 @@ def _fields(
         InvalidQuery: If an argument is none of the tool's.
     """
     offered = tool.fields if tool.fields is not None else tuple(operation.request.model_fields)
+    said = arguments.get(NARRATION) if tool.narrated else None
+    if said is not None and (not isinstance(said, str) or len(said) > NARRATION_CHARS):
+        hint = f"send a text of at most {NARRATION_CHARS} characters, or leave it out"
+        raise InvalidQuery(f"{NARRATION} is not a short text", hint=hint, field=NARRATION)
+    if tool.narrated:
+        arguments = {name: value for name, value in arguments.items() if name != NARRATION}
     for given in arguments:
         if given not in offered or given in tool.fixed:
             known = ", ".join(one for one in offered if one not in tool.fixed) or "none"

@@ -26,6 +26,7 @@ from .block_input import BlockState, block_input, ranked
 from .documents.addressing import check_own
 from .documents.owned import OwnedDocuments
 from .documents.past import Past
+from .learned import NOW, Learned
 from .registry import Registry
 
 TOPICS_RANKED: Final = 20
@@ -65,6 +66,7 @@ class MemoryBlocks:
         self._documents = documents
         self._search = search
         self._clock = clock
+        self._learned = Learned(views)
 
     async def build(self, caller: Caller, asked: MemoryBlockRequest) -> MemoryBlockAnswer:
         """The block.
@@ -109,19 +111,32 @@ class MemoryBlocks:
         today = self._clock().astimezone(UTC).date()
         agent = None if agent_id is None else await self._registry.agent(workspace_id, agent_id)
         members = [] if crew_id is None else await self._registry.agents(workspace_id, crew_id)
-        owned = [
+        own, crew, workspace = [
             OwnedDocuments() if owner is None else await self._documents.of(workspace_id, owner, today)
             for owner in _owners(agent_id, crew_id)
         ]
-        return BlockState(today, agent, frozenset(row.agent_id for row in members), *owned)
+        state = BlockState(today, agent, frozenset(row.agent_id for row in members), own, crew, workspace)
+        return await asyncio.to_thread(self._with_learned, state, workspace_id, crew_id, NOW)
 
     def _then(self, workspace_id: str, agent_id: str | None, crew_id: str | None, seq: int) -> BlockState:
         past = Past(self._views, workspace_id, seq)
         agents = past.agents()
         agent = next((row for row in agents if row.agent_id == agent_id), None)
         members = frozenset(row.agent_id for row in agents if crew_id is not None and row.crew_id == crew_id)
-        owned = [OwnedDocuments() if owner is None else past.documents(owner) for owner in _owners(agent_id, crew_id)]
-        return BlockState(past.day() or self._clock().astimezone(UTC).date(), agent, members, *owned)
+        own, crew, workspace = [
+            OwnedDocuments() if owner is None else past.documents(owner) for owner in _owners(agent_id, crew_id)
+        ]
+        state = BlockState(past.day() or self._clock().astimezone(UTC).date(), agent, members, own, crew, workspace)
+        return self._with_learned(state, workspace_id, crew_id, seq)
+
+    def _with_learned(self, state: BlockState, workspace_id: str, crew_id: str | None, seq: int) -> BlockState:
+        if crew_id is None:
+            return state
+        return replace(
+            state,
+            rules=self._learned.rules(workspace_id, crew_id, seq),
+            outcomes=self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq),
+        )
 
     async def _relevance(self, workspace_id: str, crew_id: str | None, query: str) -> Mapping[str, float]:
         """Label of a topic → how well its best chunk matches the query."""

@@ -6,7 +6,7 @@ Invariant: pure; a document that does not count makes no section.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
@@ -14,6 +14,14 @@ from typing import Final
 from ...schemas.events.workspaces import AgentRole
 from ...schemas.principal import Role
 from ...schemas.rules.assembler import Section
+from ...schemas.rules.lessons import (
+    OUTCOMES_LABEL,
+    RULES_LABEL,
+    LearnedRule,
+    Lesson,
+    outcomes_text,
+    rules_text,
+)
 from ...schemas.rules.memory_block import WINDOW_DAYS, BlockInput, Daily
 from ...schemas.rules.tiers import TIERS, key_problem
 from ...schemas.views.workspaces import AgentRow
@@ -26,7 +34,7 @@ _SLUG_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """What a block is made of: the day, the registrations, the documents of agent, crew and workspace."""
+    """What a block is made of: the day, the registrations, the documents, what the crew learned."""
 
     today: date
     agent: AgentRow | None
@@ -34,6 +42,8 @@ class BlockState:
     own: OwnedDocuments
     crew: OwnedDocuments
     workspace: OwnedDocuments
+    rules: Sequence[LearnedRule] = ()
+    outcomes: Sequence[Lesson] = ()
 
 
 def peer_slug(user: str, workspace_id: str) -> str:
@@ -77,7 +87,7 @@ def block_input(
         agent=_section(state.own, "AGENT"),
         prior=_prior(state.own, state.today),
         of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
-        crew=tuple(_crew_sections(crew, day)),
+        crew=tuple(_crew_sections(crew, day, _learned(state, is_lead))),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
         persona=persona,
@@ -117,11 +127,18 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
     return replace(section, relevance=relevance.get(section.name, 0.0)) if is_topic else section
 
 
-def _crew_sections(crew: OwnedDocuments, day: str) -> Iterator[Section]:
-    """CREW.md, the crew's log of today, topics by name."""
+def _learned(state: BlockState, is_lead: bool) -> tuple[Section, ...]:
+    """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler."""
+    rules = Section("rules", RULES_LABEL, rules_text(state.rules))
+    return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.outcomes))) if is_lead else (rules,)
+
+
+def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -> Iterator[Section]:
+    """CREW.md, the crew's log of today, what the crew learned, topics by name."""
     topics = (_section(crew, "topics", key) for key in crew.keys("topics"))
     log = _section(crew, "daily", day, label=f"Daily log: {day} (today)")
-    yield from (section for section in (_section(crew, "CREW"), log, *topics) if section is not None)
+    found = (_section(crew, "CREW"), log, *learned, *topics)
+    yield from (section for section in found if section is not None and (section.body or section.finding))
 
 
 def _peer(owned: OwnedDocuments, opener: str | None, workspace_id: str) -> Section | None:

@@ -16,6 +16,7 @@ from ...schemas.events.retractions import RetractionMade, RetractionRestored, Ta
 from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
+from ...schemas.rules.consolidation import LEARNED, LESSON
 from ...schemas.sequence_set import SequenceSet
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
@@ -91,6 +92,10 @@ class Retractions:
     async def _entry(self, caller: Caller, entry_id: str) -> StoredEntry:
         entry = (await self._queries.get(caller.principal, entry_id, workspace=caller.workspace_id)).entry
         publisher = info_of(entry.record["entry_type"]).publisher
+        if entry.record["entry_type"] in (LEARNED, LESSON):
+            if caller.principal.role is Role.AGENT:
+                raise NotAllowed(f"{entry.id} belongs to the crew", hint="ask a LEAD of the crew, an OWNER or ADMIN")
+            return entry
         if publisher in SERVICE_ALONE:
             raise InvalidQuery(
                 f"{entry.id} records a decision, which cannot be retracted",

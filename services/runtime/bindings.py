@@ -17,11 +17,15 @@ from ...schemas.operations import (
     document_search,
     documents,
     embeddings,
+    facts,
     files,
     health,
+    learning,
     letters,
     memory_block,
     memory_settings,
+    palace,
+    palace_graph,
     priorities,
     recall,
     relations,
@@ -54,6 +58,7 @@ from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.health import MemoryHealth
+from ..memory.learning import Learning
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
@@ -66,6 +71,8 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
+from ..palace.graph import KnowledgeGraph
+from ..palace.use_cases import Palace
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
@@ -104,9 +111,12 @@ class Handlers:
     models: EmbeddingModels
     timekeeper: Sweeps
     sweeps: SweepNow
+    learning: Learning
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
+    knowledge: KnowledgeGraph
+    palace: Palace
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -134,6 +144,9 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(files.MEMORY_FILE, use.files.run)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
+    desk.bind(learning.CONSOLIDATE, use.learning.consolidate)
+    desk.bind(learning.LEARNED_RULES, use.learning.rules)
+    desk.bind(learning.ADD_LESSON, use.learning.add_lesson)
     desk.bind(sweeps.SWEEP, _sweep(use))
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)
@@ -146,8 +159,10 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.WORKSPACE_SETTINGS, use.workspace_settings.get)
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
+    _bind_knowledge(desk, use.knowledge)
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
+    _bind_palace(desk, use.palace)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
@@ -175,6 +190,39 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
     desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
     desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
     desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))
+
+
+def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:
+    desk.bind(facts.KG_ADD, knowledge.add)
+    desk.bind(facts.KG_QUERY, knowledge.query)
+    desk.bind(facts.KG_INVALIDATE, knowledge.invalidate)
+    desk.bind(facts.KG_TIMELINE, knowledge.timeline)
+    desk.bind(facts.KG_STATS, knowledge.stats)
+    desk.bind(facts.KG_ENTITY, knowledge.name)
+
+
+def _bind_palace(desk: Desk, use: Palace) -> None:
+    reading, filing = use.reading, use.filing
+    desk.bind(palace_graph.TRAVERSE, use.navigation.traverse)
+    desk.bind(palace_graph.FIND_TUNNELS, use.navigation.tunnels)
+    desk.bind(palace_graph.PALACE_GRAPH, use.navigation.figures)
+    desk.bind(palace.PALACE_STATUS, reading.status)
+    desk.bind(palace.PALACE_WINGS, reading.wings)
+    desk.bind(palace.PALACE_ROOMS, reading.rooms)
+    desk.bind(palace.PALACE_TAXONOMY, reading.taxonomy)
+    desk.bind(palace.PALACE_SEARCH, reading.search)
+    desk.bind(palace.CHECK_DUPLICATE, reading.duplicates)
+    desk.bind(palace.DRAWERS, reading.drawers)
+    desk.bind(palace.DRAWER, reading.get)
+    desk.bind(palace.DIARY_READ, reading.diary)
+    desk.bind(palace.WAKE_UP, reading.wake_up)
+    desk.bind(palace.PALACE_RECALL, reading.recall)
+    desk.bind(palace.ADD_DRAWER, filing.add)
+    desk.bind(palace.UPDATE_DRAWER, filing.update)
+    desk.bind(palace.DELETE_DRAWER, filing.delete)
+    desk.bind(palace.RESTORE_DRAWER, filing.restore)
+    desk.bind(palace.SET_IDENTITY, filing.set_identity)
+    desk.bind(palace.DIARY_WRITE, filing.write_diary)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

@@ -1,4 +1,4 @@
-"""What serves memory documents on a node: search, providers, and the block for prompts.
+"""What serves memory documents on a node: search, providers, the block for prompts, and the palace.
 
 Invariant: what is started here is stopped by the node's stack, before the journal that it records in.
 """
@@ -22,6 +22,7 @@ from ..memory.providers.journal import JournalProvider
 from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.providers.serving import ProvidedDocuments
 from ..operating.status import as_json
+from ..palace.use_cases import Palace
 from ..parts import Parts
 from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
 from ..query.chunks.combined import MemorySearch
@@ -39,6 +40,7 @@ class ServedDocuments:
     providers: Providers
     provided: ProvidedDocuments
     blocks: MemoryBlocks
+    palace: Palace
 
 
 async def start_documents(
@@ -88,4 +90,6 @@ async def start_documents(
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
     blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
-    return ServedDocuments(search, MemorySearch(search, recall, memory.record_search), providers, provided, blocks)
+    palace = Palace.over(views, journal, analyzer, memory.record_search)
+    combined = MemorySearch(search, recall, memory.record_search)
+    return ServedDocuments(search, combined, providers, provided, blocks, palace)

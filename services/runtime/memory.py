@@ -19,6 +19,7 @@ from ..memory.agents import Agents
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
+from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
@@ -32,6 +33,7 @@ from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
 from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.status import as_json
+from ..palace.graph import KnowledgeGraph
 from ..query.chunks.documents import RecordSearch, no_record
 from ..query.entries.queries import JournalQueries
 from ..query.recall import Record, no_receipts
@@ -48,6 +50,7 @@ class Memory:
     priorities: Priorities
     timekeeper: Sweeps
     sweep_now: SweepNow
+    learning: Learning
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -58,6 +61,7 @@ class Memory:
     reindexing: Reindexing
     nudges: NudgeService
     workspace_settings: WorkspaceSettingsService
+    knowledge: KnowledgeGraph
 
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
         """What ``status`` shows: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
@@ -96,6 +100,7 @@ async def start_memory(
         priorities=Priorities(journal, views),
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
+        learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
         registry=registry,
@@ -106,4 +111,5 @@ async def start_memory(
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),
+        knowledge=KnowledgeGraph(views, journal, clock=clock),
     )

@@ -106,9 +106,8 @@ class Runtime:
         self._closed = asyncio.Event()
         self._failure: CrewJournalError | None = None
         self._started_at = utc_now()
-        self._http_url = ""
+        self._http_url = self._owner_token = ""
         self._link: BrokerLink | None = None
-        self._owner_token = ""
         self._reactors: list[Reactor] = []
         self._aside: PutAside | None = None
 
@@ -226,8 +225,7 @@ class Runtime:
             "journal_damage", views.watch(client, streams, broker, clock=utc_now, give_up=self._give_up)
         )
         canary = await parts.begin("canary", Canary(client, clock=utc_now))
-        heartbeat = Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker)
-        await parts.begin("heartbeat", heartbeat)
+        await parts.begin("heartbeat", Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker))
         await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))
 
         nats = NatsUsers(broker) if broker is not None else None
@@ -346,6 +344,7 @@ class Runtime:
                 models=models,
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
+                learning=memory.learning,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,
@@ -357,6 +356,8 @@ class Runtime:
                 provided=documents.provided,
                 blocks=documents.blocks,
                 files=memory.files,
+                knowledge=memory.knowledge,
+                palace=documents.palace,
             ),
         )
         limits = HttpLimits.of(settings)
@@ -378,8 +379,7 @@ class Runtime:
             )
         )
         bounds = ConnectionBounds(connections=settings.http_connections)
-        server = HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds)
-        await parts.begin("http", server)
+        server = await parts.begin("http", HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds))
         await parts.begin("ingest", ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some

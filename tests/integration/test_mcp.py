@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import anyio
 import httpx
-import httpx2
 import pytest
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
+from support.mcp_client import connected
 from support.stack import Stack
 
 from crew_journal.schemas.operations import ALL
@@ -20,17 +16,6 @@ from crew_journal.schemas.operations.toolsets import TOOLSETS, input_schema
 from crew_journal.schemas.principal import Role
 
 MODES = ("legacy", "2026-07-28")
-
-
-@asynccontextmanager
-async def connected(stack: Stack, token: str, mode: str = "auto", **query: str) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {token}"}
-    url = str(httpx.URL(f"{stack.url}/mcp", params=query))
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http,
-        Client(streamable_http_client(url, http_client=http), mode=cast(Any, mode)) as client,
-    ):
-        yield client
 
 
 def text(result: Any) -> str:

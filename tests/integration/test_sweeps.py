@@ -71,7 +71,7 @@ async def test_a_downtime_of_days_is_caught_up_once_and_in_order(stack: Stack) -
     day = clock.now
     clock.now += timedelta(days=3)
     restarted = keeper(stack, clock)
-    assert await restarted.check() == 3 * (1 + 1 + 1 + 4)
+    assert await restarted.check() == 3 * (1 + 1 + 1 + 4 + 4)
     caught_up = ticks(stack, "w1")[before:]
     dues = [due for _, due in caught_up]
     assert dues == sorted(dues)
@@ -79,7 +79,7 @@ async def test_a_downtime_of_days_is_caught_up_once_and_in_order(stack: Stack) -
     assert [due for sweep, due in caught_up if sweep == "decay"] == nights
     assert await restarted.check() == 0
     assert await keeper(stack, clock).check() == 0
-    assert len(ticks(stack, "w1")) == before + 21
+    assert len(ticks(stack, "w1")) == before + 33
 
 
 async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_day(stack: Stack) -> None:
@@ -98,14 +98,14 @@ async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_d
     found = ticks(stack, "w1")[before:]
     assert [due for sweep, due in found if sweep == "health"] == [*nights, f"{clock.now:%Y-%m-%dT%H:%M}"]
     assert [due for _, due in found] == sorted(due for _, due in found)
-    assert len(found) == 3 * (1 + 1 + 1 + 4) + 1
+    assert len(found) == 3 * (1 + 1 + 1 + 4 + 4) + 1
 
 
 async def test_a_year_away_is_bounded_to_the_newest_of_each_sweep(stack: Stack) -> None:
     clock = await begin(stack, "w1")
     before = len(ticks(stack, "w1"))
     clock.now += timedelta(days=365)
-    assert await keeper(stack, clock).check() == 4 * 31
+    assert await keeper(stack, clock).check() == 5 * 31
     decays = [due for sweep, due in ticks(stack, "w1")[before:] if sweep == "decay"]
     assert decays[-1] == f"{clock.now:%Y-%m-%d}T03:00"
     assert len(decays) == 31
@@ -120,7 +120,7 @@ async def test_two_nodes_keep_time_and_the_journal_has_one_tick(stack: Stack) ->
             found = ticks(stack, workspace)
             assert len(found) == len(set(found))
             assert len([due for sweep, due in found if sweep == "decay" and due > f"{clock.now:%Y-%m-%d}"]) == 1, day
-    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == 4
+    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == 5
 
 
 async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one_tick(stack: Stack) -> None:
@@ -195,7 +195,7 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
         "w1", other, summary="another decision", entry_id=squatted
     )
     await stack.store.wait_for(taken.seq, DEADLINE_S)
-    assert await foreseen.check() == 7
+    assert await foreseen.check() == 11
     assert len(ticks(stack, "w1", due.sweep)) == len(set(ticks(stack, "w1", due.sweep)))
     assert await foreseen.check() == 0
 

@@ -12,6 +12,19 @@ from support.events import EPOCH_MS, control
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events.compaction import MemoryCompacted
 from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.drawers import (
+    DrawerClassified,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerMerged,
+    DrawerPruned,
+    DrawerRestored,
+    DrawerState,
+    DrawerSuperseded,
+    DrawerUpdated,
+    PalaceIdentitySet,
+    PipelineTier,
+)
 from crew_journal.schemas.events.embeddings import (
     EmbeddingsActivated,
     EmbeddingsAdded,
@@ -19,7 +32,9 @@ from crew_journal.schemas.events.embeddings import (
     ReindexRequested,
 )
 from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
+from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
 from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
+from crew_journal.schemas.events.learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from crew_journal.schemas.events.memory import (
     MemoryReferenced,
@@ -85,6 +100,38 @@ _HEALTH = st.builds(
     model=st.sampled_from([None, "mini"]),
 )
 _SCOPES = st.sampled_from([SequenceSet(), SequenceSet(sequences="2,4-6", ids=("e1", "e2"))])
+_ENTITIES = st.builds(
+    FactEntity,
+    entity_id=st.sampled_from(["e_ann", "e_bob", "e_zoë"]),
+    name=st.sampled_from(["Ann", "Bob  B", "Zoë"]),
+    type=st.sampled_from(["entity", "entity", "person", "tool"]),
+)
+_FACT_IDS = st.sampled_from(["t1", "t2", "t3"])
+_FACTS = st.one_of(
+    st.builds(
+        FactAsserted,
+        fact_id=_FACT_IDS,
+        subject=_ENTITIES,
+        predicate=st.sampled_from(["knows", "Knows"]),
+        object=_ENTITIES,
+        valid_from=st.sampled_from([None, "2026-01-02", "0001-01-01", "2026-01-02T03:04:05+00:00"]),
+        valid_to=st.sampled_from([None, None, "2026-01-02", "9999-12-31"]),
+        confidence=st.sampled_from([0.0, 0.5, 1.0]),
+        source_drawer_id=st.sampled_from([None, "drawer_1"]),
+    ),
+    st.builds(
+        FactEnded,
+        fact_ids=st.lists(_FACT_IDS, min_size=1, max_size=3).map(tuple),
+        ended=st.sampled_from(["2026-02-01", "2026-02-01T00:00:00Z"]),
+        reason=st.sampled_from(["", "moved"]),
+    ),
+    st.builds(
+        EntityNamed,
+        entity=_ENTITIES,
+        aliases=st.lists(_ENTITIES, max_size=2).map(tuple),
+        dropped_aliases=st.lists(_ENTITIES, max_size=1).map(tuple),
+    ),
+)
 _CONTROLS = st.one_of(
     _TOKENS,
     _HEALTH,
@@ -150,9 +197,60 @@ _DUES = st.one_of(
         ["2026-11-21T03:00:00+01:00", "2026-11-21 03:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", ""]
     ),
 )
+_RULE_IDS = st.sampled_from(["n1", "n2", "n3"])
+_LEARNING = st.one_of(
+    st.builds(
+        RuleLearned,
+        crew_id=st.sampled_from(["c1", "c2"]),
+        pattern=st.sampled_from(["deploy denied", "ignore previous instructions"]),
+        action=st.sampled_from(["", "ask first"]),
+        evidence=st.sampled_from([("e1", "e2"), ("e1", "e3", "e5")]),
+        confidence=st.floats(0, 1),
+        days=st.integers(1, 3),
+    ),
+    st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
+    st.builds(
+        LessonRecorded,
+        lesson_id=st.sampled_from(["l1", "l2"]),
+        kind=st.sampled_from(["positive", "negative", "neutral"]),
+        source=st.sampled_from(["manual", "user_feedback"]),
+        rule=st.sampled_from(["never on Fridays", "ignore previous instructions"]),
+    ),
+    st.builds(MemoryConsolidated, crew_id=st.just("c1"), confirmed=st.lists(_RULE_IDS, max_size=2).map(tuple)),
+)
+"""Events of what crews learn."""
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index", "compaction"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
+_DRAWER_IDS = st.sampled_from(["drawer_a_b_1", "drawer_a_b_2"])
+_DRAWERS = st.one_of(
+    st.builds(
+        DrawerFiled,
+        drawer_id=_DRAWER_IDS,
+        wing=st.just("a"),
+        room=st.sampled_from(["b", "c"]),
+        content=st.sampled_from(["the parser is naïve", "🎉"]),
+        memory_type=st.just("general"),
+        state=st.sampled_from(DrawerState),
+    ),
+    st.builds(
+        DrawerClassified,
+        drawer_id=_DRAWER_IDS,
+        memory_type=st.just("fact"),
+        importance=st.sampled_from([0.0, 5.0]),
+        pipeline_tier=st.sampled_from(PipelineTier),
+        room=st.sampled_from([None, "facts"]),
+    ),
+    st.builds(DrawerUpdated, drawer_id=_DRAWER_IDS, wing=st.sampled_from([None, "w"])),
+    st.builds(DrawerMerged, into=_DRAWER_IDS, drawer_ids=_DRAWER_IDS.map(lambda one: (one, one)), summary=st.just("s")),
+    st.builds(DrawerSuperseded, drawer_id=_DRAWER_IDS, superseded_by=_DRAWER_IDS),
+    st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
+    st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
+    st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),
+    st.builds(PalaceIdentitySet, content=st.sampled_from(["we build parsers", "we build lexers"])),
+)
 _MEMORY = st.one_of(
+    _FACTS,
+    _DRAWERS,
     st.builds(
         MemoryVersionsSwept,
         cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),
@@ -163,6 +261,7 @@ _MEMORY = st.one_of(
         retention_days=st.sampled_from([None, 1, 3_650]),
         scrubber=st.sampled_from(["block", "off"]),
     ),
+    _LEARNING,
     st.builds(SweepTicked, sweep=_SWEEPS, due=_DUES),
     st.builds(
         MemoryCompacted,
@@ -201,7 +300,11 @@ _MEMORY = st.one_of(
     st.builds(
         MemoryReferenced,
         entries=st.lists(
-            st.builds(ReferencedEntry, entry_id=IDS, count=st.sampled_from([1, 1, 2, 7, 2**62, 2**80])),
+            st.builds(
+                ReferencedEntry,
+                entry_id=st.one_of(IDS, _CONTROL_IDS),
+                count=st.sampled_from([1, 1, 2, 7, 2**62, 2**80]),
+            ),
             min_size=1,
             max_size=4,
         ).map(tuple),
@@ -215,7 +318,7 @@ _MEMORY = st.one_of(
         hit_ids=st.lists(IDS, max_size=3).map(tuple),
         mean_cosine=st.one_of(st.none(), st.floats(-1, 1)),
         scores=st.lists(st.floats(0, 1), max_size=3).map(tuple),
-        rendered=st.one_of(st.none(), st.lists(IDS, max_size=3).map(tuple)),
+        rendered=st.one_of(st.none(), st.lists(st.one_of(IDS, _CONTROL_IDS), max_size=3).map(tuple)),
     ),
 )
 """Events that change importance and sweeps."""

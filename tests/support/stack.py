@@ -52,6 +52,7 @@ from crew_journal.services.memory.documents.provision import Provision
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
+from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
@@ -73,6 +74,8 @@ from crew_journal.services.memory.workspace_settings import WorkspaceSettingsSer
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
+from crew_journal.services.palace.graph import KnowledgeGraph
+from crew_journal.services.palace.use_cases import Palace
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.combined import MemorySearch
 from crew_journal.services.query.chunks.documents import DocumentSearch
@@ -227,11 +230,13 @@ async def running_stack(
                 models=models,
                 timekeeper=timekeeper,
                 sweeps=sweeps,
+                learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
                 document_search=document_search,
                 memory_search=MemorySearch(document_search, recall, log.keep),
+                knowledge=KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC)),
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 blocks=MemoryBlocks(
@@ -244,6 +249,7 @@ async def running_stack(
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
+                palace=Palace.over(store, journal, Analyzer(Stemmer), log.keep),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

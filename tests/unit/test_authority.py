@@ -68,7 +68,7 @@ def test_what_an_agent_does_and_what_it_asks_for_is_its_own_to_publish(entry_typ
     assert accept(AGENT, note(entry_type=entry_type), NOW).subject == f"journal.acme.red.scout.{entry_type}"
 
 
-@pytest.mark.parametrize("entry_type", [*(f"{prefix}.filed" for prefix in RESERVED), "system.compaction"])
+@pytest.mark.parametrize("entry_type", [*(f"{prefix}.of_old" for prefix in RESERVED), "system.compaction"])
 def test_a_reserved_type_is_refused_to_everybody_and_still_folds_where_it_was_published_before(entry_type: str) -> None:
     for principal in (AGENT, KEEPER, ADMIN, OWNER):
         with pytest.raises(NotAllowed, match="reserved for the service only") as caught:

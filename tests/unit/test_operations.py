@@ -197,8 +197,19 @@ async def test_a_new_operation_is_one_model_and_one_handler(
 
     monkeypatch.setattr(cli_operations, "client", client)
     commands = typer.Typer()
-    cli_operations.add_commands(
-        commands, dict.fromkeys(("dlq", "agent", "crew", "memory", "embeddings", "token", "workspace"), typer.Typer())
-    )
+    groups = [
+        "dlq",
+        "agent",
+        "crew",
+        "memory",
+        "embeddings",
+        "token",
+        "workspace",
+        "kg",
+        "palace",
+        "consolidate",
+        "lesson",
+    ]
+    cli_operations.add_commands(commands, dict.fromkeys(groups, typer.Typer()))
     commands(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == {"said": "hi"}

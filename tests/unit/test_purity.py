@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PURE = sorted(
-    path for folder in ("consumers/views", "consumers/folds", "schemas/rules") for path in (ROOT / folder).glob("*.py")
+    path for folder in ("consumers/views", "consumers/folds", "schemas/rules") for path in (ROOT / folder).rglob("*.py")
 )
 FORBIDDEN_MODULES = frozenset(
     {

@@ -15,8 +15,8 @@ from pydantic_ai import FunctionToolset, ModelRetry, Tool
 from ....schemas.errors import CrewJournalError, Unavailable
 from ....schemas.operations import ALL
 from ....schemas.operations.operation import Operation
+from ....schemas.operations.tool import Tool as Declared
 from ....schemas.operations.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
-from ....schemas.operations.toolsets import Tool as Declared
 from ..aio import AsyncCrewJournal
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}

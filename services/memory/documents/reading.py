@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from ....schemas.errors import FieldProblem, InvalidRequest
+from ....schemas.errors import FieldProblem, InvalidRequest, NotFound
 from ....schemas.operations.documents import (
     DiffDocumentRequest,
     DocumentAnswer,
@@ -24,11 +24,13 @@ from ....schemas.operations.documents import (
     ReadDocumentRequest,
 )
 from ....schemas.ports import ViewReader
-from ....schemas.rules.documents import finding_in
+from ....schemas.rules.documents import finding_in, sha256_of
+from ....schemas.rules.lessons import as_yaml
 from ....schemas.rules.tiers import Scope, owner_of
-from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
+from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, LEARNING_PROJECTION
 from ....schemas.views.documents import DocumentRow
 from ...desk import Caller
+from ..learned import NOW, Learned
 from .addressing import Address, address_of, check_own, rule_of
 from .answers import document_answer, empty_answer, listed, shown, version_answer, version_shown
 from .history import History
@@ -53,6 +55,7 @@ class Reading:
         self._enabled = enabled
         self._clock = clock
         self._history = History(views)
+        self._learned = Learned(views)
 
     async def read(self, caller: Caller, asked: ReadDocumentRequest) -> DocumentAnswer:
         """The present text, that of a version, or the one as of a sequence.
@@ -66,6 +69,8 @@ class Reading:
             raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
         address = self._address(caller, asked)
         await check_enabled(self._enabled, caller)
+        if not address.rule.writable:
+            return await asyncio.to_thread(self._rendered, caller, address, asked)
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
         return await asyncio.to_thread(self._read, caller, address, asked, view_seq)
 
@@ -122,6 +127,17 @@ class Reading:
             return empty_answer(address, view_seq)
         text = self._history.text(address, version)
         return version_answer(caller, address, version, text, finding_in(text), view_seq)
+
+    def _rendered(self, caller: Caller, address: Address, asked: ReadDocumentRequest) -> DocumentAnswer:
+        """The lessons of an owner; they have no versions, but a text as of each sequence."""
+        if asked.version is not None:
+            raise NotFound(f"{address.label} is rendered from entries and has no versions", hint="use as_of instead")
+        view_seq = self._views.view_seq(LEARNING_PROJECTION)
+        seq = NOW if asked.as_of is None else asked.as_of
+        lessons = self._learned.lessons(address.workspace_id, address.owner, seq)
+        content = as_yaml(lessons, whole=caller.administers)
+        changes = {"content": content, "bytes": len(content.encode()), "sha256": sha256_of(content)}
+        return empty_answer(address, view_seq).model_copy(update=changes)
 
     def _diff(self, caller: Caller, address: Address, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
         newest = self._history.newest(address, 1)

@@ -1,0 +1,156 @@
+"""What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
+
+Invariant: as of the tick: what came after it in the journal does not count, so a run that is repeated finds the same. An
+entry that is retracted is no candidate. ``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from ...schemas.ports import ViewReader
+from ...schemas.rules.consolidation import (
+    HISTORY_DAYS,
+    MAX_ENTRIES,
+    OWN_OUTPUT,
+    RECALL_DAYS,
+    SOURCES,
+    is_candidate,
+    normalised,
+)
+from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS
+from ...schemas.views.learning import RULE_MARKS, RULES
+from ...schemas.views.table import PRESENT
+from ..reacting.sweeping import Tick
+
+DAY_MS: Final = 86_400_000
+_READ_MAX: Final = 10 * MAX_ENTRIES
+"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are no denials."""
+_LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
+    ON p.workspace_id = e.workspace_id AND p.entry_id = e.id AND p.{PRESENT}"""
+_PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
+_OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.published_ms <= $due
+    AND (list_contains($types, e.entry_type) OR {_PERMANENT})
+    AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{own}')" for own in OWN_OUTPUT)}"""
+_CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
+    AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
+_CANDIDATES: Final = f"""SELECT e.seq, e.id, e.entry_type, e.ts_ms, e.summary, e.payload, e.published_ms > $since,
+    {_PERMANENT} FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
+        AND r.target_id = e.id AND r.{PRESENT})
+    ORDER BY e.seq DESC LIMIT {_READ_MAX}"""
+_RULES: Final = f"""SELECT rule_id, pattern, confidence, evidence, learned_ms, seq,
+    (SELECT count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'confirmed' AND m.seq < $seq),
+    (SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'confirmed' AND m.seq < $seq),
+    EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'promoted' AND m.seq < $seq),
+    EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
+        AND x.target_id = r.rule_id AND x.{PRESENT})
+    FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew AND r.seq < $seq ORDER BY r.seq"""
+_TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
+_SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
+    WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An entry that rules are learned from; ``is_new`` if it was recorded within the look-back."""
+
+    seq: int
+    entry_id: str
+    ts_ms: int
+    summary: str
+    payload: dict[str, Any]
+    is_new: bool
+    is_permanent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRule:
+    """A rule of the crew; ``last_seq`` is that of the last run that found it, ``runs`` counts those."""
+
+    rule_id: str
+    pattern: str
+    confidence: float
+    evidence: frozenset[str]
+    learned_ms: int
+    last_seq: int
+    runs: int
+    is_promoted: bool
+    is_retracted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A recorded search: its query in normal form, its time, its hits."""
+
+    query: str
+    ts_ms: int
+    hits: frozenset[str]
+
+
+def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
+    """The crews with something to learn from within the look-back."""
+    params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
+    return [crew for (crew,) in views.rows(_CREWS, params)]
+
+
+def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[Candidate]:
+    """The newest ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
+    history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
+    params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
+    found: list[Candidate] = []
+    for seq, entry_id, entry_type, ts_ms, summary, raw, is_new, permanent in views.rows(_CANDIDATES, params):
+        payload: dict[str, Any] = orjson.loads(raw)
+        if is_candidate(entry_type, payload, permanent=permanent):
+            found.append(Candidate(seq, entry_id, ts_ms, summary, payload, is_new, permanent))
+    return found[:MAX_ENTRIES][::-1]
+
+
+def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
+    """The rules of a crew, retracted ones too, oldest first."""
+    params = {"workspace": tick.workspace_id, "crew": crew_id, "seq": tick.seq}
+    return [
+        KnownRule(
+            rule_id,
+            pattern,
+            confidence,
+            frozenset(orjson.loads(evidence)),
+            learned_ms,
+            last_seq or seq,
+            1 + confirmed,
+            promoted,
+            retracted,
+        )
+        for rule_id, pattern, confidence, evidence, learned_ms, seq, confirmed, last_seq, promoted, retracted in views.rows(
+            _RULES, params
+        )
+    ]
+
+
+def types_of(views: ViewReader, workspace_id: str, ids: list[str]) -> dict[str, str]:
+    """The types of entries by id."""
+    return dict(views.rows(_TYPES, {"workspace": workspace_id, "ids": ids}))
+
+
+def searches_of(views: ViewReader, tick: Tick) -> list[Search]:
+    """The searches of the last ``RECALL_DAYS``."""
+    params = {
+        "workspace": tick.workspace_id,
+        "seq": tick.seq,
+        "due": tick.due_ms,
+        "since": tick.due_ms - RECALL_DAYS * DAY_MS,
+    }
+    return [
+        Search(normalised(query), ts_ms, frozenset(hit["entry_id"] for hit in orjson.loads(hits)))
+        for query, ts_ms, hits in views.rows(_SEARCHES, params)
+    ]
+
+
+def _of_run(tick: Tick) -> dict[str, Any]:
+    return {"workspace": tick.workspace_id, "seq": tick.seq, "due": tick.due_ms, "types": list(SOURCES)}

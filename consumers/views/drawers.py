@@ -1,0 +1,206 @@
+"""``drawers``, ``drawer_uses`` and ``palace_identities``: the palace as its events have made it.
+
+Invariant: of two filings of one drawer the first counts until the drawer is deleted, pruned, merged or superseded; an event
+about a drawer that does not exist changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from ...schemas.events.drawers import (
+    DrawerClassified,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerMerged,
+    DrawerPruned,
+    DrawerRestored,
+    DrawerState,
+    DrawerSuperseded,
+    DrawerUpdated,
+    PalaceIdentitySet,
+)
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.memory import MemoryReferenced, MemorySearched
+from ...schemas.views.drawers import (
+    DRAWER_USES,
+    DRAWERS,
+    DRAWERS_PROJECTION,
+    PALACE_IDENTITIES,
+    DrawerRow,
+    DrawerUseRow,
+    PalaceIdentityRow,
+)
+from ...schemas.views.table import Tables
+from ..folds.history import end, succeed
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
+
+MOST_READS: Final = 2**53
+"""Where counting stops; no event may overflow the column."""
+
+
+class DrawersProjection:
+    """Folds ``drawer.*``, and what says that drawers were read."""
+
+    name: ClassVar = DRAWERS_PROJECTION
+    version: ClassVar = 1
+    tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, PALACE_IDENTITIES)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Fold each event in stream order."""
+        for event in batch.control(*_FOLDS):
+            _FOLDS[event.entry.entry_type](event, tx)
+
+
+def _open(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
+    rows = tx.get(DRAWERS, workspace_id=event.workspace_id, drawer_id=drawer_id, until_seq=None)
+    return rows[0] if rows else None
+
+
+def _counts(row: DrawerRow) -> bool:
+    return row.superseded_by is None and row.state != DrawerState.MERGED
+
+
+def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values: Any) -> None:
+    row = _open(tx, event, drawer_id)
+    if row is not None:
+        changed = row._replace(**values)
+        if changed != row:
+            succeed(tx, DRAWERS, [changed._replace(since_seq=event.seq)])
+
+
+def _filed(event: EntryRecorded, tx: FoldTransaction) -> None:
+    filed = payload_of(event, DrawerFiled)
+    known = _open(tx, event, filed.drawer_id)
+    if known is not None and _counts(known):
+        return
+    row = DrawerRow(
+        event.workspace_id,
+        filed.drawer_id,
+        event.entry.id,
+        filed.wing,
+        filed.room,
+        filed.hall,
+        filed.content,
+        filed.memory_type,
+        filed.importance,
+        filed.pipeline_tier.value,
+        filed.state.value,
+        summary="",
+        superseded_by=None,
+        cluster_id=None,
+        added_by=filed.added_by,
+        added_by_agent=filed.added_by_agent,
+        source_file=filed.source_file,
+        filed_ms=event.published_ms,
+        since_seq=event.seq,
+    )
+    succeed(tx, DRAWERS, [row])
+
+
+def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerClassified)
+    room = {} if said.room is None else {"room": said.room}
+    _change(
+        event,
+        tx,
+        said.drawer_id,
+        memory_type=said.memory_type,
+        importance=said.importance,
+        pipeline_tier=said.pipeline_tier.value,
+        state=said.state.value,
+        summary=said.summary,
+        **room,
+    )
+
+
+def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerUpdated)
+    _change(event, tx, said.drawer_id, **said.model_dump(exclude={"drawer_id"}, exclude_none=True))
+
+
+def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerMerged)
+    if said.summary:
+        _change(event, tx, said.into, summary=said.summary)
+    for drawer_id in dict.fromkeys(said.drawer_ids):
+        if drawer_id != said.into:
+            _change(event, tx, drawer_id, cluster_id=said.into, state=DrawerState.MERGED.value)
+
+
+def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerSuperseded)
+    if said.drawer_id != said.superseded_by:
+        _change(event, tx, said.drawer_id, superseded_by=said.superseded_by)
+
+
+def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
+    drawer_id = payload_of(event, DrawerDeleted).drawer_id
+    end(tx, DRAWERS, event.seq, workspace_id=event.workspace_id, drawer_id=drawer_id)
+
+
+def _pruned(event: EntryRecorded, tx: FoldTransaction) -> None:
+    for drawer_id in dict.fromkeys(payload_of(event, DrawerPruned).drawer_ids):
+        end(tx, DRAWERS, event.seq, workspace_id=event.workspace_id, drawer_id=drawer_id)
+
+
+def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
+    drawer_id = payload_of(event, DrawerRestored).drawer_id
+    rows = tx.get(DRAWERS, workspace_id=event.workspace_id, drawer_id=drawer_id)
+    if not rows:
+        return
+    last = max(rows, key=lambda row: (row.until_seq is None, row.until_seq or 0))
+    if last.until_seq is None and _counts(last):
+        return
+    state = DrawerState.PROCESSED.value if last.state == DrawerState.MERGED else last.state
+    reverted = last._replace(state=state, superseded_by=None, cluster_id=None, since_seq=event.seq, until_seq=None)
+    succeed(tx, DRAWERS, [reverted])
+
+
+def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
+    content = payload_of(event, PalaceIdentitySet).content
+    succeed(tx, PALACE_IDENTITIES, [PalaceIdentityRow(event.workspace_id, content, event.published_ms, event.seq)])
+
+
+def _referenced(event: EntryRecorded, tx: FoldTransaction) -> None:
+    counts: Counter[str] = Counter()
+    for one in payload_of(event, MemoryReferenced).entries:
+        counts[one.entry_id] += one.count
+    _count_reads(event, counts, tx)
+
+
+def _searched(event: EntryRecorded, tx: FoldTransaction) -> None:
+    if event.entry.payload.get("rendered"):
+        _count_reads(event, Counter(payload_of(event, MemorySearched).rendered or ()), tx)
+
+
+def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransaction) -> None:
+    rows = []
+    for entry_id, count in counts.items():
+        named = {"workspace_id": event.workspace_id, "entry_id": entry_id}
+        if tx.get(DRAWERS, **named, until_seq=None):
+            known = tx.get(DRAWER_USES, **named)
+            before = known[0] if known else DrawerUseRow(event.workspace_id, entry_id, 0, event.ts_ms)
+            total = min(before.access_count + count, MOST_READS)
+            rows.append(before._replace(access_count=total, last_accessed_ms=max(before.last_accessed_ms, event.ts_ms)))
+    if rows:
+        tx.replace(DRAWER_USES, rows)
+
+
+_FOLDS: Final[dict[str, Callable[[EntryRecorded, FoldTransaction], None]]] = {
+    DrawerFiled.ENTRY_TYPE: _filed,
+    DrawerClassified.ENTRY_TYPE: _classified,
+    DrawerUpdated.ENTRY_TYPE: _updated,
+    DrawerMerged.ENTRY_TYPE: _merged,
+    DrawerSuperseded.ENTRY_TYPE: _superseded,
+    DrawerPruned.ENTRY_TYPE: _pruned,
+    DrawerDeleted.ENTRY_TYPE: _deleted,
+    DrawerRestored.ENTRY_TYPE: _restored,
+    PalaceIdentitySet.ENTRY_TYPE: _identity,
+    MemoryReferenced.ENTRY_TYPE: _referenced,
+    MemorySearched.ENTRY_TYPE: _searched,
+}
+PROJECTION = DrawersProjection

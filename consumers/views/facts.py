@@ -1,0 +1,166 @@
+"""``kg_entities`` and ``kg_facts``: the knowledge graph, and what it was at any sequence.
+
+Invariant: the first assertion of a fact id counts, and so does its first end. An assertion makes a known entity more
+specific and never less: only ``kg.entity_named`` replaces a name or a type that is not the general one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, Final
+
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from ...schemas.facts import GENERAL_TYPE, span_of
+from ...schemas.ids import name_key
+from ...schemas.views.facts import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
+from ...schemas.views.table import Tables
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
+
+_MODELS: Final = (FactAsserted, FactEnded, EntityNamed)
+_Said = FactAsserted | FactEnded | EntityNamed
+
+
+class FactsProjection:
+    """Folds assertions and ends of facts, and names of entities."""
+
+    name: ClassVar = FACTS_PROJECTION
+    version: ClassVar = 1
+    tables: ClassVar[Tables] = (KG_ENTITIES, FACTS)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Take in the batch's events in stream order."""
+        models = {model.ENTRY_TYPE: model for model in _MODELS}
+        events = [(event, _read(event, models)) for event in batch.control(*models)]
+        if not events:
+            return
+        entities, facts = _Entities(events, tx), _Facts(events, tx)
+        for event, said in events:
+            if isinstance(said, FactEnded):
+                facts.end(event, said)
+            elif isinstance(said, EntityNamed):
+                entities.name(event, said)
+            elif facts.add(event, said):
+                entities.mention(event, said.subject)
+                entities.mention(event, said.object)
+        tx.replace(KG_ENTITIES, list(entities.written.values()), entities.former)
+        tx.replace(FACTS, list(facts.written.values()), facts.former)
+
+
+def _read(event: EntryRecorded, models: Mapping[str, type[_Said]]) -> _Said:
+    return payload_of(event, models[event.entry.entry_type])
+
+
+class _Entities:
+    """The entities that a batch names: what counts of them now, and the rows to write."""
+
+    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+        keys = {_key(event, one.entity_id) for event, said in events for one in _named_in(said)}
+        self.former = tx.find(KG_ENTITIES, sorted(keys))
+        self.written: dict[tuple[int, int], EntityRow] = {}
+        self._open = {row.key: row for row in self.former if row.until_seq is None}
+
+    def mention(self, event: EntryRecorded, entity: FactEntity) -> None:
+        """An entity that a fact names: new, or known and perhaps of a general type until now."""
+        known = self._open.get(_key(event, entity.entity_id))
+        if known is None:
+            self._put(event, entity, None)
+        elif known.type == GENERAL_TYPE and entity.type != GENERAL_TYPE:
+            self._put(event, FactEntity(entity_id=known.entity_id, name=known.name, type=entity.type), known.alias_of)
+
+    def name(self, event: EntryRecorded, said: EntityNamed) -> None:
+        """Set what an entity is called."""
+        self._put(event, said.entity, None)
+        for one in said.dropped_aliases:
+            self._put(event, one, None)
+        for one in said.aliases:
+            self._put(event, one, said.entity.entity_id)
+
+    def _put(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
+        key = _key(event, entity.entity_id)
+        row = EntityRow(
+            key, event.workspace_id, entity.entity_id, entity.name, entity.type, alias_of, since_seq=event.seq
+        )
+        known = self._open.get(key)
+        if known is not None and known.since_seq < event.seq:
+            self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
+        self._open[key] = self.written[key, event.seq] = row
+
+
+class _Facts:
+    """The facts that a batch asserts or ends: what counts of them now, and the rows to write."""
+
+    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+        keys = {_key(event, fact_id) for event, said in events for fact_id in _fact_ids(said)}
+        self.former = tx.find(FACTS, sorted(keys))
+        self.written: dict[tuple[int, int], FactRow] = {}
+        self._open = {row.key: row for row in self.former if row.until_seq is None}
+
+    def add(self, event: EntryRecorded, said: FactAsserted) -> bool:
+        """Add a fact; False if its id is known."""
+        key = _key(event, said.fact_id)
+        if key in self._open:
+            return False
+        by = event.entry
+        self._open[key] = self.written[key, event.seq] = FactRow(
+            key,
+            event.workspace_id,
+            said.fact_id,
+            said.subject.entity_id,
+            said.predicate,
+            said.object.entity_id,
+            said.valid_from,
+            said.valid_to,
+            None if said.valid_from is None else span_of(said.valid_from).first_ms,
+            None if said.valid_to is None else span_of(said.valid_to).last_ms,
+            said.confidence,
+            said.source_drawer_id,
+            said.source_entry_id,
+            asserted_seq=event.seq,
+            asserted_ms=event.published_ms,
+            asserted_by_type=by.actor_type.value,
+            asserted_by=by.actor_id,
+            ended_by_type=None,
+            ended_by=None,
+            end_reason="",
+            since_seq=event.seq,
+        )
+        return True
+
+    def end(self, event: EntryRecorded, said: FactEnded) -> None:
+        """End those of the facts that are known and have no end."""
+        by = event.entry
+        for fact_id in said.fact_ids:
+            known = self._open.get(_key(event, fact_id))
+            if known is None or known.valid_to is not None:
+                continue
+            ended = known._replace(
+                valid_to=said.ended,
+                to_ms=span_of(said.ended).last_ms,
+                ended_by_type=by.actor_type.value,
+                ended_by=by.actor_id,
+                end_reason=said.reason,
+                since_seq=event.seq,
+            )
+            self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
+            self._open[known.key] = self.written[ended.key, event.seq] = ended
+
+
+def _named_in(said: _Said) -> Iterable[FactEntity]:
+    if isinstance(said, FactAsserted):
+        return (said.subject, said.object)
+    return (said.entity, *said.aliases, *said.dropped_aliases) if isinstance(said, EntityNamed) else ()
+
+
+def _fact_ids(said: _Said) -> Iterable[str]:
+    if isinstance(said, FactAsserted):
+        return (said.fact_id,)
+    return said.fact_ids if isinstance(said, FactEnded) else ()
+
+
+def _key(event: EntryRecorded, name: str) -> int:
+    return name_key((event.workspace_id, name))
+
+
+PROJECTION = FactsProjection

@@ -1,0 +1,114 @@
+"""``memory_rules``, ``memory_rule_marks``, ``memory_lessons``: what crews have learned.
+
+Invariant: rules and recorded lessons come from control entries alone; the lesson of a mission is the entry that ended it, so
+retracting that entry undoes the lesson.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar, Final
+
+from ...schemas.events.envelope import EntryRecorded
+from ...schemas.events.learning import LessonRecorded, RuleLearned, RulePromoted
+from ...schemas.ids import is_id
+from ...schemas.rules.consolidation import CONSOLIDATED
+from ...schemas.rules.documents import finding_in
+from ...schemas.rules.lessons import MISSION, MISSION_OUTCOME, mission_outcome
+from ...schemas.rules.tiers import Scope, owner_of
+from ...schemas.views.learning import (
+    LEARNING_PROJECTION,
+    LESSONS,
+    RULE_MARKS,
+    RULES,
+    LessonRow,
+    RuleMarkRow,
+    RuleRow,
+)
+from ...schemas.views.table import Tables
+from ..folds.payloads import payload_of
+from ..projection import Batch, FoldTransaction
+
+CONFIRMED: Final = "confirmed"
+PROMOTED: Final = "promoted"
+
+
+class LearningProjection:
+    """Folds learned rules, their marks, recorded lessons and ends of missions."""
+
+    name: ClassVar = LEARNING_PROJECTION
+    version: ClassVar = 1
+    tables: ClassVar[Tables] = (RULES, RULE_MARKS, LESSONS)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Append a row for each."""
+        rules = [_rule(event, payload_of(event, RuleLearned)) for event in batch.control(RuleLearned.ENTRY_TYPE)]
+        marks = [
+            RuleMarkRow(event.workspace_id, payload_of(event, RulePromoted).rule_id, PROMOTED, event.seq)
+            for event in batch.control(RulePromoted.ENTRY_TYPE)
+        ]
+        for event in batch.control(CONSOLIDATED):
+            marks += [RuleMarkRow(event.workspace_id, rule_id, CONFIRMED, event.seq) for rule_id in _confirmed(event)]
+        lessons = [
+            _recorded(event, payload_of(event, LessonRecorded)) for event in batch.control(LessonRecorded.ENTRY_TYPE)
+        ]
+        lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
+        tx.add(RULES, rules)
+        tx.add(RULE_MARKS, marks)
+        tx.add(LESSONS, [lesson for lesson in lessons if lesson is not None])
+
+
+def _rule(event: EntryRecorded, rule: RuleLearned) -> RuleRow:
+    return RuleRow(
+        event.workspace_id,
+        rule.crew_id,
+        event.entry.id,
+        rule.pattern,
+        rule.action,
+        rule.confidence,
+        json.dumps(rule.evidence),
+        len(rule.evidence),
+        rule.days,
+        finding_in(f"{rule.pattern}\n{rule.action}"),
+        event.ts_ms,
+        event.seq,
+    )
+
+
+def _confirmed(event: EntryRecorded) -> list[str]:
+    """The rules that a run found again; an operator's entry of this type may have any payload."""
+    named = event.entry.payload.get(CONFIRMED)
+    return [one for one in named if isinstance(one, str) and is_id(one)] if isinstance(named, list) else []
+
+
+def _recorded(event: EntryRecorded, lesson: LessonRecorded) -> LessonRow | None:
+    entry = event.entry
+    return _row(event, lesson.lesson_id, lesson.kind, lesson.source, lesson.rule, lesson.context, entry.agent_id)
+
+
+def _of_mission(event: EntryRecorded) -> LessonRow | None:
+    entry = event.entry
+    if (outcome := mission_outcome(entry)) is None:
+        return None
+    mission, kind, status = outcome
+    said = entry.payload.get("reason")
+    context = f"mission {mission}: {status}" + (f"; {said}" if isinstance(said, str) and said.strip() else "")
+    return _row(event, f"{MISSION_OUTCOME}_{mission}", kind, MISSION_OUTCOME, entry.summary, context, None)
+
+
+def _row(
+    event: EntryRecorded, lesson_id: str, kind: str, source: str, rule: str, context: str, agent_id: str | None
+) -> LessonRow | None:
+    """The crew's lesson, else the agent's; None without either."""
+    crew_id = event.entry.crew_id
+    if crew_id is None and agent_id is None:
+        return None
+    owner = owner_of(Scope.AGENT, agent_id) if crew_id is None else owner_of(Scope.CREW, crew_id)
+    finding = finding_in(f"{rule}\n{context}")
+    entry_id = event.entry.id
+    return LessonRow(
+        event.workspace_id, owner, lesson_id, kind, event.ts_ms, source, rule, context, finding, entry_id, event.seq
+    )
+
+
+PROJECTION = LearningProjection

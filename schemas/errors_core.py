@@ -1,0 +1,285 @@
+"""The tree of errors; each class has an HTTP status and an exit code of the command line (DESIGN §10).
+
+Invariant: each error names what is wrong, with the id or field, and says in ``hint`` what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One invalid field: dotted path, problem, fix."""
+
+    field: str
+    problem: str
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """The problem as JSON for a problem+json body."""
+        return {"field": self.field, "problem": self.problem, "fix": self.fix}
+
+
+class CrewJournalError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: What is wrong, naming the id or field.
+        hint: What the reader can do about it.
+        field: Dotted path of the offending field, if there is one.
+    """
+
+    title: ClassVar[str] = "Crew Journal failed"
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "", field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class InvalidEntry(CrewJournalError):
+    """A submitted entry is not valid; ``problems`` names every invalid field."""
+
+    title = "The entry is not valid"
+    status = 422
+    exit_code = 2
+
+    def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
+        shown = "; ".join(f"{p.field}: {p.problem}" for p in problems[:20])
+        fixes = "; ".join(dict.fromkeys(p.fix for p in problems[:20] if p.fix))
+        super().__init__(shown, hint=fixes, field=problems[0].field if problems else None)
+        self.problems = problems
+
+
+class InvalidRequest(InvalidEntry):
+    """The body of a request is not valid; ``problems`` names every invalid field."""
+
+    title = "The request body is not valid"
+
+
+class InvalidQuery(CrewJournalError):
+    """A filter, cursor or parameter is not valid."""
+
+    title = "The request is not valid"
+    status = 400
+    exit_code = 2
+
+
+class EntryTooLarge(CrewJournalError):
+    """The entry or the request is larger than allowed."""
+
+    title = "Too large"
+    status = 413
+    exit_code = 2
+
+
+class EntryConflict(CrewJournalError):
+    """The journal holds an entry with this id and other content."""
+
+    title = "The id belongs to another entry"
+    status = 409
+
+
+class PalaceFull(CrewJournalError):
+    """The workspace has as many drawers as it may have."""
+
+    title = "The palace is full"
+    status = 409
+
+
+class ModelInUse(CrewJournalError):
+    """An embedding model cannot be dropped while recall uses it."""
+
+    title = "The model is in use"
+    status = 409
+
+
+class ConsolidationRunning(CrewJournalError):
+    """A workspace consolidates one run at a time."""
+
+    title = "A consolidation is running"
+    status = 409
+
+
+class BrokerNotOurs(CrewJournalError):
+    """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
+
+    title = "The broker is not managed by this node"
+    status = 409
+
+
+class ModelNotFilled(CrewJournalError):
+    """Some entries have no vector of the embedding model; recall would not find them by meaning."""
+
+    title = "Vectors of the model are missing"
+    status = 409
+
+
+class RefusedByOneView(CrewJournalError):
+    """Only one view failed to fold the event; publishing it again would apply it twice to the others."""
+
+    title = "The other views have folded the event"
+    status = 409
+
+
+class NotAuthenticated(CrewJournalError):
+    """The token is missing, unknown, revoked or expired."""
+
+    title = "Not authenticated"
+    status = 401
+    exit_code = 3
+
+
+class NotAllowed(CrewJournalError):
+    """The token does not permit this request."""
+
+    title = "Not allowed"
+    status = 403
+    exit_code = 3
+
+
+class NotFound(CrewJournalError):
+    """The object does not exist, or the token may not read it; both cases give the same answer."""
+
+    title = "Not found"
+    status = 404
+    exit_code = 4
+
+
+class Unavailable(CrewJournalError):
+    """A component that the request needs is not available; try again later."""
+
+    title = "Temporarily unavailable"
+    status = 503
+    exit_code = 5
+
+
+class ViewsBehind(Unavailable):
+    """The views did not reach ``min_seq`` in time."""
+
+    title = "The views are behind"
+
+
+class TooManyTails(Unavailable):
+    """The token has the maximum number of live tails open."""
+
+    title = "Too many live tails"
+    status = 429
+
+
+class TooManyBodies(Unavailable):
+    """The request bodies of the token have reached their limit of bytes in memory."""
+
+    title = "Too many request bodies"
+    status = 429
+
+
+class BodiesFull(Unavailable):
+    """The request bodies of all tokens have reached the limit of bytes in memory."""
+
+    title = "Too many request bodies in memory"
+
+
+class Overloaded(Unavailable):
+    """The queue of waiting requests is full."""
+
+    title = "Too many requests at once"
+
+
+class ViewsDamaged(Unavailable):
+    """The file of the views is damaged; the journal is complete and the views can be rebuilt."""
+
+    title = "The views are damaged"
+    HINT: ClassVar[str] = "`crew-journal rebuild` builds all views again from the journal, which is complete"
+
+
+class JournalDamaged(CrewJournalError):
+    """Sequences are missing from the journal, and no erasure or accepted loss explains it."""
+
+    title = "The journal is damaged"
+    status = 409
+    HINT: ClassVar[str] = (
+        "`crew-journal salvage --out FILE` writes the lost entries that the views still have, "
+        "`crew-journal rebuild --accept-loss` then keeps the old views file and continues without them, "
+        "and `crew-journal import FILE` appends them again"
+    )
+
+
+class BrokerError(CrewJournalError):
+    """The broker refused a request or is configured wrongly."""
+
+    title = "The broker failed"
+    exit_code = 5
+
+
+class BrokerUnavailable(BrokerError, Unavailable):
+    """The broker cannot be reached or did not ack in time."""
+
+    title = "The broker is unavailable"
+    status = 503
+    exit_code = 5
+
+
+class StorageFull(BrokerUnavailable):
+    """The broker's disk or quota is full."""
+
+    title = "The broker's storage is full"
+
+
+class StreamMismatch(BrokerError):
+    """A stream or consumer exists with a configuration that could lose data."""
+
+    title = "The stream is configured differently"
+
+
+class EmbedderError(CrewJournalError):
+    """The embedder failed."""
+
+    title = "The embedder failed"
+    status = 503
+    exit_code = 5
+
+
+class EmbedderUnavailable(EmbedderError):
+    """The embedder refused the connection, timed out or answered 5xx; try again later."""
+
+
+class EmbedderModelMissing(EmbedderError):
+    """The server does not have the model."""
+
+
+class EmbedderBadAnswer(EmbedderError):
+    """The embedder's answer is incomplete, or has a wrong count, dimension or value."""
+
+
+class EmbedderInputRejected(EmbedderError):
+    """The model refuses this input; other inputs are not affected."""
+
+
+class DataDirBusy(CrewJournalError):
+    """Another process owns the data directory."""
+
+    title = "The data directory is in use"
+    exit_code = 5
+    status = 503
+
+
+class FoldError(CrewJournalError):
+    """An event can never be folded; it is parked and the projection continues."""
+
+    title = "The event cannot be folded"
+
+
+class VerificationFailed(CrewJournalError):
+    """A live view differs from a fresh rebuild."""
+
+    title = "Verification failed"
+    exit_code = 6

@@ -1,0 +1,141 @@
+"""Payloads about the drawers of the palace: texts filed verbatim under wing and room.
+
+Invariant: a drawer's id is in the payload and not the id of the entry, so that what was deleted can be filed again. Its text
+never changes; everything that is said about it later is an event of its own and can be reverted.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from .payload import ControlPayload
+
+CONTENT_CHARS: Final = 10_000
+"""Most characters of a drawer (contract of the palace, §12)."""
+IDENTITY_CHARS: Final = 2_000
+"""Most characters of a workspace's identity (likewise)."""
+MOST_IMPORTANCE: Final = 5.0
+DEFAULT_IMPORTANCE: Final = 3.0
+PLACE_CHARS: Final = 128
+"""Most characters of a wing, room or hall."""
+
+DrawerId = Annotated[str, StringConstraints(min_length=1, max_length=320)]
+"""``drawer_<wing>_<room>_<16 hex>``."""
+Importance = Annotated[float, Field(ge=0.0, le=MOST_IMPORTANCE, allow_inf_nan=False)]
+_Place = Annotated[str, StringConstraints(max_length=PLACE_CHARS)]
+_Name = Annotated[str, StringConstraints(max_length=512)]
+
+
+class PipelineTier(StrEnum):
+    """Who decided a drawer's type."""
+
+    HEURISTIC = "heuristic"
+    CENTROID = "centroid"
+    LLM = "llm"
+
+
+class DrawerState(StrEnum):
+    """How far a drawer is: ``raw`` waits for a model, ``merged`` is represented by another drawer."""
+
+    RAW = "raw"
+    PROCESSED = "processed"
+    MERGED = "merged"
+    FAILED = "failed"
+
+
+class DrawerFiled(ControlPayload):
+    """A text was filed.
+
+    Attributes:
+        memory_type: ``decision``, ``preference`` …, ``general`` if unclassified, ``diary``.
+        added_by: ``auto-ingest``, ``mobile`` or the name of who filed it.
+        added_by_agent: Id of the agent, empty if none.
+        source_file: Where the text is from, empty if unknown.
+    """
+
+    ENTRY_TYPE = "drawer.filed"
+    drawer_id: DrawerId
+    wing: _Place
+    room: _Place
+    hall: _Place = ""
+    content: str = Field(min_length=1, max_length=CONTENT_CHARS)
+    memory_type: str = Field(max_length=64)
+    importance: Importance = DEFAULT_IMPORTANCE
+    added_by: _Name = ""
+    added_by_agent: str = Field(default="", max_length=64)
+    source_file: _Name = ""
+    pipeline_tier: PipelineTier = PipelineTier.LLM
+    state: DrawerState = DrawerState.RAW
+
+
+class DrawerClassified(ControlPayload):
+    """A classifier decided on a drawer; ``room`` None keeps the one it is in."""
+
+    ENTRY_TYPE = "drawer.classified"
+    drawer_id: DrawerId
+    memory_type: str = Field(max_length=64)
+    importance: Importance
+    pipeline_tier: PipelineTier
+    state: DrawerState = DrawerState.PROCESSED
+    summary: str = Field(default="", max_length=2_000)
+    room: _Place | None = None
+
+
+class DrawerUpdated(ControlPayload):
+    """Somebody moved a drawer or set its type or importance; None keeps what is. The id stays."""
+
+    ENTRY_TYPE = "drawer.updated"
+    drawer_id: DrawerId
+    wing: _Place | None = None
+    room: _Place | None = None
+    hall: _Place | None = None
+    memory_type: str | None = Field(default=None, max_length=64)
+    importance: Importance | None = None
+
+
+class DrawerMerged(ControlPayload):
+    """Drawers say the same: ``into`` represents them, with a summary of all."""
+
+    ENTRY_TYPE = "drawer.merged"
+    into: DrawerId
+    drawer_ids: tuple[DrawerId, ...] = Field(min_length=1, max_length=100)
+    summary: str = Field(default="", max_length=2_000)
+
+
+class DrawerSuperseded(ControlPayload):
+    """A newer drawer contradicts an older one."""
+
+    ENTRY_TYPE = "drawer.superseded"
+    drawer_id: DrawerId
+    superseded_by: DrawerId
+
+
+class DrawerPruned(ControlPayload):
+    """Drawers of little importance were removed."""
+
+    ENTRY_TYPE = "drawer.pruned"
+    drawer_ids: tuple[DrawerId, ...] = Field(min_length=1, max_length=1_000)
+
+
+class DrawerDeleted(ControlPayload):
+    """Somebody removed a drawer."""
+
+    ENTRY_TYPE = "drawer.deleted"
+    drawer_id: DrawerId
+
+
+class DrawerRestored(ControlPayload):
+    """A drawer that was deleted, pruned, merged or superseded counts again."""
+
+    ENTRY_TYPE = "drawer.restored"
+    drawer_id: DrawerId
+
+
+class PalaceIdentitySet(ControlPayload):
+    """What the workspace is, for the start of every conversation; the last event counts."""
+
+    ENTRY_TYPE = "drawer.identity_set"
+    content: str = Field(min_length=1, max_length=IDENTITY_CHARS)

@@ -1,0 +1,90 @@
+"""Payloads of what a crew has learned: rules, lessons, and the run that looked for rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from ..entry import Id
+from .payload import ControlPayload
+
+LessonKind = Literal["positive", "negative", "neutral"]
+LessonSource = Literal[
+    "manual", "skill_promote", "negative_learning", "consolidator", "user_feedback", "mission_outcome"
+]
+LESSON_ID_MAX = 128
+LessonId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]+$", max_length=LESSON_ID_MAX)]
+
+
+class RuleLearned(ControlPayload):
+    """A rule of a crew: what recurs, and what to do about it.
+
+    Attributes:
+        pattern: What recurs.
+        action: What to do about it, or how often it was seen.
+        evidence: The entries that show it, each once, oldest first.
+        confidence: How sure the run is.
+        days: Different days (UTC) of the evidence.
+        model: The language model that worded it; None if it was found by recurrence.
+    """
+
+    ENTRY_TYPE = "rule.learned"
+    crew_id: Id
+    pattern: str = Field(min_length=1, max_length=600)
+    action: str = Field(default="", max_length=600)
+    evidence: tuple[Id, ...] = Field(min_length=2, max_length=500)
+    confidence: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
+    days: int = Field(default=1, ge=1)
+    model: str | None = Field(default=None, max_length=96)
+
+
+class RulePromoted(ControlPayload):
+    """A rule proved useful: its score and the searches that found it or its evidence reached the threshold."""
+
+    ENTRY_TYPE = "rule.promoted"
+    rule_id: Id
+    score: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
+    recalls: int = Field(ge=0)
+    queries: int = Field(ge=0)
+
+
+class LessonRecorded(ControlPayload):
+    """A lesson; the last one with an id counts. The entry's crew or agent is whose lesson it is.
+
+    Attributes:
+        rule: What to do or to avoid.
+        context: Where it was learned.
+    """
+
+    ENTRY_TYPE = "lesson.recorded"
+    lesson_id: LessonId
+    kind: LessonKind
+    source: LessonSource
+    rule: str = Field(min_length=1, max_length=2_000)
+    context: str = Field(default="", max_length=2_000)
+
+
+class MemoryConsolidated(ControlPayload):
+    """A run looked at what a crew recorded and learned rules from it, or none.
+
+    An OWNER or ADMIN may record such an entry with other fields; all of these have a default.
+
+    Attributes:
+        rules: Rules that it learned.
+        confirmed: Rules of earlier runs that it found again.
+        promoted: Rules that it promoted.
+        candidates: Entries that rules could be learned from.
+        entries_scanned: Those of them within the look-back.
+        model: The language model; None if rules were found by recurrence.
+    """
+
+    ENTRY_TYPE = "memory.consolidated"
+    crew_id: Id | None = None
+    rules_count: int = Field(default=0, ge=0)
+    rules: tuple[Id, ...] = ()
+    confirmed: tuple[Id, ...] = ()
+    promoted: tuple[Id, ...] = ()
+    candidates: int = Field(default=0, ge=0)
+    entries_scanned: int = Field(default=0, ge=0)
+    model: str | None = Field(default=None, max_length=96)

@@ -1,0 +1,168 @@
+"""Answers of the operations of the palace."""
+
+from __future__ import annotations
+
+from .operation import Answer
+
+
+class WingCount(Answer):
+    """A wing and its number of drawers."""
+
+    wing: str
+    count: int
+
+
+class RoomCount(Answer):
+    """A room of a wing and its number of drawers."""
+
+    wing: str
+    room: str
+    count: int
+
+
+class WingRooms(Answer):
+    """The rooms of a wing with their numbers of drawers."""
+
+    rooms: dict[str, int]
+
+
+class PalaceStatusAnswer(Answer):
+    """Numbers of drawers, the largest first."""
+
+    total_drawers: int
+    wings: tuple[WingCount, ...]
+    rooms: tuple[RoomCount, ...]
+
+
+class PalaceWingsAnswer(Answer):
+    """Wings, the largest first."""
+
+    wings: tuple[WingCount, ...]
+
+
+class PalaceRoomsAnswer(Answer):
+    """Rooms, the largest first."""
+
+    rooms: tuple[RoomCount, ...]
+
+
+class PalaceTaxonomyAnswer(Answer):
+    """Wing → its rooms."""
+
+    taxonomy: dict[str, WingRooms]
+
+
+class DrawerHit(Answer):
+    """A drawer that was found."""
+
+    id: str
+    wing: str
+    room: str
+    content: str
+    memory_type: str
+    importance: float
+    similarity: float
+    filed_at: str
+
+
+class PalaceSearchAnswer(Answer):
+    """Hits, best first; ``receipt`` names the record of this search, None if it could not be recorded."""
+
+    results: tuple[DrawerHit, ...]
+    count: int
+    receipt: str | None = None
+
+
+class CheckDuplicateAnswer(Answer):
+    """The five most similar drawers that reach the threshold."""
+
+    duplicates: tuple[DrawerHit, ...]
+    has_duplicate: bool
+
+
+class AddDrawerAnswer(Answer):
+    """The drawer; ``added`` is false if it was there already, and ``seq`` is then None."""
+
+    drawer_id: str
+    memory_type: str
+    info: str
+    added: bool
+    seq: int | None = None
+
+
+class DeleteDrawerAnswer(Answer):
+    """Whether there was such a drawer."""
+
+    deleted: bool
+    info: str
+    seq: int | None = None
+
+
+class DrawerAnswer(Answer):
+    """A drawer; ``live`` is false if it is superseded or merged."""
+
+    id: str
+    wing: str
+    room: str
+    hall: str
+    content: str
+    memory_type: str
+    importance: float
+    pipeline_tier: str
+    state: str
+    summary: str
+    superseded_by: str | None
+    cluster_id: str | None
+    added_by: str
+    added_by_agent: str
+    source_file: str
+    filed_at: str
+    last_accessed_at: str | None
+    access_count: int
+    live: bool
+    seq: int
+
+
+class DrawersAnswer(Answer):
+    """Drawers, newest first; ``total`` counts those that fit the filter."""
+
+    drawers: tuple[DrawerAnswer, ...]
+    total: int
+
+
+class InfoAnswer(Answer):
+    """What was done."""
+
+    info: str
+    seq: int
+
+
+class DiaryWriteAnswer(Answer):
+    """The drawer that holds the entry."""
+
+    drawer_id: str
+    info: str
+    seq: int
+
+
+class DiaryEntry(Answer):
+    """An entry of a diary."""
+
+    id: str
+    content: str
+    hall: str
+    filed_at: str
+
+
+class DiaryReadAnswer(Answer):
+    """Entries, newest first."""
+
+    entries: tuple[DiaryEntry, ...]
+    count: int
+
+
+class PalaceTextAnswer(Answer):
+    """A text for a prompt."""
+
+    text: str
+    chars: int

@@ -1,0 +1,127 @@
+"""What rules may be learned from, when a run is worth its while, and when a rule has proved useful (contract §12).
+
+Invariant: pure; nothing that a run records is a candidate of a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Any, Final
+
+VERSION: Final = 1
+
+SOURCES: Final = (
+    "peer.escalation",
+    "summary.generated",
+    "keeper.decision",
+    "mission.status_change",
+    "eval.regression_detected",
+)
+"""Types that rules are learned from; of ``keeper.decision`` only denials."""
+DECISION: Final = "keeper.decision"
+CONSOLIDATED: Final = "memory.consolidated"
+LEARNED: Final = "rule.learned"
+LESSON: Final = "lesson.recorded"
+OWN_OUTPUT: Final = ("rule.", "lesson.", CONSOLIDATED)
+"""What types begin with that no run reads, not even if they are permanent."""
+MIN_ENTRIES: Final = 10
+"""Candidates within the look-back below which a run is skipped, unless an entry within it is permanent."""
+MAX_ENTRIES: Final = 500
+"""Candidates of one run, the newest."""
+HISTORY_DAYS: Final = 30
+"""Days before a run in which occurrences count: an interval of six hours seldom holds two days."""
+REPEAT_DAYS: Final = 7
+"""Days in which a pattern is not learned again, whatever its evidence."""
+RECALL_DAYS: Final = 7
+"""Days of searches that count for a promotion."""
+
+_DENIED: Final = frozenset({"deny", "denied", "reject", "rejected"})
+_VERDICTS: Final = ("decision", "outcome", "result")
+
+WEIGHTS: Final = {
+    "relevance": 0.30,
+    "frequency": 0.24,
+    "diversity": 0.15,
+    "recency": 0.15,
+    "consolidation": 0.10,
+    "richness": 0.06,
+}
+_FULL_RECALLS, _FULL_QUERIES, _FULL_RUNS, _FULL_EVIDENCE, _FULL_TYPES = 30, 10, 5, 8, 4
+"""Inputs from which on a part of the score is 1."""
+_HALF_LIFE_DAYS: Final = 14.0
+PROMOTE_SCORE: Final = 0.80
+PROMOTE_RECALLS: Final = 3
+PROMOTE_QUERIES: Final = 3
+
+
+def is_denial(payload: Mapping[str, Any]) -> bool:
+    """Whether a decision denies: it says so in decision, outcome or result, or ``allowed`` is the boolean false."""
+    said = (payload.get(name) for name in _VERDICTS)
+    return payload.get("allowed") is False or any(
+        isinstance(one, str) and one.strip().casefold() in _DENIED for one in said
+    )
+
+
+def is_candidate(entry_type: str, payload: Mapping[str, Any], *, permanent: bool) -> bool:
+    """Whether rules are learned from an entry; from a permanent one whatever its type, except what runs record."""
+    if entry_type.startswith(OWN_OUTPUT):
+        return False
+    return permanent or (entry_type in SOURCES and (entry_type != DECISION or is_denial(payload)))
+
+
+def is_worthwhile(candidates: int, *, permanent: bool) -> bool:
+    """Whether a run with this number of candidates within its look-back goes on."""
+    return candidates >= MIN_ENTRIES or permanent
+
+
+def normalised(pattern: str) -> str:
+    """A pattern in lower case with single blanks: two patterns of one form are the same."""
+    return " ".join(pattern.lower().split())
+
+
+@dataclass(frozen=True, slots=True)
+class Usefulness:
+    """What the score of a rule is made of.
+
+    Attributes:
+        relevance: Confidence of the rule, in [0, 1].
+        recalls: Recorded searches within ``RECALL_DAYS`` with the rule or its evidence among their hits.
+        queries: Different queries of those searches.
+        days_since: Days since the last of them; None if there is none, negative if its clock was ahead.
+        runs: Runs that found the rule, the one that learned it included.
+        evidence: Entries of its evidence.
+        types: Different types of those entries.
+    """
+
+    relevance: float
+    recalls: int
+    queries: int
+    days_since: float | None
+    runs: int
+    evidence: int
+    types: int
+
+
+def parts(of: Usefulness) -> dict[str, float]:
+    """The parts of the score, each in [0, 1]."""
+    age = of.days_since
+    return {
+        "relevance": min(max(of.relevance, 0.0), 1.0),
+        "frequency": min(log(1 + of.recalls) / log(1 + _FULL_RECALLS), 1.0),
+        "diversity": min(log(1 + of.queries) / log(1 + _FULL_QUERIES), 1.0),
+        "recency": 0.0 if age is None else min(0.5 ** (age / _HALF_LIFE_DAYS), 1.0),
+        "consolidation": min(of.runs / _FULL_RUNS, 1.0),
+        "richness": 0.3 * min(of.evidence / _FULL_EVIDENCE, 1.0) + 0.7 * min(of.types / _FULL_TYPES, 1.0),
+    }
+
+
+def score(of: Usefulness) -> float:
+    """The weighted sum of the parts, in [0, 1]."""
+    return sum(WEIGHTS[name] * part for name, part in parts(of).items())
+
+
+def is_promoted(of: Usefulness) -> bool:
+    """Whether a rule has proved useful."""
+    return of.recalls >= PROMOTE_RECALLS and of.queries >= PROMOTE_QUERIES and score(of) >= PROMOTE_SCORE

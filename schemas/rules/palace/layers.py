@@ -1,0 +1,100 @@
+"""Renders the layers of the palace (contract of the palace, §7): identity, essential story, recall on demand.
+
+Invariant: the essential story and the recall never exceed their budgets in characters, notes included; the identity is never
+cut. The same drawers give the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+ESSENTIAL_CHARS: Final = 2_000
+ESSENTIAL_DRAWERS: Final = 15
+ESSENTIAL_SNIPPET: Final = 200
+RECALL_CHARS: Final = 1_200
+RECALL_DRAWERS: Final = 10
+RECALL_SNIPPET: Final = 300
+
+IDENTITY_HEADING: Final = "## Identity"
+NO_IDENTITY: Final = "No identity is set."
+ESSENTIAL_HEADING: Final = "## Essential story"
+NO_MEMORIES: Final = "No memories yet."
+MORE: Final = "... (more in L3 search)"
+_DOTS: Final = "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A drawer as a layer shows it."""
+
+    drawer_id: str
+    room: str
+    content: str
+    importance: float
+    filed_ms: int
+    source_file: str = ""
+
+
+def wake_up(identity: str | None, drawers: Iterable[Told]) -> str:
+    """The start of a conversation: identity, a blank line, essential story."""
+    return f"{render_identity(identity)}\n\n{render_essential(drawers)}"
+
+
+def render_identity(identity: str | None) -> str:
+    """The identity under its heading."""
+    return f"{IDENTITY_HEADING}\n{(identity or '').strip() or NO_IDENTITY}"
+
+
+def render_essential(drawers: Iterable[Told]) -> str:
+    """The most important drawers by room; of equal ones the newest first, then by id."""
+    best = sorted(drawers, key=lambda one: (-one.importance, -one.filed_ms, one.drawer_id))[:ESSENTIAL_DRAWERS]
+    if not best:
+        return f"{ESSENTIAL_HEADING}\n{NO_MEMORIES}"
+    lines = [(ESSENTIAL_HEADING, False)]
+    for room, inside in groupby(sorted(best, key=lambda one: one.room), key=lambda one: one.room):
+        lines.append((f"[{_one_line(room)}]", False))
+        lines += [(f"  - {_snippet(one, ESSENTIAL_SNIPPET)}", True) for one in inside]
+    return _within(lines, ESSENTIAL_CHARS, MORE)
+
+
+def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -> str:
+    """Drawers of a place, newest first, as many whole lines as fit."""
+    if not drawers:
+        return f"No drawers for wing={wing or '*'} room={room or '*'}."
+    newest = sorted(drawers, key=lambda one: (-one.filed_ms, one.drawer_id))
+    lines = [(f"## Recall ({len(drawers)} drawers)", False)]
+    lines += [(f"[{_one_line(one.room)}] {_snippet(one, RECALL_SNIPPET)}", True) for one in newest]
+    return _within(lines, RECALL_CHARS, "")
+
+
+def shortened(text: str, chars: int) -> str:
+    """One line of at most ``chars`` characters, the dots included."""
+    line = _one_line(text)
+    return line if len(line) <= chars else line[: chars - len(_DOTS)] + _DOTS
+
+
+def _snippet(one: Told, chars: int) -> str:
+    name = one.source_file.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return shortened(one.content, chars) + (f"  ({_one_line(name)})" if name else "")
+
+
+def _within(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
+    """Whole lines within the budget; what is left out is replaced by the note, and no room stays without a drawer."""
+    kept: list[tuple[str, bool]] = []
+    used = 0
+    for at, (line, is_drawer) in enumerate(lines):
+        reserve = len(note) + 1 if at + 1 < len(lines) and note else 0
+        if used + len(line) + 1 + reserve > budget + 1:
+            while len(kept) > 1 and not kept[-1][1]:
+                kept.pop()
+            return "\n".join([text for text, _ in kept] + ([note] if note else []))
+        kept.append((line, is_drawer))
+        used += len(line) + 1
+    return "\n".join(text for text, _ in kept)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,108 @@
+"""The graph of the palace: rooms are nodes, and two wings that share a room are joined by a tunnel.
+
+Invariant: pure; every order is total. A room without a name and the room ``general`` are no nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+GENERAL_ROOM: Final = "general"
+NODES_SHOWN: Final = 50
+"""Most rooms of one answer."""
+TOP_TUNNELS: Final = 10
+
+
+class Place(NamedTuple):
+    """Number of drawers at a place of the palace."""
+
+    wing: str
+    room: str
+    hall: str
+    drawers: int
+
+
+class Room(NamedTuple):
+    """A room over all wings: sorted wings, sorted halls that have a name, number of drawers."""
+
+    name: str
+    wings: tuple[str, ...]
+    halls: tuple[str, ...]
+    drawers: int
+
+
+class Reached(NamedTuple):
+    """A room that a walk reached, after how many hops, and the wings that it shares with the room before it."""
+
+    room: Room
+    hop: int
+    connected_via: tuple[str, ...]
+
+
+class GraphCounts(NamedTuple):
+    """Figures of the graph."""
+
+    total_rooms: int
+    tunnel_rooms: int
+    total_edges: int
+    rooms_per_wing: Mapping[str, int]
+    top_tunnels: tuple[Room, ...]
+
+
+def rooms_of(places: Iterable[Place]) -> dict[str, Room]:
+    """The nodes by name."""
+    by_room: dict[str, list[Place]] = {}
+    for place in places:
+        if place.room not in ("", GENERAL_ROOM):
+            by_room.setdefault(place.room, []).append(place)
+    return {
+        name: Room(
+            name,
+            tuple(sorted({one.wing for one in found})),
+            tuple(sorted({one.hall for one in found if one.hall})),
+            sum(one.drawers for one in found),
+        )
+        for name, found in sorted(by_room.items())
+    }
+
+
+def walk(rooms: Mapping[str, Room], start: str, max_hops: int) -> list[Reached]:
+    """The rooms within some hops of a room, itself included; a hop leads to every room that shares a wing.
+
+    Order: hops, then drawers descending, then name. Rooms that are equally far are reached from the first of them by name.
+
+    Raises:
+        KeyError: If there is no room ``start``.
+    """
+    reached = {start: Reached(rooms[start], 0, ())}
+    frontier = [rooms[start]]
+    for hop in range(1, max_hops + 1):
+        found: list[Room] = []
+        for here in sorted(frontier, key=lambda room: room.name):
+            for room in rooms.values():
+                if room.name not in reached and (shared := set(here.wings) & set(room.wings)):
+                    reached[room.name] = Reached(room, hop, tuple(sorted(shared)))
+                    found.append(room)
+        frontier = found
+    ordered = sorted(reached.values(), key=lambda one: (one.hop, -one.room.drawers, one.room.name))
+    return ordered[:NODES_SHOWN]
+
+
+def tunnels(rooms: Mapping[str, Room], *wings: str) -> list[Room]:
+    """Rooms in at least two wings, the given ones among them, by drawers descending, then name."""
+    found = [room for room in rooms.values() if len(room.wings) > 1 and set(wings) <= set(room.wings)]
+    return sorted(found, key=lambda room: (-room.drawers, room.name))[:NODES_SHOWN]
+
+
+def graph_counts(rooms: Mapping[str, Room]) -> GraphCounts:
+    """Figures of the graph; a room in ``w`` wings gives ``w(w - 1)/2`` edges."""
+    shared = [room for room in rooms.values() if len(room.wings) > 1]
+    wings = sorted({wing for room in rooms.values() for wing in room.wings})
+    return GraphCounts(
+        len(rooms),
+        len(shared),
+        sum(len(room.wings) * (len(room.wings) - 1) // 2 for room in shared),
+        {wing: sum(wing in room.wings for room in rooms.values()) for wing in wings},
+        tuple(sorted(shared, key=lambda room: (-len(room.wings), -room.drawers, room.name))[:TOP_TUNNELS]),
+    )

@@ -1,0 +1,105 @@
+"""Finds what recurs among entries: groups of similar texts, seen often enough and on more than one day.
+
+Two texts are as similar as the terms that they share weigh among all of theirs (Jaccard index with weights). A term weighs
+``ln(1 + n / df)``: the ``df`` texts of ``n`` that have it; a rare term weighs more. An entry joins the group to whose
+members it is most similar on average, if that is at least ``SIMILAR``.
+
+Invariant: pure; the same entries in the same order give the same groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Final
+
+SIMILAR: Final = 0.4
+"""Least mean similarity of an entry to a group."""
+MIN_TERMS: Final = 3
+"""Terms of the shortest text that is compared; fewer say too little."""
+MIN_OCCURRENCES: Final = 3
+MIN_DAYS: Final = 2
+SMOOTHING: Final = 2
+"""The confidence of ``n`` occurrences is their mean similarity times ``n / (n + 2)``: three count 0.6, eight 0.8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """An entry: its id, its day (days since the epoch, UTC), its terms."""
+
+    entry_id: str
+    day: int
+    terms: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """Entries that say the same.
+
+    Attributes:
+        evidence: Their ids, in the order given.
+        typical: The one that is most similar to the others.
+        days: Different days.
+        confidence: In [0, 1].
+    """
+
+    evidence: tuple[str, ...]
+    typical: str
+    days: int
+    confidence: float
+
+
+def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:
+    """The groups that recur, the largest first."""
+    distinct: dict[str, Occurrence] = {}
+    for one in entries:
+        distinct.setdefault(one.entry_id, one)
+    told = [one for one in distinct.values() if len(one.terms) >= MIN_TERMS]
+    weights = _weights(told)
+    groups: list[list[Occurrence]] = []
+    for one in told:
+        best, chosen = SIMILAR, None
+        for group in groups:
+            mean = sum(_similarity(one, other, weights) for other in group) / len(group)
+            if mean > best or (mean == best and chosen is None):
+                best, chosen = mean, group
+        if chosen is None:
+            groups.append([one])
+        else:
+            chosen.append(one)
+    found = [
+        _recurrence(group, weights)
+        for group in groups
+        if len(group) >= MIN_OCCURRENCES and len({one.day for one in group}) >= MIN_DAYS
+    ]
+    return sorted(found, key=lambda one: -len(one.evidence))
+
+
+def _weights(entries: Sequence[Occurrence]) -> Mapping[int, float]:
+    counts = Counter(term for one in entries for term in one.terms)
+    return {term: log(1 + len(entries) / count) for term, count in counts.items()}
+
+
+def _similarity(one: Occurrence, other: Occurrence, weights: Mapping[int, float]) -> float:
+    shared = one.terms & other.terms
+    if not shared:
+        return 0.0
+    return sum(weights[term] for term in sorted(shared)) / sum(
+        weights[term] for term in sorted(one.terms | other.terms)
+    )
+
+
+def _recurrence(group: Sequence[Occurrence], weights: Mapping[int, float]) -> Recurrence:
+    closeness = [
+        sum(_similarity(one, other, weights) for other in group if other is not one) / (len(group) - 1) for one in group
+    ]
+    typical = max(range(len(group)), key=lambda at: (closeness[at], -at))
+    mean = sum(closeness) / len(group)
+    return Recurrence(
+        evidence=tuple(one.entry_id for one in group),
+        typical=group[typical].entry_id,
+        days=len({one.day for one in group}),
+        confidence=round(mean * len(group) / (len(group) + SMOOTHING), 4),
+    )

@@ -1,0 +1,53 @@
+"""Tables of the knowledge graph, with history: entities and facts. An alias is an entity that means another one."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .table import Ms, Seq, Table
+
+FACTS_PROJECTION: Final = "facts"
+
+
+class EntityRow(NamedTuple):
+    """An entity, with history."""
+
+    key: Seq  # hash of workspace and entity
+    workspace_id: str
+    entity_id: str
+    name: str  # as first written, or as it was named
+    type: str
+    alias_of: str | None  # the entity that this name means
+    since_seq: Seq
+    until_seq: Seq | None = None
+
+
+class FactRow(NamedTuple):
+    """A fact, with history: one row as asserted, one as ended."""
+
+    key: Seq  # hash of workspace and fact
+    workspace_id: str
+    fact_id: str
+    subject_id: str
+    predicate: str
+    object_id: str
+    valid_from: str | None  # a date or a UTC time
+    valid_to: str | None
+    from_ms: Ms | None  # the first second of ``valid_from``
+    to_ms: Ms | None  # the last second of ``valid_to``
+    confidence: float
+    source_drawer_id: str | None
+    source_entry_id: str | None
+    asserted_seq: Seq
+    asserted_ms: Ms
+    asserted_by_type: str
+    asserted_by: str | None
+    ended_by_type: str | None
+    ended_by: str | None
+    end_reason: str
+    since_seq: Seq
+    until_seq: Seq | None = None
+
+
+KG_ENTITIES: Final = Table("kg_entities", EntityRow, FACTS_PROJECTION, key=("key", "since_seq"))
+FACTS: Final = Table("kg_facts", FactRow, FACTS_PROJECTION, key=("key", "since_seq"))

@@ -1,0 +1,56 @@
+"""Tables of what crews have learned: rules, what became of them, lessons. All are append-only; a retraction undoes a row."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .table import Int32, Ms, Seq, Table
+
+LEARNING_PROJECTION: Final = "learning"
+
+
+class RuleRow(NamedTuple):
+    """A learned rule; its id is that of its entry."""
+
+    workspace_id: str
+    crew_id: str
+    rule_id: str
+    pattern: str
+    action: str
+    confidence: float
+    evidence: str  # JSON list of entry ids
+    occurrences: Int32
+    days: Int32
+    finding: str | None  # ``category/pattern`` of what the scanners block in its text
+    learned_ms: Ms
+    seq: Seq
+
+
+class RuleMarkRow(NamedTuple):
+    """A rule was found again (``confirmed``) or proved useful (``promoted``)."""
+
+    workspace_id: str
+    rule_id: str
+    mark: str
+    seq: Seq
+
+
+class LessonRow(NamedTuple):
+    """A recording of a lesson; the last one of an id that is not retracted counts."""
+
+    workspace_id: str
+    owner: str  # ``rules/tiers.owner_of``
+    lesson_id: str
+    kind: str
+    captured_ms: Ms
+    source: str
+    rule: str
+    context: str
+    finding: str | None
+    entry_id: str
+    seq: Seq
+
+
+RULES: Final = Table("memory_rules", RuleRow, LEARNING_PROJECTION)
+RULE_MARKS: Final = Table("memory_rule_marks", RuleMarkRow, LEARNING_PROJECTION)
+LESSONS: Final = Table("memory_lessons", LessonRow, LEARNING_PROJECTION)

@@ -1,0 +1,29 @@
+"""``kg``: the knowledge graph, and how people see its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+from .output import print_table, safe, say
+
+knowledge = typer.Typer(help="The knowledge graph: facts about entities, and when they hold.", no_args_is_help=True)
+
+
+def print_facts(answer: Mapping[str, Any]) -> None:
+    """A table of facts, of one entity or of a timeline."""
+    facts: Sequence[Mapping[str, Any]] = answer.get("results", answer.get("events", ()))
+    if not facts:
+        say("there are no such facts")
+        return
+    columns = ("subject", "predicate", "object", "valid_from", "valid_to", "asserted_by")
+    print_table(columns, [[one[name] or "-" for name in columns] for one in facts])
+    if answer["truncated"]:
+        say(f"only {answer['count']} facts are shown")
+
+
+def print_change(answer: Mapping[str, Any]) -> None:
+    """What an addition or an end changed."""
+    print(safe(f"{answer['triple_id']}: {answer['info']}" if "triple_id" in answer else answer["info"]))

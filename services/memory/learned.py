@@ -1,0 +1,77 @@
+"""Reads what crews have learned from the views: rules and lessons, now or as of a sequence; blocking.
+
+Invariant: what is retracted is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...schemas.ports import ViewReader
+from ...schemas.rules.lessons import MISSION_OUTCOME, OUTCOMES_SHOWN, RULES_SHOWN, LearnedRule, Lesson, kept
+from ...schemas.views import RETRACTIONS
+from ...schemas.views.learning import LESSONS, RULE_MARKS, RULES, RuleRow
+from ...schemas.views.table import as_of
+
+NOW: Final = 2**62
+"""A sequence after every event."""
+RULES_LISTED: Final = 500
+
+
+def _counts(column: str, seq: int) -> str:
+    """The condition that the entry named in ``column`` is not retracted."""
+    return f"""NOT EXISTS (SELECT 1 FROM {RETRACTIONS} WHERE workspace_id = r.workspace_id AND kind = 'entry'
+        AND target_id = r.{column} AND {as_of(seq)})"""
+
+
+class Learned:
+    """Reads rules and lessons.
+
+    Args:
+        views: The views.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+
+    def rows(
+        self, workspace_id: str, crew_id: str | None, *, seq: int = NOW, limit: int = RULES_LISTED
+    ) -> list[tuple[RuleRow, bool]]:
+        """Rules of a crew (of all if None) and whether each is promoted; those first, then the newest."""
+        sql = f"""SELECT {RULES.names}, EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id
+                AND m.rule_id = r.rule_id AND m.mark = 'promoted' AND m.seq <= $seq) AS promoted
+            FROM {RULES} r WHERE r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew) AND r.seq <= $seq
+            AND {_counts("rule_id", seq)} ORDER BY promoted DESC, r.seq DESC LIMIT $limit"""
+        params = {"workspace": workspace_id, "crew": crew_id, "seq": seq, "limit": limit}
+        return [(RuleRow(*row), promoted) for *row, promoted in self._views.rows(sql, params)]
+
+    def rules(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
+        """The rules of a crew for a prompt."""
+        return [
+            LearnedRule(
+                rule_id=row.rule_id,
+                pattern=row.pattern,
+                action=row.action,
+                confidence=row.confidence,
+                occurrences=row.occurrences,
+                days=row.days,
+                promoted=promoted,
+                finding=row.finding,
+            )
+            for row, promoted in self.rows(workspace_id, crew_id, seq=seq, limit=RULES_SHOWN)
+        ]
+
+    def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+        """The lessons of an owner, in the order in which they were first recorded."""
+        sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding FROM (
+                SELECT *, min(seq) OVER (PARTITION BY lesson_id) AS first_seq FROM {LESSONS} r
+                WHERE workspace_id = $workspace AND owner = $owner AND seq <= $seq AND {_counts("entry_id", seq)}
+                QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1)
+            ORDER BY first_seq"""
+        params = {"workspace": workspace_id, "owner": owner, "seq": seq}
+        return kept([Lesson(*row) for row in self._views.rows(sql, params)])
+
+    def outcomes(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+        """The last outcomes of missions, the newest first."""
+        found = [one for one in self.lessons(workspace_id, owner, seq) if one.source == MISSION_OUTCOME]
+        return sorted(found, key=lambda one: -one.captured_ms)[:OUTCOMES_SHOWN]

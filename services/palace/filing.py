@@ -1,0 +1,232 @@
+"""Writing the palace: filing, moving, deleting and restoring drawers, the diary and the identity.
+
+Invariant: a write returns once the views show it. Of two filings of one text at a place one is recorded, because the id of
+the entry follows from the drawer and from when it was last removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, PalaceFull, ViewsBehind
+from ...schemas.events.drawers import (
+    DEFAULT_IMPORTANCE,
+    MOST_IMPORTANCE,
+    DrawerDeleted,
+    DrawerFiled,
+    DrawerRestored,
+    DrawerState,
+    DrawerUpdated,
+    PalaceIdentitySet,
+    PipelineTier,
+)
+from ...schemas.events.payload import ControlPayload
+from ...schemas.ids import derived_id, mint_entry_id
+from ...schemas.operations.palace import (
+    AddDrawerRequest,
+    DeleteDrawerRequest,
+    DiaryWriteRequest,
+    RestoreDrawerRequest,
+    SetIdentityRequest,
+    UpdateDrawerRequest,
+)
+from ...schemas.operations.palace_answers import (
+    AddDrawerAnswer,
+    DeleteDrawerAnswer,
+    DiaryWriteAnswer,
+    DrawerAnswer,
+    InfoAnswer,
+)
+from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.classifier import classify
+from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
+from ...schemas.rules.palace.texts import is_noise
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.views.drawers import DRAWERS_PROJECTION
+from ..desk import Caller
+from ..journal.intake.recorder import Recorder
+from .reading import no_drawer
+from .rows import Drawer, DrawerReader
+
+MOST_DRAWERS: Final = 10_000
+"""Live drawers of a workspace (contract of the palace, §12)."""
+LEAST_CONFIDENCE: Final = 0.5
+"""A drawer whose classifier is less confident is ``general``."""
+_ID_NAME: Final = "palace_filing"
+_ID_VERSION: Final = 1
+
+
+class PalaceFiling:
+    """The use-cases.
+
+    Args:
+        views: The views, which show a write before it returns.
+        drawers: Reads drawers.
+        journal: Records writes.
+    """
+
+    def __init__(self, views: ViewReader, drawers: DrawerReader, journal: Recorder) -> None:
+        self._views = views
+        self._drawers = drawers
+        self._journal = journal
+        self._one_at_a_time = asyncio.Lock()
+
+    async def add(self, caller: Caller, asked: AddDrawerRequest) -> AddDrawerAnswer:
+        """File a text; one that is there already stays as it is.
+
+        Raises:
+            InvalidRequest: If the text is noise.
+            PalaceFull: If the workspace has as many drawers as it may have.
+            BrokerUnavailable: If it could not be recorded.
+        """
+        if is_noise(asked.content):
+            raise _noise("content")
+        found = classify(asked.content, LEAST_CONFIDENCE)
+        filed = DrawerFiled(
+            drawer_id=drawer_id(asked.wing, asked.room, asked.content),
+            wing=asked.wing,
+            room=asked.room,
+            content=asked.content,
+            memory_type=found.memory_type,
+            importance=max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence),
+            added_by=asked.added_by or caller.acts_as[1],
+            added_by_agent=caller.principal.agent_id or "",
+            source_file=asked.source_file or "",
+        )
+        async with self._one_at_a_time:
+            known = await self._drawers.latest(caller.workspace_id, filed.drawer_id)
+            if known is not None and known.live:
+                return _there(known)
+            await self._check_room(caller)
+            removed_at = 0 if known is None else known.row.until_seq or known.row.since_seq
+            cause = f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}"
+            try:
+                seq = await self._record(
+                    caller, filed, "is filed", filed.drawer_id, derived_id(_ID_NAME, _ID_VERSION, cause)
+                )
+            except EntryConflict:  # another node was first, under another name or place
+                return AddDrawerAnswer(
+                    drawer_id=filed.drawer_id, memory_type=filed.memory_type, info="already filed", added=False
+                )
+        return AddDrawerAnswer(
+            drawer_id=filed.drawer_id,
+            memory_type=filed.memory_type,
+            info=f"filed in {asked.wing}/{asked.room}",
+            added=True,
+            seq=seq,
+        )
+
+    async def write_diary(self, caller: Caller, asked: DiaryWriteRequest) -> DiaryWriteAnswer:
+        """Write into a diary; an entry that is written twice is kept twice.
+
+        Raises:
+            PalaceFull: If the workspace has as many drawers as it may have.
+            BrokerUnavailable: If it could not be recorded.
+        """
+        hall, room, entry_id = agent_slug(asked.agent_name), asked.topic or DIARY, mint_entry_id()
+        filed = DrawerFiled(
+            drawer_id=drawer_id(DIARY, room, f"{entry_id}/{asked.entry}"),
+            wing=DIARY,
+            room=room,
+            hall=hall,
+            content=asked.entry,
+            memory_type=DIARY,
+            added_by=asked.agent_name,
+            added_by_agent=caller.principal.agent_id or "",
+            pipeline_tier=PipelineTier.HEURISTIC,
+            state=DrawerState.PROCESSED,
+        )
+        async with self._one_at_a_time:
+            await self._check_room(caller)
+            seq = await self._record(caller, filed, "is filed", filed.drawer_id, entry_id)
+        return DiaryWriteAnswer(drawer_id=filed.drawer_id, info=f"written into the diary of {hall}", seq=seq)
+
+    async def delete(self, caller: Caller, asked: DeleteDrawerRequest) -> DeleteDrawerAnswer:
+        """Delete a drawer; ``deleted`` is false if there is none."""
+        known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+        if known is None or not known.open:
+            return DeleteDrawerAnswer(deleted=False, info=f"there is no drawer {asked.drawer_id}")
+        seq = await self._record(caller, DrawerDeleted(drawer_id=asked.drawer_id), "is deleted", asked.drawer_id)
+        return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
+
+    async def restore(self, caller: Caller, asked: RestoreDrawerRequest) -> DrawerAnswer:
+        """Let a drawer count again.
+
+        Raises:
+            NotFound: If there never was such a drawer.
+            PalaceFull: If the workspace has as many drawers as it may have.
+        """
+        async with self._one_at_a_time:
+            known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+            if known is None:
+                raise no_drawer(asked.drawer_id)
+            if not known.live:
+                await self._check_room(caller)
+                restored = DrawerRestored(drawer_id=asked.drawer_id)
+                await self._record(caller, restored, "is restored", asked.drawer_id)
+        return await self._shown(caller, asked.drawer_id)
+
+    async def update(self, caller: Caller, asked: UpdateDrawerRequest) -> DrawerAnswer:
+        """Move a drawer, or set its type or importance.
+
+        Raises:
+            InvalidRequest: If nothing is to change.
+            NotFound: If there is no such drawer.
+        """
+        given = asked.model_dump(exclude={"workspace_id"}, exclude_none=True)
+        if len(given) == 1:
+            raise InvalidRequest((FieldProblem("wing", "nothing to change", "give at least one field"),))
+        known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+        if known is None or not known.open:
+            raise no_drawer(asked.drawer_id)
+        await self._record(caller, DrawerUpdated.model_validate(given), "is updated", asked.drawer_id)
+        return await self._shown(caller, asked.drawer_id)
+
+    async def set_identity(self, caller: Caller, asked: SetIdentityRequest) -> InfoAnswer:
+        """Set the identity of the workspace."""
+        seq = await self._record(caller, PalaceIdentitySet(content=asked.content), "is set", "the identity")
+        return InfoAnswer(info="the identity is set", seq=seq)
+
+    async def _check_room(self, caller: Caller) -> None:
+        if await self._drawers.count(caller.workspace_id) >= MOST_DRAWERS:
+            raise PalaceFull(
+                f"the workspace has {MOST_DRAWERS} drawers, the most that it may have",
+                hint="delete drawers that are no longer needed",
+            )
+
+    async def _shown(self, caller: Caller, name: str) -> DrawerAnswer:
+        known = await self._drawers.latest(caller.workspace_id, name)
+        if known is None:
+            raise no_drawer(name)
+        return known.answer()
+
+    async def _record(
+        self, caller: Caller, payload: ControlPayload, what: str, name: str, entry_id: str | None = None
+    ) -> int:
+        kind, actor = caller.acts_as
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            payload,
+            summary=f"{name} {what}",
+            entry_id=entry_id,
+            actor_type=kind,
+            actor_id=actor,
+            crew_id=caller.principal.crew_id,
+            agent_id=caller.principal.agent_id,
+        )
+        with contextlib.suppress(ViewsBehind):  # it is recorded all the same
+            await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DRAWERS_PROJECTION)
+        return recorded.seq
+
+
+def _there(known: Drawer) -> AddDrawerAnswer:
+    row = known.row
+    info = f"already filed in {row.wing}/{row.room}"
+    return AddDrawerAnswer(drawer_id=row.drawer_id, memory_type=row.memory_type, info=info, added=False)
+
+
+def _noise(field: str) -> InvalidRequest:
+    fix = "file a text that says something, of at least 10 characters"
+    return InvalidRequest((FieldProblem(field, "is too short, or only a greeting, thanks or the like", fix),))

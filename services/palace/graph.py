@@ -1,0 +1,298 @@
+"""The knowledge graph: asserting, ending and asking facts, and naming entities.
+
+Invariant: every assertion, end and name bears its actor. Writes of the knowledge graph happen one after the other, each
+after the view shows the one before, so a fact without an end is in the graph once and the limits hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+from ...schemas.entry import ActorType
+from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
+from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from ...schemas.events.payload import ControlPayload
+from ...schemas.facts import GENERAL_TYPE, check_interval, entity_id, span_of
+from ...schemas.ids import uuid7_hex
+from ...schemas.operations import facts as ops
+from ...schemas.ports import ViewReader
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.views import FACTS_PROJECTION
+from ...schemas.views.facts import FactRow
+from ..desk import Caller
+from ..journal.intake.recorder import Recorder
+from .facts import BY_START, LATEST_FIRST, FactReader
+
+MAX_ENTITIES: Final = 5_000
+MAX_FACTS: Final = 50_000
+"""Most entities and facts of a workspace (seed 5)."""
+
+
+class KnowledgeGraph:
+    """The use-cases.
+
+    Args:
+        views: The views.
+        journal: Records assertions.
+        clock: The time now, UTC.
+        max_entities: Most entities of a workspace.
+        max_facts: Most facts of a workspace.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        journal: Recorder,
+        *,
+        clock: Callable[[], datetime],
+        max_entities: int = MAX_ENTITIES,
+        max_facts: int = MAX_FACTS,
+    ) -> None:
+        self._views = views
+        self._read = FactReader(views)
+        self._journal = journal
+        self._clock = clock
+        self._max_entities = max_entities
+        self._max_facts = max_facts
+        self._writing = asyncio.Lock()
+        self._last_write = 0
+
+    async def add(self, caller: Caller, asked: ops.KgAddRequest) -> ops.KgAddAnswer:
+        """Record a fact; returns after the ack.
+
+        Raises:
+            InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
+        """
+        _check(asked.valid_from, asked.valid_to, "valid_to")
+        async with self._one_write():
+            workspace_id = caller.workspace_id
+            known = await self._read.open_facts(workspace_id, asked.subject, asked.predicate, asked.object)
+            if known:
+                fact = known[0]
+                info = "the fact is known and has no end; nothing was added"
+                return ops.KgAddAnswer(triple_id=fact.fact_id, added=False, info=info, seq=fact.asserted_seq)
+            subject, subject_known = await self._end_of(workspace_id, asked.subject, asked.subject_type)
+            object_, object_known = await self._end_of(workspace_id, asked.object, asked.object_type)
+            new = {
+                end.entity_id for end, is_known in ((subject, subject_known), (object_, object_known)) if not is_known
+            }
+            await self._check_limits(workspace_id, len(new))
+            said = FactAsserted(
+                fact_id="t_" + uuid7_hex(to_ms(self._clock())),
+                subject=subject,
+                predicate=asked.predicate,
+                object=object_,
+                valid_from=asked.valid_from,
+                valid_to=asked.valid_to,
+                confidence=asked.confidence,
+                source_drawer_id=asked.source_closet,
+                source_entry_id=asked.source_entry_id,
+            )
+            seq = await self._record(caller, said, f"{subject.name} {asked.predicate} {object_.name}")
+        return ops.KgAddAnswer(triple_id=said.fact_id, added=True, info="the fact was added", seq=seq)
+
+    async def invalidate(self, caller: Caller, asked: ops.KgInvalidateRequest) -> ops.KgInvalidateAnswer:
+        """Record that a fact ended; returns after the ack.
+
+        Raises:
+            NotAllowed: If an OWNER or ADMIN asserted it and the caller is neither.
+            InvalidRequest: If the end is before the start.
+        """
+        ended = asked.ended or self._clock().date().isoformat()
+        async with self._one_write():
+            found = await self._read.open_facts(caller.workspace_id, asked.subject, asked.predicate, asked.object)
+            named = f"{asked.subject} {asked.predicate} {asked.object}"
+            if not found:
+                info = f"nothing changed: no fact {named!r} without an end"
+                return ops.KgInvalidateAnswer(ended_ids=(), ended=ended, info=info, seq=None)
+            for fact in found:
+                if not caller.administers and fact.asserted_by_type != ActorType.AGENT.value:
+                    raise NotAllowed(
+                        f"the fact {fact.fact_id} was asserted by an OWNER or ADMIN",
+                        hint="ask an OWNER or ADMIN to end it",
+                    )
+                _check(fact.valid_from, ended, "ended")
+            ids = tuple(fact.fact_id for fact in found)
+            said = FactEnded(fact_ids=ids, ended=ended, reason=asked.reason)
+            seq = await self._record(caller, said, f"ended: {named}")
+        info = f"ended on {ended}: {', '.join(ids)}"
+        return ops.KgInvalidateAnswer(ended_ids=ids, ended=ended, info=info, seq=seq)
+
+    async def name(self, caller: Caller, asked: ops.KgEntityRequest) -> ops.KgEntityAnswer:
+        """Record an entity's name, type and aliases; returns once they can be read.
+
+        Raises:
+            InvalidRequest: If an alias is the entity itself, means another entity, or has aliases.
+        """
+        async with self._one_write():
+            workspace_id = caller.workspace_id
+            known = await self._read.entity(workspace_id, asked.entity)
+            root = entity_id(asked.entity) if known is None else known.entity_id
+            same = known is None or known.entity_id == entity_id(asked.entity)
+            given = FactEntity(
+                entity_id=root,
+                name=asked.entity if same or known is None else known.name,
+                type=asked.type or (known.type if known else GENERAL_TYPE),
+            )
+            said = EntityNamed(
+                entity=given,
+                aliases=tuple([await self._alias(workspace_id, root, name) for name in asked.aliases]),
+                dropped_aliases=tuple(
+                    [await self._former_alias(workspace_id, root, name) for name in asked.dropped_aliases]
+                ),
+            )
+            await self._check_limits(workspace_id, int(known is None), facts=0)
+            seq = await self._record(caller, said, f"entity {given.name} is named")
+        await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
+        aliases = await self._read.aliases(workspace_id, root)
+        return ops.KgEntityAnswer(
+            entity_id=root, name=given.name, type=given.type, aliases=tuple(row.name for row in aliases), seq=seq
+        )
+
+    async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
+        """The facts about an entity."""
+        view_seq, workspace_id = self._read.view_seq, caller.workspace_id
+        entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
+        found = [] if entity is None else await self._read.facts(
+            workspace_id,
+            limit=ops.FACTS_SHOWN + 1,
+            order=LATEST_FIRST,
+            about=entity.entity_id,
+            direction=asked.direction,
+            span=span_of(asked.as_of) if asked.as_of else None,
+            seq=asked.as_of_seq,
+        )  # fmt: skip
+        own = set()
+        if entity is not None:
+            aliases = await self._read.aliases(workspace_id, entity.entity_id, asked.as_of_seq)
+            own = {entity.entity_id, *(row.entity_id for row in aliases)}
+        results = tuple(
+            ops.EntityFact(
+                **_shown(*one).model_dump(), direction="outgoing" if one[0].subject_id in own else "incoming"
+            )
+            for one in found[: ops.FACTS_SHOWN]
+        )
+        return ops.KgQueryAnswer(
+            entity=entity.name if entity else asked.entity,
+            results=results,
+            count=len(results),
+            truncated=len(found) > ops.FACTS_SHOWN,
+            view_seq=view_seq,
+        )
+
+    async def timeline(self, caller: Caller, asked: ops.KgTimelineRequest) -> ops.KgTimelineAnswer:
+        """Facts by their start."""
+        view_seq, workspace_id = self._read.view_seq, caller.workspace_id
+        about = None
+        if asked.entity is not None:
+            entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
+            about = entity.entity_id if entity else entity_id(asked.entity)
+        found = await self._read.facts(
+            workspace_id, limit=ops.TIMELINE_SHOWN + 1, order=BY_START, about=about, seq=asked.as_of_seq
+        )
+        events = tuple(_shown(*one) for one in found[: ops.TIMELINE_SHOWN])
+        return ops.KgTimelineAnswer(
+            events=events, count=len(events), truncated=len(found) > ops.TIMELINE_SHOWN, view_seq=view_seq
+        )
+
+    async def stats(self, caller: Caller, asked: ops.KgStatsRequest) -> ops.KgStatsAnswer:
+        """Counts of entities and facts."""
+        view_seq = self._read.view_seq
+        entities, triples, current, predicates = await self._read.counts(caller.workspace_id, asked.as_of_seq)
+        return ops.KgStatsAnswer(
+            entities=entities,
+            triples=triples,
+            current_facts=current,
+            expired_facts=triples - current,
+            relationship_types=predicates,
+            view_seq=view_seq,
+        )
+
+    @asynccontextmanager
+    async def _one_write(self) -> AsyncIterator[None]:
+        async with self._writing:
+            await self._views.wait_for(self._last_write, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
+            yield
+
+    async def _end_of(self, workspace_id: str, name: str, type_: str | None) -> tuple[FactEntity, bool]:
+        """One end of a fact, and whether the entity is known; an alias is recorded as the entity that it means."""
+        known = await self._read.entity(workspace_id, name)
+        if known is None:
+            return FactEntity(entity_id=entity_id(name), name=name, type=type_ or GENERAL_TYPE), False
+        return FactEntity(entity_id=known.entity_id, name=known.name, type=type_ or GENERAL_TYPE), True
+
+    async def _alias(self, workspace_id: str, root: str, name: str) -> FactEntity:
+        known = await self._read.row(workspace_id, name)
+        named = entity_id(name)
+        if named == root:
+            raise _refused("aliases", f"{name} is the entity itself", "leave it out")
+        if known is not None and known.alias_of not in (None, root):
+            raise _refused("aliases", f"{name} means another entity", "drop it there with dropped_aliases first")
+        if await self._read.aliases(workspace_id, named):
+            raise _refused("aliases", f"{name} has aliases itself", "drop them with dropped_aliases first")
+        return FactEntity(entity_id=named, name=name, type=known.type if known else GENERAL_TYPE)
+
+    async def _former_alias(self, workspace_id: str, root: str, name: str) -> FactEntity:
+        known = await self._read.row(workspace_id, name)
+        if known is None or known.alias_of != root:
+            raise _refused("dropped_aliases", f"{name} is not an alias of the entity", "leave it out")
+        return FactEntity(entity_id=known.entity_id, name=known.name, type=known.type)
+
+    async def _check_limits(self, workspace_id: str, entities: int, facts: int = 1) -> None:
+        known, triples, _, _ = await self._read.counts(workspace_id)
+        if triples + facts > self._max_facts:
+            raise InvalidQuery(f"the workspace has {triples} facts, the limit", hint="no fact can be added to it")
+        if entities and known + entities > self._max_entities:
+            raise InvalidQuery(
+                f"the workspace has {known} entities, the limit is {self._max_entities}", hint="name known entities"
+            )
+
+    async def _record(self, caller: Caller, said: ControlPayload, summary: str) -> int:
+        kind, actor = caller.acts_as
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            said,
+            summary=summary,
+            actor_type=kind,
+            actor_id=actor,
+            crew_id=caller.principal.crew_id,
+            agent_id=caller.principal.agent_id,
+        )
+        self._last_write = max(self._last_write, recorded.seq)
+        return recorded.seq
+
+
+def _refused(field: str, problem: str, fix: str) -> InvalidRequest:
+    return InvalidRequest((FieldProblem(field, problem, fix),))
+
+
+def _check(valid_from: str | None, valid_to: str | None, field: str) -> None:
+    try:
+        check_interval(valid_from, valid_to)
+    except ValueError as error:
+        raise _refused(field, str(error), "give an end at or after the start") from None
+
+
+def _shown(fact: FactRow, subject: str, object_: str) -> ops.Fact:
+    return ops.Fact(
+        id=fact.fact_id,
+        subject=subject,
+        predicate=fact.predicate,
+        object=object_,
+        valid_from=fact.valid_from,
+        valid_to=fact.valid_to,
+        current=fact.valid_to is None,
+        confidence=fact.confidence,
+        source_closet=fact.source_drawer_id,
+        source_entry_id=fact.source_entry_id,
+        asserted_by=fact.asserted_by,
+        asserted_at=format_ms(fact.asserted_ms),
+        asserted_seq=fact.asserted_seq,
+        ended_by=fact.ended_by,
+        end_reason=fact.end_reason,
+    )

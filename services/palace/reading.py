@@ -1,0 +1,195 @@
+"""Reading the palace: counts, lists, search, duplicates, the diary, and the layers for prompts.
+
+Invariant: only live drawers are counted, listed, searched and rendered. A search records which drawers it returned, which
+counts as access; wake-up and recall do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+from ...schemas.errors import NotFound
+from ...schemas.events.memory import MemorySearched
+from ...schemas.operations.palace import (
+    DUPLICATE_THRESHOLD,
+    CheckDuplicateRequest,
+    DiaryReadRequest,
+    DrawerRequest,
+    DrawersRequest,
+    PalaceRecallRequest,
+    PalaceRoomsRequest,
+    PalaceSearchRequest,
+    PalaceStatusRequest,
+    PalaceTaxonomyRequest,
+    PalaceWingsRequest,
+    WakeUpRequest,
+)
+from ...schemas.operations.palace_answers import (
+    CheckDuplicateAnswer,
+    DiaryEntry,
+    DiaryReadAnswer,
+    DrawerAnswer,
+    DrawerHit,
+    DrawersAnswer,
+    PalaceRoomsAnswer,
+    PalaceSearchAnswer,
+    PalaceStatusAnswer,
+    PalaceTaxonomyAnswer,
+    PalaceTextAnswer,
+    PalaceWingsAnswer,
+    RoomCount,
+    WingCount,
+    WingRooms,
+)
+from ...schemas.rules.palace.layers import ESSENTIAL_DRAWERS, Told, render_recall, wake_up
+from ...schemas.rules.palace.places import DIARY, agent_slug
+from ...schemas.timestamps import format_ms
+from ..desk import Caller
+from ..query.chunks.documents import RecordSearch
+from .rows import Drawer, DrawerReader
+from .words import DrawerSearch, Likeness
+
+MOST_DUPLICATES: Final = 5
+RECIPE: Final = "palace"
+"""Names these searches in ``memory.searched``."""
+
+
+class PalaceReading:
+    """The use-cases.
+
+    Args:
+        drawers: Reads drawers.
+        words: Searches them.
+        record: Records searches that found something.
+    """
+
+    def __init__(self, drawers: DrawerReader, words: DrawerSearch, record: RecordSearch) -> None:
+        self._drawers = drawers
+        self._words = words
+        self._record = record
+
+    async def status(self, caller: Caller, _asked: PalaceStatusRequest) -> PalaceStatusAnswer:
+        """Numbers of drawers."""
+        rooms = await self._rooms(caller)
+        return PalaceStatusAnswer(total_drawers=sum(one.count for one in rooms), wings=_wings(rooms), rooms=rooms)
+
+    async def wings(self, caller: Caller, _asked: PalaceWingsRequest) -> PalaceWingsAnswer:
+        """The wings."""
+        return PalaceWingsAnswer(wings=_wings(await self._rooms(caller)))
+
+    async def rooms(self, caller: Caller, asked: PalaceRoomsRequest) -> PalaceRoomsAnswer:
+        """The rooms, of one wing or all."""
+        return PalaceRoomsAnswer(rooms=await self._rooms(caller, asked.wing))
+
+    async def taxonomy(self, caller: Caller, _asked: PalaceTaxonomyRequest) -> PalaceTaxonomyAnswer:
+        """Wings with their rooms."""
+        inside: dict[str, dict[str, int]] = {}
+        for one in await self._rooms(caller):
+            inside.setdefault(one.wing, {})[one.room] = one.count
+        return PalaceTaxonomyAnswer(taxonomy={wing: WingRooms(rooms=rooms) for wing, rooms in inside.items()})
+
+    async def search(self, caller: Caller, asked: PalaceSearchRequest) -> PalaceSearchAnswer:
+        """Drawers that share words with the query, best first."""
+        found = await asyncio.to_thread(
+            self._words.search, caller.workspace_id, asked.query, asked.limit, asked.wing, asked.room
+        )
+        shown = await self._hits(caller, found)
+        receipt = self._recorded(caller, asked, shown) if shown else None
+        return PalaceSearchAnswer(results=tuple(hit for _, hit in shown), count=len(shown), receipt=receipt)
+
+    async def duplicates(self, caller: Caller, asked: CheckDuplicateRequest) -> CheckDuplicateAnswer:
+        """Drawers in almost the same words."""
+        least = float(asked.threshold) if asked.threshold > 0 else DUPLICATE_THRESHOLD
+        found = await asyncio.to_thread(self._words.alike, caller.workspace_id, asked.content, least, MOST_DUPLICATES)
+        hits = tuple(hit for _, hit in await self._hits(caller, found))
+        return CheckDuplicateAnswer(duplicates=hits, has_duplicate=bool(hits))
+
+    async def get(self, caller: Caller, asked: DrawerRequest) -> DrawerAnswer:
+        """One drawer.
+
+        Raises:
+            NotFound: If there is none, or it was deleted or pruned.
+        """
+        found = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+        if found is None or not found.open:
+            raise no_drawer(asked.drawer_id)
+        return found.answer()
+
+    async def drawers(self, caller: Caller, asked: DrawersRequest) -> DrawersAnswer:
+        """Drawers of a place, newest first."""
+        found = await self._drawers.listed(
+            caller.workspace_id, asked.wing, asked.room, limit=asked.limit, offset=asked.offset
+        )
+        total = await self._drawers.count(caller.workspace_id, asked.wing, asked.room)
+        return DrawersAnswer(drawers=tuple(one.answer() for one in found), total=total)
+
+    async def diary(self, caller: Caller, asked: DiaryReadRequest) -> DiaryReadAnswer:
+        """An agent's diary, newest first."""
+        hall = agent_slug(asked.agent_name)
+        found = await self._drawers.listed(caller.workspace_id, DIARY, hall=hall, limit=asked.last_n)
+        entries = tuple(
+            DiaryEntry(
+                id=one.row.drawer_id, content=one.row.content, hall=one.row.hall, filed_at=format_ms(one.row.filed_ms)
+            )
+            for one in found
+        )
+        return DiaryReadAnswer(entries=entries, count=len(entries))
+
+    async def wake_up(self, caller: Caller, asked: WakeUpRequest) -> PalaceTextAnswer:
+        """Identity and essential story."""
+        found = await self._drawers.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS)
+        identity = await self._drawers.identity(caller.workspace_id)
+        return _text(wake_up(identity, map(_told, found)))
+
+    async def recall(self, caller: Caller, asked: PalaceRecallRequest) -> PalaceTextAnswer:
+        """Drawers of a place as a text."""
+        found = await self._drawers.listed(caller.workspace_id, asked.wing, asked.room, limit=asked.limit)
+        return _text(render_recall([_told(one) for one in found], asked.wing, asked.room))
+
+    async def _rooms(self, caller: Caller, wing: str | None = None) -> tuple[RoomCount, ...]:
+        rooms = await self._drawers.rooms(caller.workspace_id, wing)
+        return tuple(RoomCount(wing=one, room=room, count=count) for one, room, count in rooms)
+
+    async def _hits(self, caller: Caller, found: list[Likeness]) -> list[tuple[Drawer, DrawerHit]]:
+        """Hits that are still live; one may have been deleted since the search."""
+        read = [(one, await self._drawers.latest(caller.workspace_id, one.drawer_id)) for one in found]
+        return [(drawer, drawer.hit(one.similarity)) for one, drawer in read if drawer is not None and drawer.live]
+
+    def _recorded(
+        self, caller: Caller, asked: PalaceSearchRequest, shown: list[tuple[Drawer, DrawerHit]]
+    ) -> str | None:
+        entries = tuple(drawer.row.entry_id for drawer, _ in shown)
+        searched = MemorySearched(
+            query=asked.query,
+            scope="workspace",
+            recipe=RECIPE,
+            hit_ids=entries,
+            scores=tuple(hit.similarity for _, hit in shown),
+            rendered=entries,
+            asked_by=caller.principal.token_id,
+        )
+        return self._record(caller.principal, caller.workspace_id, searched)
+
+
+def no_drawer(drawer_id: str) -> NotFound:
+    """There is no such drawer."""
+    return NotFound(f"no drawer {drawer_id[:320]}", hint="take the id from a search or from the list of drawers")
+
+
+def _wings(rooms: tuple[RoomCount, ...]) -> tuple[WingCount, ...]:
+    counts: Counter[str] = Counter()
+    for one in rooms:
+        counts[one.wing] += one.count
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return tuple(WingCount(wing=wing, count=count) for wing, count in ordered)
+
+
+def _told(drawer: Drawer) -> Told:
+    row = drawer.row
+    return Told(row.drawer_id, row.room, row.content, row.importance, row.filed_ms, row.source_file)
+
+
+def _text(text: str) -> PalaceTextAnswer:
+    return PalaceTextAnswer(text=text, chars=len(text))

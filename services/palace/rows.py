@@ -1,0 +1,149 @@
+"""Reads drawers from the views."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...schemas.events.drawers import DrawerState
+from ...schemas.operations.palace_answers import DrawerAnswer, DrawerHit
+from ...schemas.ports import ViewReader
+from ...schemas.rules.palace_graph import Place
+from ...schemas.timestamps import format_ms
+from ...schemas.views.drawers import DRAWER_USES, DRAWERS, LIVE_DRAWER, PALACE_IDENTITIES, DrawerRow
+from ...schemas.views.table import PRESENT
+
+_COLUMNS: Final = ", ".join(f"drawer.{name}" for name in DrawerRow._fields)
+_READ: Final = f"""SELECT {_COLUMNS}, uses.access_count, uses.last_accessed_ms
+    FROM {DRAWERS} AS drawer LEFT JOIN {DRAWER_USES} AS uses
+        ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
+_LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
+    ORDER BY until_seq DESC NULLS FIRST LIMIT 1"""
+_PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
+    AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)"""
+_LISTED: Final = f"{_READ} WHERE {_PLACE} ORDER BY filed_ms DESC, drawer.entry_id DESC LIMIT $limit OFFSET $offset"
+_IMPORTANT: Final = f"""{_READ} WHERE {_PLACE} ORDER BY importance DESC, filed_ms DESC, drawer_id LIMIT $limit"""
+_COUNT: Final = f"SELECT count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}"
+_ROOMS: Final = f"""SELECT wing, room, count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}
+    GROUP BY wing, room ORDER BY count(*) DESC, wing, room"""
+_PLACES: Final = (
+    f"SELECT wing, room, hall, count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER} GROUP BY ALL"
+)
+_IDENTITY: Final = f"SELECT content FROM {PALACE_IDENTITIES} WHERE workspace_id = ? AND {PRESENT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """A drawer and how often it was read."""
+
+    row: DrawerRow
+    access_count: int
+    last_accessed_ms: int | None
+
+    @property
+    def open(self) -> bool:
+        """Whether it is neither deleted nor pruned."""
+        return self.row.until_seq is None
+
+    @property
+    def live(self) -> bool:
+        """Whether it counts."""
+        return self.open and self.row.superseded_by is None and self.row.state != DrawerState.MERGED
+
+    def answer(self) -> DrawerAnswer:
+        """The drawer as an answer."""
+        row = self.row
+        read = None if self.last_accessed_ms is None else format_ms(self.last_accessed_ms)
+        given = {name: value for name, value in row._asdict().items() if name in DrawerAnswer.model_fields}
+        return DrawerAnswer(
+            **given,
+            id=row.drawer_id,
+            filed_at=format_ms(row.filed_ms),
+            last_accessed_at=read,
+            access_count=self.access_count,
+            live=self.live,
+            seq=row.since_seq,
+        )
+
+    def hit(self, similarity: float) -> DrawerHit:
+        """The drawer as a hit."""
+        row = self.row
+        return DrawerHit(
+            id=row.drawer_id,
+            wing=row.wing,
+            room=row.room,
+            content=row.content,
+            memory_type=row.memory_type,
+            importance=row.importance,
+            similarity=round(similarity, 4),
+            filed_at=format_ms(row.filed_ms),
+        )
+
+
+class DrawerReader:
+    """Reads drawers in worker threads.
+
+    Args:
+        views: The views.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+
+    async def places(self, workspace_id: str) -> list[Place]:
+        """The places of a workspace that hold live drawers."""
+        rows = await asyncio.to_thread(self._views.rows, _PLACES, [workspace_id])
+        return [Place(wing, room, hall or "", drawers) for wing, room, hall, drawers in rows]
+
+    async def latest(self, workspace_id: str, drawer_id: str) -> Drawer | None:
+        """A drawer as it is, or as it was when it was removed."""
+        rows = await self._rows(_LATEST, [workspace_id, drawer_id])
+        return _drawer(rows[0]) if rows else None
+
+    async def listed(
+        self,
+        workspace_id: str,
+        wing: str | None = None,
+        room: str | None = None,
+        hall: str | None = None,
+        *,
+        limit: int,
+        offset: int = 0,
+    ) -> list[Drawer]:
+        """Live drawers of a place, newest first."""
+        asked = {**_place(workspace_id, wing, room, hall), "limit": limit, "offset": offset}
+        return [_drawer(row) for row in await self._rows(_LISTED, asked)]
+
+    async def important(self, workspace_id: str, wing: str | None, limit: int) -> list[Drawer]:
+        """The most important live drawers; of equal ones the newest, then by id."""
+        asked = {**_place(workspace_id, wing), "limit": limit}
+        return [_drawer(row) for row in await self._rows(_IMPORTANT, asked)]
+
+    async def count(self, workspace_id: str, wing: str | None = None, room: str | None = None) -> int:
+        """Number of live drawers of a place."""
+        return int((await self._rows(_COUNT, _place(workspace_id, wing, room)))[0][0])
+
+    async def rooms(self, workspace_id: str, wing: str | None = None) -> list[tuple[str, str, int]]:
+        """Wing, room and number of live drawers, the largest first."""
+        return [(one, room, int(count)) for one, room, count in await self._rows(_ROOMS, _place(workspace_id, wing))]
+
+    async def identity(self, workspace_id: str) -> str | None:
+        """The identity of a workspace."""
+        rows = await self._rows(_IDENTITY, [workspace_id])
+        return rows[0][0] if rows else None
+
+    async def _rows(self, sql: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
+        return await asyncio.to_thread(self._views.rows, sql, params)
+
+
+def _place(
+    workspace_id: str, wing: str | None = None, room: str | None = None, hall: str | None = None
+) -> dict[str, Any]:
+    return {"ws": workspace_id, "wing": wing, "room": room, "hall": hall}
+
+
+def _drawer(row: tuple[Any, ...]) -> Drawer:
+    *columns, access_count, last_accessed_ms = row
+    return Drawer(DrawerRow(*columns), access_count or 0, last_accessed_ms)

@@ -1,0 +1,133 @@
+"""Consolidation over a real journal: rules are learned once, found by recall, in the block, and undone by a retraction."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
+
+from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
+from crew_journal.schemas.events.memory import MemorySearched
+from crew_journal.schemas.events.retractions import RetractionMade
+from crew_journal.schemas.operations.recall import RECALL
+from crew_journal.schemas.sequence_set import SequenceSet
+from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.desk import parse
+from crew_journal.services.memory.learned import Learned
+
+SYLLABLES = ("ka", "lo", "mi", "ru", "te", "vo", "za", "ne", "pi", "shu", "dra", "gel")
+PLANTED = tuple(f"p{n}" for n in range(5))
+
+
+def sentence(draw: random.Random) -> str:
+    """A sentence of made-up words, so that no two of them are about the same."""
+    return " ".join("".join(draw.choices(SYLLABLES, k=3)) for _ in range(7))
+
+
+async def plant(node: MemoryNode, extra: int = 75) -> int:
+    """Five denials of one kind on five days among other escalations; returns the last sequence."""
+    draw = random.Random(7)
+    seq = 0
+    for n in range(extra):
+        day = node.now - timedelta(days=n % 6)
+        seq = await node.append(f"e{n}", sentence(draw), ts=format_ts(day))
+    for n, entry_id in enumerate(PLANTED):
+        seq = await node.append(
+            entry_id,
+            f"Deploy of checkout build {n} denied because the rollback plan was missing",
+            "keeper.decision",
+            payload={"decision": "denied", "reason": "attach a rollback plan"},
+            ts=format_ts(node.now - timedelta(days=n)),
+        )
+    await node.caught_up(seq)
+    return seq
+
+
+async def started(node: MemoryNode) -> ConsolidateReactor:
+    made = ConsolidateReactor(node.client, node.writer, node.store, clock=node.clock, limits=SWIFT)
+    await node.start(made)
+    return made
+
+
+async def run(node: MemoryNode) -> dict[str, Any]:
+    node.advance(minutes=20)
+    return await node.swept("consolidation", await node.tick("consolidation"))
+
+
+async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNode) -> None:
+    await plant(live)
+    await started(live)
+    first = await run(live)
+    assert first["error"] is None
+    assert first["counts"] == {"crews": 1, "skipped": 0, "learned": 1, "confirmed": 0, "promoted": 0}
+    [rule] = live.entries("rule.learned")
+    assert sorted(rule["evidence"]) == sorted(PLANTED)
+    assert rule["days"] == 5
+    assert rule["action"] == "attach a rollback plan"
+    assert rule["_crew"] == "red"
+    [recorded] = live.entries("memory.consolidated")
+    assert (recorded["rules_count"], recorded["rules"]) == (1, [rule["_id"]])
+    edges = live.store.rows("SELECT dst_entry_id FROM memory_relations WHERE relation = 'supports' ORDER BY 1")
+    assert [dst for (dst,) in edges] == sorted(PLANTED)
+
+    second = await run(live)
+    assert second["counts"]["learned"] == 0
+    assert len(live.entries("rule.learned")) == 1
+
+    await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
+    answer = await live.recall_service.recall(ADMIN, parse(RECALL, {"query": "checkout rollback plan denied", "k": 10}))
+    assert rule["_id"] in [hit.entry_id for hit in answer.hits]
+
+
+async def test_a_retracted_rule_leaves_the_block_and_is_not_learned_again(live: MemoryNode) -> None:
+    await plant(live)
+    await started(live)
+    await run(live)
+    [rule] = live.entries("rule.learned")
+    assert [one.rule_id for one in Learned(live.store).rules(WORKSPACE, "red")] == [rule["_id"]]
+    retraction = RetractionMade(targets=SequenceSet(ids=(rule["_id"],)), reason="wrong")
+    done = await live.journal.record(WORKSPACE, retraction, summary="retracted")
+    await live.caught_up(done.seq)
+    learned = Learned(live.store)
+    assert learned.rules(WORKSPACE, "red") == []
+    assert [one.rule_id for one in learned.rules(WORKSPACE, "red", done.seq - 1)] == [rule["_id"]]
+    assert (await run(live))["counts"]["learned"] == 0
+
+
+async def test_fewer_than_ten_entries_are_skipped_unless_one_is_permanent(live: MemoryNode) -> None:
+    await plant(live, extra=2)
+    await started(live)
+    assert (await run(live))["counts"]["skipped"] == 1
+    assert live.entries("memory.consolidated") == []
+    await live.caught_up(await live.append("pinned", "Never deploy on Fridays", "note.taken", priority="permanent"))
+    assert (await run(live))["counts"]["learned"] == 1
+
+
+async def test_searches_that_find_a_rule_promote_it(live: MemoryNode) -> None:
+    await plant(live)
+    await started(live)
+    await run(live)
+    [rule] = live.entries("rule.learned")
+    for n in range(30):
+        searched = MemorySearched(
+            query=f"rollback {n}", scope="own", recipe="robust", hit_ids=(rule["_id"] if n % 2 else "p1",)
+        )
+        await live.journal.record(WORKSPACE, searched, summary="searched")
+    for n in range(5):
+        seq = await live.append(
+            f"again{n}",
+            f"Deploy of checkout build {n} denied because the rollback plan was missing",
+            "peer.escalation" if n % 2 else "eval.regression_detected",
+            ts=format_ts(live.now - timedelta(days=n)),
+        )
+        await live.caught_up(seq)
+        counts = (await run(live))["counts"]
+        assert counts["learned"] == 0
+        if counts["promoted"]:
+            break
+    [promoted] = live.entries("rule.promoted")
+    assert promoted["rule_id"] == rule["_id"]
+    assert promoted["score"] >= 0.8
+    assert Learned(live.store).rules(WORKSPACE, "red")[0].promoted

@@ -1,0 +1,79 @@
+"""Rules and lessons over HTTP: who adds, who reads, what the prompt block shows, and what a retraction undoes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.events import entry
+from support.stack import DEADLINE_S, running_stack
+
+from crew_journal.schemas.errors import ConsolidationRunning, NotAllowed, NotFound
+from crew_journal.schemas.events.learning import RuleLearned
+from crew_journal.schemas.principal import Role
+
+
+async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        tokens = (
+            await stack.token(Role.ADMIN, "acme"),
+            await stack.token(Role.LEAD, "acme", agent="lena", crew="core"),
+            await stack.token(Role.AGENT, "acme", agent="ada", crew="core"),
+            await stack.token(Role.AGENT, "acme", agent="bruno", crew="edge"),
+        )
+        admin, lead, ada, bruno = (stack.client(token.plaintext) for token in tokens)
+        for name, crew in (("lena", "core"), ("ada", "core"), ("bruno", "edge")):
+            await admin.register_agent(name, crew_id=crew, memory_enabled=True)
+        rule = RuleLearned(
+            crew_id="core", pattern="Deploys without a plan are denied", evidence=("e1", "e2"), confidence=0.5
+        )
+        message = entry(
+            "d_rule",
+            workspace="acme",
+            crew="core",
+            agent=None,
+            entry_type=rule.ENTRY_TYPE,
+            actor_type="system",
+            control=True,
+            payload=rule.model_dump(mode="json"),
+        )
+        await stack.writer.publish(message.subject, message.body, message.headers)
+        ended = await ada.append(
+            {
+                "entry_type": "mission.status_change",
+                "summary": "Invoices are fast",
+                "mission_id": "m1",
+                "payload": {"to": "COMPLETED"},
+            }
+        )
+        await stack.store.wait_for(ended.seq, DEADLINE_S)
+        block = await ada.memory_block(min_seq=ended.seq)
+        assert "Deploys without a plan are denied" in block.text
+        assert "Invoices are fast" not in block.text, "outcomes of missions are for the lead"
+        assert "Invoices are fast" in (await lead.memory_block()).text
+        assert "Deploys" not in (await bruno.memory_block()).text
+        assert [one.rule_id for one in (await ada.learned_rules()).rules] == ["d_rule"]
+
+        added = await admin.add_lesson("Freeze on Fridays", kind="negative", lesson_id="freeze", crew_id="core")
+        text = (await ada.document_read("lessons", scope="crew", min_seq=added.seq)).content
+        assert '- id: "mission_outcome_m1"\n  kind: positive\n' in text
+        assert '  rule: "Freeze on Fridays"\n' in text
+        await admin.add_lesson("Freeze from Thursday", kind="negative", lesson_id="freeze", crew_id="core")
+        text = (await ada.document_read("lessons", scope="crew")).content
+        assert text.count("- id:") == 2
+        assert "Freeze from Thursday" in text
+        with pytest.raises(NotAllowed):
+            await ada.add_lesson("Mine", crew_id="core")
+
+        with pytest.raises(NotFound):
+            await ada.retract("d_rule", reason="I disagree")
+        await lead.retract("d_rule", reason="no longer true")
+        assert "Deploys" not in (await ada.memory_block()).text
+        assert (await ada.learned_rules()).rules == ()
+        await admin.retract(ended.id, reason="it was another mission")
+        assert "Invoices" not in (await lead.memory_block()).text
+
+        accepted = await admin.consolidate(crew_id="core", since="2d")
+        assert accepted.crew_id == "core"
+        with pytest.raises(ConsolidationRunning):
+            await admin.consolidate()

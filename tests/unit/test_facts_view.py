@@ -1,0 +1,79 @@
+"""What becomes of facts and entities in the view, and what was known at a sequence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from support.events import at, control
+from support.views import node, source_of
+
+from crew_journal.consumers.host.rebuild import verify
+from crew_journal.consumers.views.facts import FactsProjection
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+
+
+def entity(name: str, kind: str = "entity") -> FactEntity:
+    return FactEntity(entity_id=f"e_{name.lower()}", name=name, type=kind)
+
+
+def asserted(event_id: str, fact_id: str = "t1", **also: Any) -> OutgoingMessage:
+    given: dict[str, Any] = {"subject": entity("Backend"), "predicate": "uses", "object": entity("MongoDB"), **also}
+    return control(FactAsserted(fact_id=fact_id, **given), event_id, workspace="w1", actor_type="agent")
+
+
+def ended(event_id: str, *fact_ids: str, on: str = "2025-01-14") -> OutgoingMessage:
+    return control(FactEnded(fact_ids=fact_ids, ended=on), event_id, workspace="w1", actor_type="user")
+
+
+async def rows(path: Path, sql: str, *messages: OutgoingMessage) -> list[dict[str, Any]]:
+    """The result after all messages, folded in two batches; a rebuild must give the same."""
+    stream = [at(seq, message) for seq, message in enumerate(messages, 1)]
+    async with node(path / "v.duckdb", [FactsProjection()]) as live:
+        await live.host.fold(stream[: len(stream) // 2])
+        await live.host.fold(stream[len(stream) // 2 :])
+        assert not live.dead.parked
+        assert all(result.equal for result in await verify(live.host, source_of(stream), memory_mb=128))
+        found: list[dict[str, Any]] = live.store.columns(sql).to_pylist()
+        return found
+
+
+async def test_an_ended_fact_keeps_the_row_that_had_no_end(tmp_path: Path) -> None:
+    sql = "SELECT valid_to, asserted_by_type, ended_by_type, since_seq, until_seq FROM kg_facts ORDER BY since_seq"
+    open_row, closed = await rows(tmp_path, sql, asserted("n1"), ended("n2", "t1"))
+    assert (open_row["valid_to"], open_row["since_seq"], open_row["until_seq"]) == (None, 1, 2)
+    assert (closed["valid_to"], closed["since_seq"], closed["until_seq"]) == ("2025-01-14", 2, None)
+    assert (closed["asserted_by_type"], closed["ended_by_type"]) == ("agent", "user")
+
+
+async def test_the_first_assertion_and_the_first_end_count(tmp_path: Path) -> None:
+    sql = "SELECT predicate, valid_to FROM kg_facts WHERE until_seq IS NULL"
+    again = asserted("n2", predicate="loves")
+    found = await rows(
+        tmp_path, sql, asserted("n1"), again, ended("n3", "t1", "t9"), ended("n4", "t1", on="2026-01-01")
+    )
+    assert found == [{"predicate": "uses", "valid_to": "2025-01-14"}]
+
+
+async def test_an_assertion_makes_an_entity_more_specific_and_never_less(tmp_path: Path) -> None:
+    sql = "SELECT name, type, since_seq FROM kg_entities WHERE until_seq IS NULL AND entity_id = 'e_mongodb'"
+    tool = asserted("n2", "t2", object=entity("MongoDB", "tool"))
+    person = asserted("n4", "t4", object=entity("MongoDB", "person"))
+    found = await rows(tmp_path, sql, asserted("n1"), tool, asserted("n3", "t3"), person)
+    assert found == [{"name": "MongoDB", "type": "tool", "since_seq": 2}]
+
+
+async def test_a_name_for_an_entity_replaces_its_type_and_moves_aliases(tmp_path: Path) -> None:
+    sql = "SELECT entity_id, type, alias_of FROM kg_entities WHERE until_seq IS NULL ORDER BY entity_id"
+    named = EntityNamed(entity=entity("MongoDB", "database"), aliases=(entity("Mongo"), entity("M")))
+    dropped = EntityNamed(entity=entity("MongoDB", "database"), dropped_aliases=(entity("M"),))
+    found = await rows(
+        tmp_path, sql, asserted("n1"), control(named, "n2", workspace="w1"), control(dropped, "n3", workspace="w1")
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("e_backend", "entity", None),
+        ("e_m", "entity", None),
+        ("e_mongo", "entity", "e_mongodb"),
+        ("e_mongodb", "database", None),
+    ]

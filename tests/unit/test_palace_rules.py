@@ -1,0 +1,188 @@
+"""Noise, chunks, classification, ids and layers of the palace, with the worked examples of the contract."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.rules.palace.classifier import Classified, classify, confidence_of, prose_of, room_of
+from crew_journal.schemas.rules.palace.layers import (
+    ESSENTIAL_CHARS,
+    MORE,
+    NO_IDENTITY,
+    NO_MEMORIES,
+    RECALL_CHARS,
+    Told,
+    render_essential,
+    render_identity,
+    render_recall,
+    shortened,
+    wake_up,
+)
+from crew_journal.schemas.rules.palace.places import agent_slug, drawer_id
+from crew_journal.schemas.rules.palace.texts import CHUNK_CHARS, LEAST_CHARS, chunks_of, exchange, is_noise
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hi", "Hello!!! ...", "thank you ..", "Sounds good ?!", "Guten Morgen!", "Alles klar. !"]
+)
+def test_a_text_that_says_nothing_is_noise(text: str) -> None:
+    assert is_noise(text)
+
+
+@pytest.mark.parametrize("text", ["thank you very much", "cool cool cool", "sounds good, ship it"])
+def test_a_text_that_says_more_than_a_filler_is_no_noise(text: str) -> None:
+    assert not is_noise(text)
+
+
+def test_each_turn_of_an_exchange_is_filtered() -> None:
+    assert exchange("hi", [("text", "Hello!")]) is None
+    assert (
+        exchange("Which database?", [("delegation", "ask the other agent"), ("text", " ")]) == "User: Which database?"
+    )
+    assert (
+        exchange("Which database?", [("text", "We took DuckDB.")]) == "User: Which database?\n\nAgent: We took DuckDB."
+    )
+
+
+def test_a_text_of_800_characters_is_one_chunk_as_it_is() -> None:
+    assert chunks_of("a. " * 266 + "ab") == ["a. " * 266 + "ab"]
+
+
+def test_chunks_end_at_a_sentence_where_one_ends() -> None:
+    sentence = "The parser reads the file in one pass. "
+    chunks = chunks_of(sentence * 60)
+    assert all(chunk.endswith(". ") for chunk in chunks)
+
+
+@given(st.text(st.sampled_from("ab .!?\nä🎉"), min_size=801, max_size=4_000))
+def test_no_chunk_is_too_long_or_too_short_and_no_character_is_lost(text: str) -> None:
+    chunks = chunks_of(text)
+    assert all(LEAST_CHARS <= len(chunk) <= CHUNK_CHARS for chunk in chunks)
+    # each chunk must continue the text that the ones before it have covered
+    ends = {len(chunks[0])} if text.startswith(chunks[0]) else set()
+    for chunk in chunks[1:]:
+        ends = {
+            begin + len(chunk)
+            for end in ends
+            for begin in range(max(0, end - 100), end + 1)
+            if text.startswith(chunk, begin) and begin + len(chunk) > end
+        }
+    assert len(text) in ends
+
+
+@pytest.mark.parametrize(
+    ("score", "chars", "confidence"),
+    [(2, 60, 0.4), (2, 200, 0.4), (2, 201, 0.6), (2, 501, 0.8), (9, 900, 1.0), (3, 9, 0.6)],
+)
+def test_the_confidence_follows_from_matches_and_length(score: int, chars: int, confidence: float) -> None:
+    assert confidence_of(score, chars) == confidence
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It worked! We finally shipped the importer, version 2 is out.", Classified("milestone", 0.8)),
+        ("We decided on the new stack today.", Classified("decision", 0.4)),
+        ("Wir haben uns entschieden, die Architektur bleibt.", Classified("decision", 0.4)),
+        ("Ich bevorzuge kurze Namen, bitte keine Abkürzungen.", Classified("preference", 0.4)),
+        ("The job has an error, a crash, and a workaround, all patched.", Classified("milestone", 0.8)),
+        ("There is an error and a crash, and the root cause is open.", Classified("problem", 0.6)),
+        ("The sky over the harbour was grey on Tuesday.", Classified("general", 0.0)),
+    ],
+)
+def test_the_markers_decide_the_type(text: str, expected: Classified) -> None:
+    assert classify(text) == expected
+
+
+def test_the_most_confident_segment_counts() -> None:
+    text = "We decided on the new stack.\n\nIt worked! We finally shipped the importer, version 2 is out."
+    assert classify(text) == Classified("milestone", 0.8)
+    assert classify("We decided on the new stack.", least=0.5).memory_type == "general"
+
+
+def test_markers_match_whole_words_and_not_inside_code() -> None:
+    assert classify("Many bugs and errors and crashes were there.").memory_type == "general"
+    assert (
+        classify("See below for the rest of it.\n```\nbug error crash fail\n```\nThat is all there is.").confidence == 0
+    )
+    assert prose_of("日本語の長い文章がここにあります。") == "日本語の長い文章がここにあります。"
+
+
+def test_each_type_has_its_room_and_anything_else_is_general() -> None:
+    assert [room_of(kind) for kind in ("decision", "fact", "task", "Decision", "diary")] == [
+        "decisions",
+        "facts",
+        "tasks",
+        "general",
+        "general",
+    ]
+
+
+def test_an_id_names_place_and_content() -> None:
+    assert drawer_id("my team", "roadmap", "abc") == "drawer_my_team_roadmap_ba7816bf8f01cfea"
+    assert agent_slug("  O'Brien the  Second ") == "obrien_the_second"
+
+
+def told(number: int, room: str = "r", importance: float = 3.0, chars: int = 20, source: str = "") -> Told:
+    return Told(f"d{number}", room, f"{number} " + "x" * chars, importance, number, source)
+
+
+def test_the_identity_is_never_cut_and_its_absence_is_said() -> None:
+    assert render_identity("y" * 2_000).endswith("y" * 2_000)
+    assert wake_up(None, []).endswith(NO_MEMORIES)
+    assert NO_IDENTITY in wake_up(" ", [])
+
+
+def test_the_story_shows_the_most_important_by_room_then_the_newest() -> None:
+    text = render_essential(
+        [told(1, "b"), told(2, "a", 5.0), told(3, "b"), told(4, "b", 4.0, source="docs/x/notes.md")]
+    )
+    assert [line.split()[:2] for line in text.split("\n")[1:]] == [
+        ["[a]"],
+        ["-", "2"],
+        ["[b]"],
+        *(["-", n] for n in "431"),
+    ]
+    assert f"4 {'x' * 20}  (notes.md)" in text
+
+
+def test_a_snippet_of_the_story_has_200_characters_on_one_line() -> None:
+    assert shortened("a\nb  c", 200) == "a b c"
+    assert shortened("z" * 201, 200) == "z" * 197 + "..."
+
+
+def test_nine_long_snippets_of_one_room_fit_into_the_story() -> None:
+    text = render_essential([told(number, chars=300) for number in range(15)])
+    assert len(text) <= ESSENTIAL_CHARS
+    assert text.count("\n  - ") == 9
+    assert text.endswith(MORE)
+
+
+PLACES = st.lists(
+    st.tuples(
+        st.sampled_from("abcdef"), st.integers(0, 5), st.integers(0, 400), st.sampled_from(["", "a/" + "b" * 99])
+    ),
+    max_size=20,
+)
+
+
+@given(PLACES)
+def test_no_layer_exceeds_its_budget(drawn: list[tuple[str, int, int, str]]) -> None:
+    drawers = [told(at, room, float(weight), chars, name) for at, (room, weight, chars, name) in enumerate(drawn)]
+    story = render_essential(drawers)
+    assert len(story) <= ESSENTIAL_CHARS
+    lines = story.split("\n")
+    assert all(after.startswith("  - ") for line, after in pairwise(lines) if line.startswith("["))
+    assert len(render_recall(drawers, None, "r")) <= RECALL_CHARS
+
+
+def test_recall_shows_whole_lines_newest_first_or_says_that_there_are_none() -> None:
+    text = render_recall([told(1), told(2), told(3, chars=400)], "w", None)
+    assert text.split("\n")[0] == "## Recall (3 drawers)"
+    assert text.split("\n")[1] == "[r] 3 " + "x" * 295 + "..."
+    assert text.split("\n")[3] == "[r] 1 " + "x" * 20
+    assert render_recall([], "w", None) == "No drawers for wing=w room=*."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -50,7 +51,7 @@ async def test_a_hung_broker_shows_within_three_seconds_and_is_replaced_with_not
 
         os.kill(hung, signal.SIGSTOP)
         said, _ = await readiness(http, 503, SHOWN_WITHIN_S + BUSY_S)
-        assert f"the broker has not answered for 2 s; it is replaced after {HUNG_LOOKS} s" in said
+        assert re.search(rf"the broker has not answered for \d s; it is replaced after {HUNG_LOOKS} s", said)
         os.kill(hung, signal.SIGCONT)  # a pause is no reason to replace it
         await readiness(http, 200)
         assert (broker.status().pid, broker.status().restarts) == (hung, 0)

@@ -78,7 +78,12 @@ async def answers(runtime: Runtime, min_seq: int = 0) -> Answers:
     found: Answers = {}
     headers = {"Authorization": f"Bearer {runtime.owner_token}"}
     async with httpx.AsyncClient(base_url=runtime.http_url, headers=headers, timeout=60) as http:
-        asked: dict[str, Any] = {"workspace_id": "acme", "entry_type": "run.completed", "limit": 500, "min_seq": min_seq}
+        asked: dict[str, Any] = {
+            "workspace_id": "acme",
+            "entry_type": "run.completed",
+            "limit": 500,
+            "min_seq": min_seq,
+        }
         page = orjson.loads((await http.get("/v1/journal", params=asked)).raise_for_status().content)
         assert page["next_cursor"] is None
         for entry in page["entries"]:

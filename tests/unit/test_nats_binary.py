@@ -82,7 +82,9 @@ def test_a_missing_override_is_an_error_and_not_replaced(tmp_path: Path) -> None
 def test_nothing_at_all_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="crew-journal broker install") as caught:
         find_nats_server([tmp_path], search_path="")
-    assert caught.value.hint.startswith("`crew-journal broker install` fetches one; or put one on PATH"), "there is none that a newer one could be newer than"
+    assert caught.value.hint.startswith("`crew-journal broker install` fetches one; or put one on PATH"), (
+        "there is none that a newer one could be newer than"
+    )
 
 
 @pytest.mark.parametrize(("says", "code"), [("nats-server: v2.15.1", 1), ("something else", 0)])

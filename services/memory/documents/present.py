@@ -19,7 +19,7 @@ from ....schemas.rules.documents import SCAN_OVERLAP, joint
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import DocumentRow
 from .addressing import Address
-from .scanning import Scanning
+from .scanning import Scanning, scanning
 from .turns import Turns
 
 KEPT: Final = 256
@@ -80,7 +80,7 @@ class WrittenDocument:
     owner: OwnerSizes
     row: DocumentRow | None = None
     turns: Turns = field(default_factory=Turns)
-    scanning: Scanning = field(default_factory=Scanning)
+    scanning: Scanning = field(default_factory=scanning)
     pending: list[Pending] = field(default_factory=list)
     users: int = 0
     stale: bool = True

@@ -30,7 +30,7 @@ _SIZES: Final = f"SELECT tier, doc_key, seq, bytes FROM {DOCUMENTS} WHERE worksp
 _Name = tuple[str, str, str, str | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pending:
     """A write that the views may lack.
 
@@ -45,6 +45,10 @@ class Pending:
     size: int
     end: str
     seq: int | None = None
+
+    def after(self, end: str) -> str:
+        """The last characters of the document after it, if ``end`` are those before."""
+        return self.end if self.whole else (end + self.end)[-SCAN_OVERLAP:]
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class WrittenDocument:
     users: int = 0
     stale: bool = True
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _end: str | None = None
 
     @property
     def seq(self) -> int:
@@ -107,27 +112,32 @@ class WrittenDocument:
     @property
     def end(self) -> str:
         """Its last characters once all that is pending is stored."""
-        end = self.content[-SCAN_OVERLAP:]
-        for one in self.pending:
-            end = one.end if one.whole else (end + one.end)[-SCAN_OVERLAP:]
-        return end
+        if self._end is None:
+            self._end = self.content[-SCAN_OVERLAP:]
+            for one in self.pending:
+                self._end = one.after(self._end)
+        return self._end
 
     def reserve(self, text: str, *, whole: bool) -> Pending:
         """Count a write from now on."""
         added = text if whole else joint(self.end, text)
         made = Pending(whole, len(added.encode()), added[-SCAN_OVERLAP:])
+        self._end = made.after(self.end)
         self.pending.append(made)
         return made
 
     def release(self, made: Pending) -> None:
         """Count a write no more: the views have it, or it failed."""
-        self.pending = [one for one in self.pending if one is not made]
+        if made in self.pending:
+            self.pending.remove(made)
+            self._end = None
 
     def take(self, row: DocumentRow | None) -> None:
         """The row as the views have it now."""
         if row is None or row.seq >= self.seq:
             self.row = row
         self.pending = [one for one in self.pending if one.seq is None or one.seq > self.seq]
+        self._end = None
 
 
 class PresentDocuments:

@@ -43,7 +43,7 @@ class _Router(Router):
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        route = self._fixed.get((scope.get("method"), scope.get("path")))
+        route = self._fixed.get((scope.get("method", ""), scope.get("path", "")))
         if route is None:
             await super().app(scope, receive, send)
             return

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from ....schemas.errors import BrokerError, CapExceeded, Quarantined, WriteRefused
+from ....schemas.errors import BrokerError, CapExceeded, DocumentError, Quarantined, WriteRefused
 from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWriteVerifierBlocked, RejectionReason
 from ....schemas.events.payload import ControlPayload
 from ....schemas.ports import ViewReader
@@ -161,6 +161,22 @@ class Checks:
             f"the content contradicts a pinned fact: {found}",
             hint="leave it out, or ask an OWNER or ADMIN to change pins.md",
             field="content",
+        )
+
+    async def refused_by_provider(self, caller: Caller, address: Address, error: DocumentError, source: str) -> None:
+        """Record that the memory provider of the workspace refused a write; its message may quote the text."""
+        reason: RejectionReason = "injection" if isinstance(error, Quarantined) else "provider"
+        size: object = None
+        if isinstance(error, CapExceeded):
+            reason, size = "cap", error.facts.get("projected_size")
+        await self._reject(
+            caller,
+            address,
+            reason,
+            source,
+            finding=f"provider/{type(error).__name__}",
+            bytes=size if isinstance(size, int) else None,
+            cap_bytes=address.rule.cap_bytes if reason == "cap" else None,
         )
 
     def _contradicted(self, workspace_id: str, owners: list[str], content: str) -> str | None:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ....schemas.ports import CommittedBatch, TableChanges, ViewReader
+from ....schemas.ports import CommittedBatch, ViewReader
 from ....schemas.rules.documents import SCAN_OVERLAP, joint
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import DocumentRow
@@ -203,7 +203,7 @@ class PresentDocuments:
             return
         if changes.removed or changes.rewritten:
             self._forget()
-        for row in _rows(changes):
+        for row in changes.rows(DocumentRow):
             owner = self._owners.get((row.workspace_id, row.owner))
             if owner is None:
                 continue
@@ -228,11 +228,3 @@ class PresentDocuments:
         if len(self._documents) >= KEPT:
             used = {name[:2] for name in self._documents}
             self._owners = {name: sizes for name, sizes in self._owners.items() if name in used}
-
-
-def _rows(changes: TableChanges) -> list[DocumentRow]:
-    return [
-        DocumentRow(*row)
-        for columns in changes.written
-        for row in zip(*(columns[name] for name in DocumentRow._fields), strict=True)
-    ]

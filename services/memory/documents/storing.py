@@ -32,8 +32,8 @@ from ...desk import Caller
 from ...journal.intake.recorder import Recorder
 from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
-from .answers import shown, usage
-from .checks import CONSOLIDATE, Checks
+from .answers import CONSOLIDATE, shown, usage
+from .checks import Checks
 from .configs import MemoryConfigs
 from .drafts import Draft
 from .grouped import Grouped

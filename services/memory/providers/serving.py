@@ -43,8 +43,8 @@ from ...journal.intake.recorder import Recorder
 from ...query.chunks.documents import DocumentSearch
 from ...query.chunks.scope import file_scope
 from ..documents.addressing import Address, Addressed, address_of, check_may_write
-from ..documents.answers import empty_answer, finding_of, usage
-from ..documents.checks import CONSOLIDATE, Checks
+from ..documents.answers import CONSOLIDATE, empty_answer, finding_of, usage
+from ..documents.checks import Checks
 from ..documents.configs import MemoryConfigs
 from ..documents.drafts import mint_write_id
 from ..documents.ports import Enabled, check_enabled, enable_writer

@@ -39,7 +39,7 @@ class _Router(Router):
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         super().__init__(routes)
         fixed = [route for route in routes if isinstance(route, Route) and "{" not in route.path]
-        self._fixed = {(method, route.path): route for route in fixed for method in route.methods or ()}
+        self._fixed = {(method, route.path): route for route in reversed(fixed) for method in route.methods or ()}
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -53,9 +53,14 @@ class _Router(Router):
 
 
 class App(Starlette):
-    """The application on top of ``services``; it opens and closes nothing itself."""
+    """The application on top of ``services``; it opens and closes nothing itself.
 
-    def __init__(self, services: AppServices) -> None:
+    Args:
+        services: Every use-case.
+        pages: Routes for people, which are not in the description.
+    """
+
+    def __init__(self, services: AppServices, pages: Sequence[BaseRoute] = ()) -> None:
         self._described: tuple[Described, ...] = (*JOURNAL_ROUTES, *operation_routes(), *ADMIN_ROUTES, *STATUS_ROUTES)
         metrics = HttpMetrics()
         super().__init__(
@@ -63,6 +68,7 @@ class App(Starlette):
                 *(route.for_starlette() for route in (*self._described, *HIDDEN_ROUTES)),
                 *MCP_ROUTES,
                 *MEMORY_STORE_ROUTES,
+                *pages,
             ],
             middleware=[Middleware(Edge, hosts=services.limits.hosts, metrics=metrics)],
             exception_handlers=EXCEPTION_HANDLERS,

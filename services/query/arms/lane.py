@@ -17,8 +17,8 @@ from ..hot.lists import Docs, floor_of
 Scores = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.integer]
 
-_FEW: Final = 1_000
-"""Up to so many documents, sorting all is faster than selecting the best first."""
+_FEW: Final = 4
+"""Up to this many times ``depth``, sorting all is faster than selecting the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
-    if len(docs) > max(_FEW, 4 * depth):  # documents below the last selected one need not be sorted
+    if _FEW * depth < len(docs):  # documents below the last selected one need not be sorted
         kept = (scores >= floor_of(scores, depth)).nonzero()[0]
         best: npt.NDArray[np.int64] = kept[_sorted(documents, docs[kept], scores[kept], depth)]
         return best
@@ -49,10 +49,6 @@ def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating
 def _sorted(
     documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int
 ) -> npt.NDArray[np.int64]:
-    order = (-scores).argsort()
-    best = scores[order[: depth + 1]]
-    if not (best[1:] == best[:-1]).any():
-        return order[:depth]
     ts_ms = documents.ts_ms[docs]
     order = np.lexsort((-ts_ms, -scores))
     ordered = scores[order]

@@ -124,6 +124,8 @@ def _further_parts(
     index: HotIndex, scoped: ScopedDocuments, missing: Sequence[int], wording: Wording
 ) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int]]:
     """The parts of other forms and of words that replace the missing ones; which words those are; ``stands_for``."""
+    if not missing and not wording.forms:
+        return (), {}, {}
     parts, found = _parts(index, scoped, list(wording.forms), SHARE)
     stands_for = {form: wording.forms[form] for form in found}
     with_form = set(stands_for.values())

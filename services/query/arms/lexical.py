@@ -96,15 +96,7 @@ def search_lexical(
     norms += np.float32(K1 * (1.0 - B))
     begin = 0
     for part in parts:
-        norm = norms[begin : (begin := begin + len(part.docs))]
-        if part.tf is None:
-            norm += np.float32(1.0)
-            sums[part.docs] += np.divide(part.gain, norm, out=norm)
-        else:
-            often = part.tf.astype(np.float32)
-            norm += often
-            often *= part.gain
-            sums[part.docs] += np.divide(often, norm, out=norm)
+        sums[part.docs] += _share(part, norms[begin : (begin := begin + len(part.docs))])
     long = [part for part in parts if len(part.docs) > depth]
     if long:  # one list alone is long enough; documents of the rarest term score highest
         rarest = max(long, key=lambda part: part.gain)
@@ -113,6 +105,22 @@ def search_lexical(
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
     return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for)
+
+
+def _share(part: TermPart, norm: Scores) -> Scores:
+    """(p,) float32 share of a term in the score of each of its documents; uses up ``norm``.
+
+    Args:
+        part: The term.
+        norm: (p,) float32 ``k1 * (1 - b + b * |d| / avg)``.
+    """
+    if part.tf is None:
+        norm += np.float32(1.0)
+        return np.divide(part.gain, norm, out=norm)
+    often = part.tf.astype(np.float32)
+    norm += often
+    often *= part.gain
+    return np.divide(often, norm, out=norm)
 
 
 def idf_of(frequency: int, size: int) -> float:

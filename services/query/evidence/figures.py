@@ -43,13 +43,13 @@ class Figures:
     Attributes:
         hits: Name → one value a hit, NaN where it has none.
         answer: Name → the value, NaN where there is none.
-        shared: (t, n) bool: which of the query's terms each hit holds.
-        terms: The t terms, names of people left out.
+        shared: Of each hit, which of ``terms`` it holds: their places.
+        terms: The query's terms, names of people left out.
     """
 
     hits: Mapping[str, Sequence[float]]
     answer: Mapping[str, float]
-    shared: npt.NDArray[np.bool_]
+    shared: Sequence[set[int]]
     terms: tuple[int, ...]
 
 
@@ -61,7 +61,7 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
     terms, weights = _weights(index, query, found)
     previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
     either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
-    shared = either[:, :count]
+    shared, before = either[:count], either[count:]
     whole = sum(weights) or 1.0
     total = found.total[order].tolist()
     best = total[0] if count else 0.0
@@ -82,8 +82,8 @@ def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
         "static": found.static[order].tolist(),
         "cosine": cosine,
         "likeness": [(value - mean) / deviation for value in cosine],
-        "words": [value / whole for value in (weights @ shared).tolist()],
-        "words_near": [value / whole for value in (weights @ (shared | either[:, count:])).tolist()],
+        "words": [sum([weights[at] for at in held]) / whole for held in shared],
+        "words_near": [sum([weights[at] for at in held]) / whole for held in map(set.union, shared, before)],
         "length": [log1p(words) for words in index.documents.words[docs].tolist()],
     }
     for name in SHARES:
@@ -110,13 +110,16 @@ def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int,
     return telling, [found.lexical.idf.get(term, unheard) for term in telling]
 
 
-def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> npt.NDArray[np.bool_]:
-    held = np.zeros((len(terms), len(docs)), bool)
+def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:
+    """Of each document, the places of the terms that it holds."""
+    held: list[set[int]] = [set() for _ in docs]
     row = {term: at for at, term in enumerate(terms)}
     for part in lexical.parts:
         at = row.get(lexical.stands_for.get(part.term, part.term))
         if at is not None:
-            held[at] |= part.docs.take(part.docs.searchsorted(docs), mode="clip") == docs
+            matches = part.docs.take(part.docs.searchsorted(docs), mode="clip") == docs
+            for place in matches.nonzero()[0].tolist():
+                held[place].add(at)
     return held
 
 

@@ -145,7 +145,7 @@ def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, c
     places = found.order[:count]
     idf = found.lexical.idf
     rarest = sorted(range(len(figures.terms)), key=lambda row: -idf.get(figures.terms[row], 0.0))
-    words = [query.words.get(figures.terms[row], "") for row in rarest]
+    words = [(row, query.words.get(figures.terms[row], "")) for row in rarest]
     foreign = foreign_words()  # function words count where a query hardly shows its language
     speaks = {
         name: (found.shares[name][places] > 0).tolist()
@@ -157,8 +157,8 @@ def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, c
     time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
     cosine, near = figures.hits["cosine"], figures.hits["words_near"]
     reasons = []
-    for at, held in enumerate(figures.shared[rarest, :count].T.tolist()):
-        shared = [word for word, holds in zip(words, held, strict=True) if holds]
+    for at, held in enumerate(figures.shared[:count]):
+        shared = [word for row, word in words if row in held]
         if shared:
             named = [word for word in shared if word not in foreign] or shared
             parts = ["same words: " + ", ".join(named[:WORDS_NAMED])]

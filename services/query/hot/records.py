@@ -155,7 +155,7 @@ class Records:
 
     def of(self, docs: Sequence[int]) -> list[EntryRecord | None]:
         """The record of each document, or None."""
-        data, ends, first = memoryview(self._data.rows), self._ends.rows, self._first
+        data, ends, first = self._data.rows.data, self._ends.rows, self._first
         found: list[EntryRecord | None] = []
         for doc in docs:
             place = doc - first

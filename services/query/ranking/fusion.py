@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
 
 _FLAT: Final = 1e-9
-"""Standard deviation, in units of a bound of the largest score, below which a list says nothing: all its scores are equal."""
+"""Standard deviation, in units of the largest score (or a little more), below which a list says nothing."""
 
 
 def reciprocal_ranks(ranks: Integers, k: int) -> Floats:

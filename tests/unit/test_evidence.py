@@ -59,6 +59,13 @@ def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
     assert asked(text, "inject").kept == []
 
 
+@pytest.mark.parametrize(
+    "text", ["why was the chekcout denied?", "who denied the deploy of the chckout?", "what happened to the reviewwer?"]
+)
+def test_a_question_with_one_misspelt_rare_word_gets_its_hit_in_inject(text):
+    assert asked(text, "inject").reasons[0].startswith("same words: ")
+
+
 def test_a_floor_of_the_workspace_leaves_out_more_or_less():
     text = "was the checkout deploy denied on time?"
     assert len(asked(text, "inject", floor=0.0).kept) > len(asked(text, "inject", floor=0.5).kept)

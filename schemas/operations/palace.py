@@ -5,6 +5,7 @@ Invariant: all agents of a workspace share its drawers; no operation reads or wr
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import Field, StrictFloat, StrictInt, StringConstraints
@@ -74,10 +75,18 @@ class PalaceTaxonomyRequest(PalaceReadRequest):
     """Show the wings, their rooms and the numbers of drawers in them."""
 
 
-class PalaceSearchRequest(PalaceReadRequest):
-    """Search the drawers by their words.
+class PalaceRecipe(StrEnum):
+    """How a search of drawers ranks: docs/palace.md, Search."""
 
-    ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes first.
+    DEFAULT = "default"
+    PALACE_SEED = "palace-seed"
+
+
+class PalaceSearchRequest(PalaceReadRequest):
+    """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
+
+    ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best that a text could
+    reach. The best hit comes first.
     """
 
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000)] = Field(
@@ -86,12 +95,13 @@ class PalaceSearchRequest(PalaceReadRequest):
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=SEARCH_LIMIT, description="Most hits.")
     wing: _Wing = None
     room: _Room = None
+    recipe: PalaceRecipe = Field(default=PalaceRecipe.DEFAULT, description="How the hits are ranked.")
 
 
 class CheckDuplicateRequest(PalaceReadRequest):
-    """Show drawers that say almost the same in the same words.
+    """Show drawers that say almost the same.
 
-    Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+    Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
     """
 
     content: Text = Field(description="The text to compare.")

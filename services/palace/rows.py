@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...schemas.events.drawers import DrawerState
-from ...schemas.operations.palace_answers import DrawerAnswer, DrawerHit
+from ...schemas.operations.palace_answers import DrawerAnswer
 from ...schemas.ports import ViewReader
 from ...schemas.rules.palace_graph import Place
 from ...schemas.timestamps import format_ms
@@ -65,20 +65,6 @@ class Drawer:
             access_count=self.access_count,
             live=self.live,
             seq=row.since_seq,
-        )
-
-    def hit(self, similarity: float) -> DrawerHit:
-        """The drawer as a hit."""
-        row = self.row
-        return DrawerHit(
-            id=row.drawer_id,
-            wing=row.wing,
-            room=row.room,
-            content=row.content,
-            memory_type=row.memory_type,
-            importance=row.importance,
-            similarity=round(similarity, 4),
-            filed_at=format_ms(row.filed_ms),
         )
 
 

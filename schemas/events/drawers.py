@@ -17,6 +17,8 @@ CONTENT_CHARS: Final = 10_000
 """Most characters of a drawer (contract of the palace, §12)."""
 IDENTITY_CHARS: Final = 2_000
 """Most characters of a workspace's identity (likewise)."""
+MOST_DRAWERS: Final = 10_000
+"""Live drawers of a workspace (likewise)."""
 MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
@@ -139,3 +141,10 @@ class PalaceIdentitySet(ControlPayload):
 
     ENTRY_TYPE = "drawer.identity_set"
     content: str = Field(min_length=1, max_length=IDENTITY_CHARS)
+
+
+class PalaceIngestAsked(ControlPayload):
+    """The chat of a workspace is to be filed, as far as it is not filed yet; None for all of it."""
+
+    ENTRY_TYPE = "drawer.ingest_asked"
+    since_seq: int | None = Field(default=None, ge=0)

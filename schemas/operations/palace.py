@@ -13,7 +13,7 @@ from pydantic import Field, StrictFloat, StrictInt, StringConstraints
 from ..events.drawers import CONTENT_CHARS, IDENTITY_CHARS, MOST_IMPORTANCE, PLACE_CHARS
 from ..rules.palace.layers import RECALL_DRAWERS
 from ..views.drawers import DRAWERS_PROJECTION
-from .operation import Effect, MinSeq, Operation, Request, Workspace
+from .operation import Access, Effect, MinSeq, Operation, Request, Workspace
 from .palace_answers import (
     AddDrawerAnswer,
     CheckDuplicateAnswer,
@@ -207,6 +207,18 @@ class PalaceRecallRequest(PalaceReadRequest):
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=RECALL_DRAWERS, description="Most drawers.")
 
 
+class PalaceIngestRequest(Request):
+    """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+    Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+    """
+
+    since_seq: Annotated[StrictInt, Field(ge=0)] | None = Field(
+        default=None, description="Only turns from this sequence on; all if absent."
+    )
+    workspace_id: Workspace = None
+
+
 PALACE_STATUS: Final = Operation(
     name="palace_status",
     request=PalaceStatusRequest,
@@ -361,6 +373,16 @@ PALACE_RECALL: Final = Operation(
     views=_VIEWS,
     command="palace recall",
 )
+PALACE_INGEST: Final = Operation(
+    name="palace_ingest",
+    request=PalaceIngestRequest,
+    answer=InfoAnswer,
+    route="POST /v1/palace/ingest",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    command="palace ingest",
+    repeatable=False,
+)
 OPERATIONS: Final = (
     PALACE_STATUS,
     PALACE_WINGS,
@@ -379,4 +401,5 @@ OPERATIONS: Final = (
     DIARY_READ,
     WAKE_UP,
     PALACE_RECALL,
+    PALACE_INGEST,
 )

@@ -34,6 +34,7 @@ from .palace_reads import Filed, filed_in
 ADDED_BY: Final = "auto-ingest"
 _NAME: Final = "palace_ingest"
 _VERSION: Final = 1
+_SESSION_CHARS: Final = 512
 _SOURCES: Final = 50
 """Turns of an exchange that its drawers name."""
 _log = structlog.get_logger(__name__)
@@ -207,6 +208,7 @@ class Filing:
             importance=chunk.importance,
             added_by=ADDED_BY,
             added_by_agent=next((one.agent_id for one in exchange.turns if one.agent_id), ""),
+            conversation=head.session[:_SESSION_CHARS],
             pipeline_tier=chunk.tier,
             state=chunk.state,
         )

@@ -59,12 +59,50 @@ class DrawersProjection:
         self._analyzer = Analyzer(Stemmer.Stemmer)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Fold each event in stream order."""
+        """Fold each event in stream order; new drawers are written together."""
+        new: dict[int, DrawerRow] = {}
         for event in batch.control(DrawerFiled.ENTRY_TYPE, *_FOLDS):
             if event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
-                _filed(event, tx, self._analyzer)
-            else:
-                _FOLDS[event.entry.entry_type](event, tx)
+                row = self._row(event)
+                if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
+                    new[row.key] = row
+                elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
+                    succeed(tx, DRAWERS, [row])
+                continue
+            tx.add(DRAWERS, list(new.values()))
+            new.clear()
+            _FOLDS[event.entry.entry_type](event, tx)
+        tx.add(DRAWERS, list(new.values()))
+
+    def _row(self, event: EntryRecorded) -> DrawerRow:
+        filed = payload_of(event, DrawerFiled)
+        terms, counts = chunk_terms(self._analyzer, filed.content)
+        return DrawerRow(
+            name_key((event.workspace_id, filed.drawer_id)),
+            event.workspace_id,
+            filed.drawer_id,
+            event.entry.id,
+            filed.wing,
+            filed.room,
+            filed.hall,
+            filed.content,
+            filed.memory_type,
+            filed.importance,
+            filed.pipeline_tier.value,
+            filed.state.value,
+            summary="",
+            superseded_by=None,
+            cluster_id=None,
+            added_by=filed.added_by,
+            added_by_agent=filed.added_by_agent,
+            source_file=filed.source_file,
+            conversation=filed.conversation,
+            filed_ms=event.published_ms,
+            text_hash=hash64(filed.content),
+            terms=terms,
+            counts=counts,
+            since_seq=event.seq,
+        )
 
 
 def _rows(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> list[DrawerRow]:
@@ -87,43 +125,6 @@ def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values:
         changed = row._replace(**values)
         if changed != row:
             succeed(tx, DRAWERS, [changed._replace(since_seq=event.seq)])
-
-
-def _filed(event: EntryRecorded, tx: FoldTransaction, analyzer: Analyzer) -> None:
-    filed = payload_of(event, DrawerFiled)
-    former = _rows(tx, event, filed.drawer_id)
-    if any(row.until_seq is None and _counts(row) for row in former):
-        return
-    terms, counts = chunk_terms(analyzer, filed.content)
-    row = DrawerRow(
-        name_key((event.workspace_id, filed.drawer_id)),
-        event.workspace_id,
-        filed.drawer_id,
-        event.entry.id,
-        filed.wing,
-        filed.room,
-        filed.hall,
-        filed.content,
-        filed.memory_type,
-        filed.importance,
-        filed.pipeline_tier.value,
-        filed.state.value,
-        summary="",
-        superseded_by=None,
-        cluster_id=None,
-        added_by=filed.added_by,
-        added_by_agent=filed.added_by_agent,
-        source_file=filed.source_file,
-        filed_ms=event.published_ms,
-        text_hash=hash64(filed.content),
-        terms=terms,
-        counts=counts,
-        since_seq=event.seq,
-    )
-    if former:
-        succeed(tx, DRAWERS, [row])
-    else:
-        tx.add(DRAWERS, [row])
 
 
 def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:

@@ -56,6 +56,7 @@ class DrawerFiled(ControlPayload):
         added_by: ``auto-ingest``, ``mobile`` or the name of who filed it.
         added_by_agent: Id of the agent, empty if none.
         source_file: Where the text is from, empty if unknown.
+        conversation: Session of the exchange that was filed, empty if it is no exchange.
     """
 
     ENTRY_TYPE = "drawer.filed"
@@ -69,6 +70,7 @@ class DrawerFiled(ControlPayload):
     added_by: _Name = ""
     added_by_agent: str = Field(default="", max_length=64)
     source_file: _Name = ""
+    conversation: _Name = ""
     pipeline_tier: PipelineTier = PipelineTier.LLM
     state: DrawerState = DrawerState.RAW
 

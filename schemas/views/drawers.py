@@ -30,6 +30,7 @@ class DrawerRow(NamedTuple):
     added_by: str
     added_by_agent: str
     source_file: str
+    conversation: str
     filed_ms: Ms
     text_hash: Seq  # ``ids.hash64`` of the content, by which its vector is found in ``memory_chunk_vectors``
     terms: bytes  # as in ``ChunkRow``

@@ -6,6 +6,7 @@ what the views hold and what a commit wrote.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +22,9 @@ from ...schemas.views.drawers import DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
 from ..query.chunks.owner import OwnerChunks
 from ..query.chunks.texts import TextIndex
 from ..query.hot.arrow import Found, Written, values_of
+from ..query.hot.growable import GrowableArray
 from ..query.hot.rows import Commit, Rows, StoredRows
+from ..query.hot.vector_matrix import NO_ROW
 from .mentions import Mentions
 
 NEEDED: Final = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
@@ -38,6 +41,8 @@ _COLUMNS: Final = (
     "state",
     "superseded_by",
     "added_by_agent",
+    "source_file",
+    "conversation",
     "filed_ms",
     "text_hash",
     "terms",
@@ -59,6 +64,7 @@ class HotDrawer:
     memory_type: str
     importance: float
     added_by_agent: str
+    source_file: str
     filed_ms: int
 
 
@@ -71,16 +77,36 @@ class DrawerIndex(TextIndex):
         self.mentions = Mentions()
         self.read_ms: dict[str, int] = {}  # entry → when it was last read
         self.drawers: dict[int, HotDrawer] = {}
+        self._previous = GrowableArray(np.int32)
+        self._last_of: dict[str, int] = {}  # conversation → slot of its last drawer
         self._key_of: dict[str, int] = {}
+        self._important: dict[tuple[str | None, int], list[tuple[HotDrawer, str]]] = {}
 
     def at(self, slot: int) -> HotDrawer:
         """The drawer in a slot of ``texts``."""
         return self.drawers[self.texts.key_of(slot)]
 
+    @property
+    def previous(self) -> npt.NDArray[np.int32]:
+        """(n,) int32 slot of the drawer that the same conversation filed before, -1 if there is none."""
+        return self._previous.rows
+
     def slot_of(self, drawer_id: str) -> int | None:
         """Where the text of a live drawer is."""
         key = self._key_of.get(drawer_id)
         return None if key is None else self.texts.documents[key].slots[0]
+
+    def important(self, wing: str | None, limit: int) -> list[tuple[HotDrawer, str]]:
+        """The most important drawers with their texts, of equal ones the newest, then by id; kept until one changes."""
+        named = (wing, limit)
+        if named not in self._important:
+            among = [one for one in self.drawers.values() if wing in (None, one.wing)]
+            best = heapq.nsmallest(limit, among, key=lambda one: (-one.importance, -one.filed_ms, one.drawer_id))
+            self._important[named] = [(one, self._text_of(one)) for one in best]
+        return self._important[named]
+
+    def _text_of(self, drawer: HotDrawer) -> str:
+        return self.texts.text_of(self.texts.documents[self._key_of[drawer.drawer_id]].slots[0]).text
 
     def mask(self, wing: str | None, room: str | None) -> npt.NDArray[np.bool_]:
         """(n,) bool: the live drawers of a place."""
@@ -97,9 +123,10 @@ class DrawerIndex(TextIndex):
         uses = rows.of(DRAWER_USES, *_USES)
         if uses is not None:
             self.read_ms.update(zip(*(values_of(uses, name) for name in _USES), strict=True))
-        drawers = rows.of(DRAWERS, *_COLUMNS, order="since_seq")
+        drawers = rows.of(DRAWERS, *_COLUMNS, order="filed_ms, since_seq")
         if drawers is not None:
             self.taken += 1
+            self._important.clear()
             columns = (values_of(drawers, name) for name in _COLUMNS)
             self._take_drawers([dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)])
         self.take_vectors(rows)
@@ -109,6 +136,7 @@ class DrawerIndex(TextIndex):
         """Take a drawer away."""
         drawer = self.drawers.pop(key, None)
         if drawer is not None:
+            self._important.clear()
             del self._key_of[drawer.drawer_id]
             self.texts.forget(key)
 
@@ -131,14 +159,24 @@ class DrawerIndex(TextIndex):
                 row["memory_type"],
                 float(row["importance"]),
                 row["added_by_agent"],
+                row["source_file"],
                 int(row["filed_ms"]),
             )
             self._key_of[row["drawer_id"]] = key
         if not new:
             return
-        self.seek_vectors(self.texts, self.texts.add(_as_chunks(new)))
+        slots = self.texts.add(_as_chunks(new))
+        self.seek_vectors(self.texts, slots)
+        self._follow([row["conversation"] for row in new], slots.tolist())
         for row in new:
             self.texts.documents[row["key"]].updated_ms = int(row["filed_ms"])
+
+    def _follow(self, conversations: list[str], slots: list[int]) -> None:
+        previous = []
+        for conversation, slot in zip(conversations, slots, strict=True):
+            previous.append(self._last_of.get(conversation, NO_ROW) if conversation else NO_ROW)
+            self._last_of[conversation] = slot
+        self._previous.append(previous)
 
 
 def load_drawers(views: ViewReader, workspace_id: str) -> DrawerIndex:

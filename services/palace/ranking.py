@@ -1,7 +1,9 @@
 """Ranks drawers: the arms of words, vectors and the knowledge graph, united, ranked, and only then cut.
 
-``default``: score = (sum over the arms of 1 / (60 + rank)) * (1 + 0.02 * (importance - 3)), as in ``query/chunks/search``
-with the graph as a third arm.
+``default``: own = lexical / best lexical + cosine / best cosine + graph / best graph, each over the drawers of the place; a
+drawer without a vector counts by its words twice. score = (own + 0.3 * max(0, own of the drawer that its conversation filed
+before - own)) * (1 + 0.02 * (importance - 3)): what follows a match often answers it. On locomo_dev recall@10 is .813, by
+reciprocal ranks .763, and without the drawer before .783.
 
 ``palace-seed``: score = importance * recency * max(similarity, graph) + affinity (seed 5); similarity is the cosine, and
 without vectors the BM25 score as a fraction of the best that a text could reach; graph is 1 for a drawer of a fact about
@@ -24,18 +26,20 @@ from ...schemas.operations.palace import PalaceRecipe
 from ...schemas.rules.text import Analyzer
 from ...schemas.timestamps import DAY_MS
 from ..query.arms.lexical import K1
-from ..query.chunks.search import ARM_DEPTH, RANK_CONSTANT, Floats, Words, best_of, cosine_floor, cosines_of
+from ..query.chunks.search import Floats, Words, best_of, cosine_floor, cosines_of
 from ..query.search import Query
 from .drawer_index import DrawerIndex, HotDrawer
 
 IMPORTANCE_SHARE: Final = 0.02
-"""What one point of importance adds to the default score: as much as one rank at the top of an arm."""
+"""What one point of importance adds to the default score: 2 %, so that it decides between equal answers."""
 MIDDLE_IMPORTANCE: Final = 3.0
 DAYS_TO_HALF: Final = 30.0
 NEVER_READ: Final = 0.5
 AFFINITY: Final = 0.1
-VECTOR_POOL: Final = 4
-"""Drawers by cosine that the seed's formula ranks, as a multiple of the limit."""
+FOLLOWS: Final = 0.3
+"""Share of the difference to the drawer before; .2 to .4 recall between .802 and .818."""
+POOL: Final = 4
+"""Drawers by similarity to which importance is applied, as a multiple of the limit."""
 _ROUNDING: Final = 1e-6
 """Of float32."""
 
@@ -71,7 +75,7 @@ class Asked:
 def rank_drawers(index: DrawerIndex, asked: Asked) -> list[Ranked]:
     """The best drawers: score descending, then newer, then by id."""
     arms = _Arms(index, asked)
-    scores = dict(arms.seed_scores() if asked.recipe is PalaceRecipe.PALACE_SEED else arms.fused_scores())
+    scores = dict(arms.seed_scores() if asked.recipe is PalaceRecipe.PALACE_SEED else arms.default_scores())
     best = sorted(scores, key=lambda slot: (-scores[slot], -index.at(slot).filed_ms, index.at(slot).drawer_id))
     return [
         Ranked(index.at(slot), index.texts.text_of(slot).text, arms.similarity(slot), scores[slot])
@@ -119,6 +123,7 @@ class _Arms:
         self._index = index
         self._asked = asked
         texts, mask = index.texts, index.mask(asked.wing, asked.room)
+        self._mask = mask
         words = Words([texts], [mask])
         words.find(asked.query)
         self._lexical = words.sums[0]
@@ -138,29 +143,32 @@ class _Arms:
         found = float(self._lexical[slot]) / self._best if np.isnan(cosine) else cosine
         return min(1.0, max(0.0, found))
 
-    def fused_scores(self) -> Iterable[tuple[int, float]]:
+    def default_scores(self) -> Iterable[tuple[int, float]]:
         """Slot and score by the default recipe."""
-        depth = max(ARM_DEPTH, self._asked.limit)
-        by_words = self._by_words(depth)
-        fused: dict[int, float] = {}
-        for rank, slot in enumerate(by_words, 1):
-            without = self._cosines is not None and np.isnan(self._cosines[slot])
-            fused[slot] = (2.0 if without else 1.0) / (RANK_CONSTANT + rank)
+        lexical = self._lexical / (self._lexical.max(initial=0.0) or 1.0)
+        own, found = lexical.copy(), lexical > 0.0
         if self._cosines is not None:
-            known = self._cosines[~np.isnan(self._cosines)]
-            floor = cosine_floor(known, self._index.model)
-            for rank, slot in enumerate(self._by_meaning(depth), 1):
-                if slot in fused or self._cosines[slot] >= floor:
-                    fused[slot] = fused.get(slot, 0.0) + 1.0 / (RANK_CONSTANT + rank)
-        mentioned = sorted(self._graph, key=lambda slot: (-self._graph[slot], -self._lexical[slot], -slot))
-        for rank, slot in enumerate(mentioned[:depth], 1):
-            fused[slot] = fused.get(slot, 0.0) + 1.0 / (RANK_CONSTANT + rank)
-        for slot, score in fused.items():
-            yield slot, score * (1.0 + IMPORTANCE_SHARE * (self._index.at(slot).importance - MIDDLE_IMPORTANCE))
+            lacking = np.isnan(self._cosines)
+            cosines = np.where(lacking, 0.0, self._cosines)
+            own += np.where(lacking, lexical, np.maximum(cosines, 0.0) / (cosines.max(initial=0.0) or 1.0))
+            found |= cosines >= cosine_floor(self._cosines[~lacking], self._index.model)
+        most = max(self._graph.values(), default=1.0)
+        for slot, weight in self._graph.items():
+            own[slot] += weight / most
+            found[slot] = True
+        own[~found] = 0.0
+        before = self._index.previous
+        behind = np.where((before >= 0) & self._mask, own[before], 0.0)
+        score = own + FOLLOWS * np.maximum(behind - own, 0.0)
+        slots = np.flatnonzero(score)
+        kept = slots[np.argsort(-score[slots], kind="stable")[: POOL * self._asked.limit]]
+        for slot in kept.tolist():
+            importance = self._index.at(slot).importance
+            yield slot, float(score[slot]) * (1.0 + IMPORTANCE_SHARE * (importance - MIDDLE_IMPORTANCE))
 
     def seed_scores(self) -> Iterable[tuple[int, float]]:
         """Slot and score by the seed's formula."""
-        pool = VECTOR_POOL * self._asked.limit
+        pool = POOL * self._asked.limit
         near = self._by_words(pool) if self._cosines is None else self._by_meaning(pool)
         for slot in {*near, *self._graph}:
             drawer = self._index.at(slot)

@@ -145,9 +145,11 @@ class PalaceReading:
 
     async def wake_up(self, caller: Caller, asked: WakeUpRequest) -> PalaceTextAnswer:
         """Identity and essential story."""
-        found = await self._drawers.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS)
-        identity = await self._drawers.identity(caller.workspace_id)
-        return _text(wake_up(identity, map(_told, found)))
+        found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
+        told = [
+            Told(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.source_file) for one, text in found
+        ]
+        return _text(wake_up(await self._drawers.identity(caller.workspace_id), told))
 
     async def recall(self, caller: Caller, asked: PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""

@@ -24,7 +24,6 @@ _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id 
 _PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
     AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)"""
 _LISTED: Final = f"{_READ} WHERE {_PLACE} ORDER BY filed_ms DESC, drawer.entry_id DESC LIMIT $limit OFFSET $offset"
-_IMPORTANT: Final = f"""{_READ} WHERE {_PLACE} ORDER BY importance DESC, filed_ms DESC, drawer_id LIMIT $limit"""
 _COUNT: Final = f"SELECT count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}"
 _ROOMS: Final = f"""SELECT wing, room, count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}
     GROUP BY wing, room ORDER BY count(*) DESC, wing, room"""
@@ -101,11 +100,6 @@ class DrawerReader:
         """Live drawers of a place, newest first."""
         asked = {**_place(workspace_id, wing, room, hall), "limit": limit, "offset": offset}
         return [_drawer(row) for row in await self._rows(_LISTED, asked)]
-
-    async def important(self, workspace_id: str, wing: str | None, limit: int) -> list[Drawer]:
-        """The most important live drawers; of equal ones the newest, then by id."""
-        asked = {**_place(workspace_id, wing), "limit": limit}
-        return [_drawer(row) for row in await self._rows(_IMPORTANT, asked)]
 
     async def count(self, workspace_id: str, wing: str | None = None, room: str | None = None) -> int:
         """Number of live drawers of a place."""

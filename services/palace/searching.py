@@ -17,7 +17,7 @@ from ..query.asking import query_of
 from ..query.chunks.cache import CacheFigures, TextCache
 from ..query.chunks.search import Floats
 from ..query.query_embedding import QueryEmbedder
-from .drawer_index import DrawerIndex, extend_drawers, load_drawers
+from .drawer_index import DrawerIndex, HotDrawer, extend_drawers, load_drawers
 from .ranking import Asked, Ranked, alike_by_words, alike_drawers, rank_drawers
 
 DRAWERS_SHARE: Final = 4
@@ -76,6 +76,12 @@ class DrawerSearch:
         query = query_of(text, self._analyzer, vector, None, None)
         asked = Asked(query, limit, wing, room, recipe, agent_id, to_ms(self._clock()))
         return rank_drawers(index, asked), None if vector is None else index.model
+
+    async def important(
+        self, workspace_id: str, wing: str | None, limit: int, min_seq: int = 0
+    ) -> list[tuple[HotDrawer, str]]:
+        """The most important drawers with their texts; of equal ones the newest, then by id."""
+        return (await self._cache.get(workspace_id, min_seq)).important(wing, limit)
 
     async def alike(self, workspace_id: str, text: str, least: float, limit: int, min_seq: int = 0) -> list[Ranked]:
         """Drawers that say almost the same: by cosine, and by their words those that have no vector."""

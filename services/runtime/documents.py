@@ -91,6 +91,7 @@ async def start_documents(
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
     blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
+    stack.callback(blocks.close)
     drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
     stack.callback(drawers.close)
     parts.show("drawer_index", lambda: as_json(drawers.figures()))

@@ -63,6 +63,7 @@ class Candidate:
 
     seq: int
     entry_id: str
+    entry_type: str
     ts_ms: int
     summary: str
     payload: dict[str, Any]
@@ -108,7 +109,7 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
     for seq, entry_id, entry_type, ts_ms, summary, raw, is_new, permanent in views.rows(_CANDIDATES, params):
         payload: dict[str, Any] = orjson.loads(raw)
         if is_candidate(entry_type, payload, permanent=permanent):
-            found.append(Candidate(seq, entry_id, ts_ms, summary, payload, is_new, permanent))
+            found.append(Candidate(seq, entry_id, entry_type, ts_ms, summary, payload, is_new, permanent))
     return found[:MAX_ENTRIES][::-1]
 
 

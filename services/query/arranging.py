@@ -1,4 +1,4 @@
-"""Arranges hits: repeats become one hit, and what does not count any more stands below what replaced it.
+"""Arranges hits: repeats become one hit, what does not count stands below what replaced it, rules above their evidence.
 
 Two entries repeat each other if they are of one type, agent and actor, and either their texts are equal after folding, or
 one has all content words of the other in their order and few more: none of them a number, a name or a negation, so that
@@ -14,6 +14,7 @@ from typing import Final
 
 from ...schemas.operations.recall import RecallHit
 from ...schemas.operations.retractions import State
+from ...schemas.rules.consolidation import LEARNED
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
 
 NEAR: Final = 0.75
@@ -181,11 +182,16 @@ def _one_of(members: Sequence[RecallHit]) -> RecallHit:
 
 def _in_order(hits: list[RecallHit]) -> list[RecallHit]:
     place = {hit.entry_id: float(at) for at, hit in enumerate(hits)}
-    if all(hit.standing is None for hit in hits):
+    if all(hit.standing is None and hit.entry_type != LEARNED for hit in hits):
         return hits
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
         if hit.standing is not None:
             above = len(hits) if hit.standing.state in _LAST else place.get(hit.standing.by or "", -1)
             if above >= place[hit.entry_id]:
                 place[hit.entry_id] = above + 0.5
+    for hit in hits:
+        evidence = hit.payload.get("evidence") if hit.entry_type == LEARNED and hit.standing is None else None
+        if isinstance(evidence, list):
+            first = min((place[one] for one in evidence if one in place), default=len(hits))
+            place[hit.entry_id] = min(place[hit.entry_id], first - 0.25)
     return sorted(hits, key=lambda hit: place[hit.entry_id])

@@ -7,11 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
+from support.planted import SUBJECTS, planted
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
 from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.events.retractions import RetractionMade
 from crew_journal.schemas.operations.recall import RECALL
+from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
@@ -131,3 +133,62 @@ async def test_searches_that_find_a_rule_promote_it(live: MemoryNode) -> None:
     assert promoted["rule_id"] == rule["_id"]
     assert promoted["score"] >= 0.8
     assert Learned(live.store).rules(WORKSPACE, "red")[0].promoted
+
+
+async def test_a_rule_changes_what_the_agents_of_its_crew_are_shown(live: MemoryNode) -> None:
+    ada, bruno, lena = (
+        Principal(token_id=f"t_{name}", role=role, workspace_id=WORKSPACE, agent_id=name, crew_id=crew)
+        for name, role, crew in (
+            ("ada", Role.AGENT, "red"),
+            ("bruno", Role.AGENT, "blue"),
+            ("lena", Role.LEAD, "red"),
+        )
+    )
+    asked = parse(RECALL, {"query": "deploy of checkout denied rollback plan", "k": 5})
+
+    async def shown(who: Principal) -> list[str]:
+        return [hit.entry_id for hit in (await live.recall_service.recall(who, asked)).hits]
+
+    await plant(live)
+    for name, crew in (("ada", "red"), ("bruno", "blue"), ("lena", "red")):
+        await live.append(f"hello-{name}", "Good morning", "note.taken", agent_id=name, crew_id=crew)
+    seq = await live.append("severe", "Deploy denied: no rollback plan for checkout", severity="warn")
+    await live.caught_up(seq)
+    assert await shown(ada) == []
+    await started(live)
+    await run(live)
+    await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
+    [rule] = live.entries("rule.learned")
+    assert await shown(ada) == [rule["_id"]]
+    assert await shown(bruno) == []
+    for of_lead in (await shown(lena), await shown(ADMIN)):
+        assert of_lead[0] == rule["_id"]
+        assert set(of_lead[1:]) & set(PLANTED) or "severe" in of_lead
+
+
+async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_else(live: MemoryNode) -> None:
+    entries = planted()
+    subject_of = {one.entry_id: one.subject for one in entries}
+    for one in entries:
+        seq = await live.append(
+            one.entry_id, one.summary, one.entry_type, ts=format_ts(live.now - timedelta(days=one.days_ago))
+        )
+    await live.caught_up(seq)
+    await started(live)
+    first = await run(live)
+    rules = live.entries("rule.learned")
+    assert first["counts"]["learned"] == len(rules)
+    newest = [subject_of[one.entry_id] for one in entries[-500:]]
+    recurring = {subject for subject in newest if subject >= 0 and newest.count(subject) >= 3}
+    found = set()
+    right = 0
+    for rule in rules:
+        subjects = [subject_of[entry_id] for entry_id in rule["evidence"]]
+        assert len(set(rule["evidence"])) == len(subjects)
+        if subjects[0] >= 0 and set(subjects) == {subjects[0]}:
+            right += 1
+            found.add(subjects[0])
+    precision, recall = right / len(rules), len(found) / SUBJECTS
+    print(f"rules {len(rules)} precision {precision:.3f} recall {recall:.3f} of those in reach {len(recurring)}")
+    assert len(found) == right, "no subject is learned twice"
+    assert (await run(live))["counts"]["learned"] == 0

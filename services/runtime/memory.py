@@ -15,6 +15,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
+from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
@@ -90,7 +91,13 @@ async def start_memory(
     agents = Agents(views, journal, registry, Provision(views, writer))
     documents = Documents(views, writer, journal, agents, clock=clock)
     stack.callback(documents.close)
-    timekeeper = Sweeps(journal, views, clock=clock, also=documents.administration.sweep_due)
+    after_runs = AfterRuns(journal, views, clock=clock)
+
+    async def also_due() -> None:
+        await documents.administration.sweep_due()
+        await after_runs.check()
+
+    timekeeper = Sweeps(journal, views, clock=clock, also=also_due)
     stack.push_async_callback(timekeeper.stop)
     return Memory(
         receipt_log=receipt_log,

@@ -152,7 +152,8 @@ async def test_a_rule_changes_what_the_agents_of_its_crew_are_shown(live: Memory
     await plant(live)
     for name, crew in (("ada", "red"), ("bruno", "blue"), ("lena", "red")):
         await live.append(f"hello-{name}", "Good morning", "note.taken", agent_id=name, crew_id=crew)
-    seq = await live.append("severe", "Deploy denied: no rollback plan for checkout", severity="warn")
+    said = "Deploy of checkout build 9 denied because the rollback plan was missing"
+    seq = await live.append("severe", said, severity="warn")
     await live.caught_up(seq)
     assert await shown(ada) == []
     await started(live)
@@ -178,8 +179,6 @@ async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_els
     first = await run(live)
     rules = live.entries("rule.learned")
     assert first["counts"]["learned"] == len(rules)
-    newest = [subject_of[one.entry_id] for one in entries[-500:]]
-    recurring = {subject for subject in newest if subject >= 0 and newest.count(subject) >= 3}
     found = set()
     right = 0
     for rule in rules:
@@ -188,7 +187,7 @@ async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_els
         if subjects[0] >= 0 and set(subjects) == {subjects[0]}:
             right += 1
             found.add(subjects[0])
-    precision, recall = right / len(rules), len(found) / SUBJECTS
-    print(f"rules {len(rules)} precision {precision:.3f} recall {recall:.3f} of those in reach {len(recurring)}")
+    assert right >= 0.8 * len(rules), "precision; docs/consolidation.md has the figures"
+    assert len(found) >= 0.75 * SUBJECTS, "recall"
     assert len(found) == right, "no subject is learned twice"
     assert (await run(live))["counts"]["learned"] == 0

@@ -44,7 +44,7 @@ class Planted:
 
 
 def planted(seed: int = 7) -> list[Planted]:
-    """The entries in random order. What does not recur has service, problem and cause of its own, each shared with others."""
+    """The entries in random order; those that do not recur share service, problem or cause with others, never all three."""
     draw = random.Random(seed)
     every = [(service, problem, cause) for service in _SERVICES for problem in _PROBLEMS for cause in _CAUSES]
     draw.shuffle(every)

@@ -25,6 +25,7 @@ from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.learning import MemoryConsolidated, RulePromoted
 from ...schemas.events.payload import ControlPayload
+from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
 from ...schemas.ports import Publisher, ViewReader
 from ...schemas.rules.consolidation import is_worthwhile
@@ -33,6 +34,7 @@ from ...schemas.rules.sweeps import SCHEDULES
 from ...schemas.views import (
     ENTRIES_PROJECTION,
     LEARNING_PROJECTION,
+    NUDGES_PROJECTION,
     RECEIPTS_PROJECTION,
     STANDINGS_PROJECTION,
 )
@@ -48,13 +50,17 @@ from .consolidate_reads import (
     Search,
     candidates_of,
     crews_of,
+    proposals_of,
+    reviews_rules,
     rules_of,
     searches_of,
     types_of,
 )
 
-MODEL_AT_ONCE: Final = 4
+CREWS_AT_ONCE: Final = 4
 """Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues what is more."""
+WORKSPACES_AT_ONCE: Final = 4
+"""Workspaces that are consolidated at once, for the same reason."""
 _MODEL_CHARS: Final = 96
 """Characters of a model's name in a rule."""
 _log = structlog.get_logger(__name__)
@@ -97,11 +103,13 @@ class ConsolidateReactor(SweepReactor):
     name: ClassVar[str] = "consolidate"
     version: ClassVar[int] = 1
     sweep: ClassVar[str] = "consolidation"
+    at_once: ClassVar[int] = WORKSPACES_AT_ONCE
     needs: ClassVar[tuple[str, ...]] = (
         ENTRIES_PROJECTION,
         STANDINGS_PROJECTION,
         RECEIPTS_PROJECTION,
         LEARNING_PROJECTION,
+        NUDGES_PROJECTION,
     )
 
     def __init__(
@@ -116,6 +124,7 @@ class ConsolidateReactor(SweepReactor):
         draw: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(client, publisher, views, clock=clock, limits=limits, draw=draw)
+        self._recorded_seq = 0
         self._chat = None if chat is None else MeteredChat(chat, publisher, self.identity)
 
     async def stop(self) -> None:
@@ -126,22 +135,26 @@ class ConsolidateReactor(SweepReactor):
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each crew with new entries, or at the one that was asked for."""
+        await self._views.wait_for(self._recorded_seq, self._limits.views_wait_s, LEARNING_PROJECTION)
         since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - SCHEDULES[self.sweep].period_ms
         searches = await asyncio.to_thread(searches_of, self._views, tick)
-        turns = asyncio.Semaphore(1 if self._chat is None else MODEL_AT_ONCE)
+        turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
 
         async def consolidate(crew_id: str) -> Found:
             async with turns:
                 found = await self._find(tick, crew_id, since_ms, searches)
-                await self._record(tick, crew_id, found)
+                await self._record(tick, crew_id, found, reviewed=reviewed)
                 return found
 
+        reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
         crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
         every = await asyncio.gather(*map(consolidate, crews))
+        rules = sum(len(found.learned.rules) for found in every)
         counts = {
             "crews": len(every),
             "skipped": sum(not found.read.worthwhile for found in every),
-            "learned": sum(len(found.learned.rules) for found in every),
+            "learned": 0 if reviewed else rules,
+            "proposed": rules if reviewed else 0,
             "confirmed": sum(len(found.learned.confirmed) for found in every),
             "promoted": sum(len(found.promoted) for found in every),
         }
@@ -169,28 +182,36 @@ class ConsolidateReactor(SweepReactor):
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
         new = [one for one in candidates if one.is_new]
         worthwhile = is_worthwhile(len(new), permanent=any(one.is_permanent for one in new))
-        return Read(candidates, rules_of(self._views, tick, crew_id), len(new), worthwhile)
+        known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
+        return Read(candidates, known, len(new), worthwhile)
 
     def _promoted(self, tick: Tick, known: Sequence[KnownRule], searches: Sequence[Search]) -> tuple[RulePromoted, ...]:
         evidence = sorted({entry_id for rule in known for entry_id in rule.evidence})
         types = types_of(self._views, tick.workspace_id, evidence)
         return tuple(filter(None, (promotion_of(rule, types, searches, tick) for rule in known)))
 
-    async def _record(self, tick: Tick, crew_id: str, found: Found) -> None:
+    async def _record(self, tick: Tick, crew_id: str, found: Found, *, reviewed: bool) -> None:
         ids: list[str] = []
         evidence: list[str] = []
         for rule, name in zip(found.learned.rules, found.learned.names, strict=True):
-            fact = self._fact(
-                tick,
-                crew_id,
-                rule,
-                f"rule/{name}",
-                f"Learned: {rule.pattern}",
-                severity=Severity.NOTICE,
-                priority=Priority.HIGH,
-                refs={EVIDENCE_REF: list(rule.evidence), "source_entry_ids": list(rule.evidence)},
-            )
-            await self.publish(fact)
+            refs = {EVIDENCE_REF: list(rule.evidence), "source_entry_ids": list(rule.evidence)}
+            if reviewed:
+                fields = {name: getattr(rule, name) for name in RuleProposed.model_fields}
+                said = f"Proposed: {rule.pattern}"
+                fact = self._fact(tick, crew_id, RuleProposed(**fields), f"rule/{name}", said, refs=refs)
+            else:
+                fact = self._fact(
+                    tick,
+                    crew_id,
+                    rule,
+                    f"rule/{name}",
+                    f"Learned: {rule.pattern}",
+                    severity=Severity.NOTICE,
+                    priority=Priority.HIGH,
+                    refs=refs,
+                )
+            done = await self.publish(fact)
+            self._recorded_seq = max(self._recorded_seq, done.seq)
             ids.append(fact.headers[h.ENTRY_ID])
             evidence += rule.evidence
         for promotion in found.promoted:
@@ -200,15 +221,17 @@ class ConsolidateReactor(SweepReactor):
             return
         run = MemoryConsolidated(
             crew_id=crew_id,
-            rules_count=len(ids),
-            rules=tuple(ids),
+            rules_count=0 if reviewed else len(ids),
+            rules=() if reviewed else tuple(ids),
+            proposed=tuple(ids) if reviewed else (),
             confirmed=found.learned.confirmed,
             promoted=tuple(one.rule_id for one in found.promoted),
             candidates=len(found.read.candidates),
             entries_scanned=found.read.new,
             model=found.model,
         )
-        said = f"Consolidation of crew {crew_id}: {len(ids)} rules learned from {found.read.new} entries"
+        what = "proposed" if reviewed else "learned"
+        said = f"Consolidation of crew {crew_id}: {len(ids)} rules {what} from {found.read.new} entries"
         severity = Severity.NOTICE if ids else Severity.INFO
         refs = {"source_entry_ids": list(dict.fromkeys(evidence))}
         await self.publish(self._fact(tick, crew_id, run, "run", said, severity=severity, refs=refs))

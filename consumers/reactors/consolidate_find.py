@@ -13,6 +13,7 @@ from typing import Final
 from Stemmer import Stemmer
 
 from ...schemas.events.learning import RuleLearned, RulePromoted
+from ...schemas.ids import derived_id
 from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, normalised, score
 from ...schemas.rules.recurrence import Occurrence, recurrences
 from ...schemas.rules.text import Analyzer, tokens_of
@@ -85,6 +86,8 @@ def learned_of(
 ) -> Learned:
     """Which groups are new rules and which were known; a group without a new entry is neither."""
     by_id = {one.entry_id: one for one in candidates}
+    own = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
+    known = [rule for rule in known if rule.rule_id not in own]
     recent = {normalised(one.pattern) for one in known if one.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS}
     rules: list[RuleLearned] = []
     names: list[str] = []
@@ -112,6 +115,11 @@ def learned_of(
                 )
             )
     return Learned(tuple(rules), tuple(names), tuple(dict.fromkeys(confirmed)))
+
+
+def rule_id(tick: Tick, crew_id: str, name: str) -> str:
+    """The id of the rule, or proposal, that a run records for a group."""
+    return derived_id("consolidate", 1, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
 
 
 def _terms(analyzer: Analyzer, one: Candidate) -> frozenset[int]:

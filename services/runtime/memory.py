@@ -23,6 +23,7 @@ from ..memory.files import Files
 from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
+from ..memory.proposals import Proposals
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
 from ..memory.registry import Registry
@@ -52,6 +53,7 @@ class Memory:
     timekeeper: Sweeps
     sweep_now: SweepNow
     learning: Learning
+    proposals: Proposals
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -97,6 +99,7 @@ async def start_memory(
         await documents.administration.sweep_due()
         await after_runs.check()
 
+    retractions = Retractions(views, queries, journal)
     timekeeper = Sweeps(journal, views, clock=clock, also=also_due)
     stack.push_async_callback(timekeeper.stop)
     return Memory(
@@ -108,8 +111,9 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
+        proposals=Proposals(journal, views, retractions),
         relations=Relations(views, queries, journal),
-        retractions=Retractions(views, queries, journal),
+        retractions=retractions,
         registry=registry,
         agents=agents,
         documents=documents,

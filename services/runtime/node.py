@@ -345,6 +345,7 @@ class Runtime:
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
                 learning=memory.learning,
+                proposals=memory.proposals,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,

@@ -12,6 +12,7 @@ from support.planted import SUBJECTS, planted
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
 from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.events.retractions import RetractionMade
+from crew_journal.schemas.events.workspaces import WorkspaceConfigured
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.sequence_set import SequenceSet
@@ -63,7 +64,7 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     await started(live)
     first = await run(live)
     assert first["error"] is None
-    assert first["counts"] == {"crews": 1, "skipped": 0, "learned": 1, "confirmed": 0, "promoted": 0}
+    assert first["counts"] == {"crews": 1, "skipped": 0, "learned": 1, "proposed": 0, "confirmed": 0, "promoted": 0}
     [rule] = live.entries("rule.learned")
     assert sorted(rule["evidence"]) == sorted(PLANTED)
     assert rule["days"] == 5
@@ -191,3 +192,34 @@ async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_els
     assert len(found) >= 0.75 * SUBJECTS, "recall"
     assert len(found) == right, "no subject is learned twice"
     assert (await run(live))["counts"]["learned"] == 0
+
+
+async def test_rules_of_a_workspace_that_reviews_them_are_proposed_once(live: MemoryNode) -> None:
+    await plant(live)
+    configured = WorkspaceConfigured(settings={"review_rules": True})
+    await live.caught_up((await live.journal.record(WORKSPACE, configured, summary="reviewed")).seq)
+    await started(live)
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"]) == (0, 1)
+    assert live.entries("rule.learned") == []
+    [proposal] = live.entries("proposal.made")
+    assert sorted(proposal["evidence"]) == sorted(PLANTED)
+    [recorded] = live.entries("memory.consolidated")
+    assert (recorded["rules_count"], recorded["proposed"]) == (0, [proposal["_id"]])
+    switched = await live.journal.record(WORKSPACE, WorkspaceConfigured(), summary="not reviewed")
+    await live.caught_up(switched.seq)
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"], counts["confirmed"]) == (0, 0, 0), "it waits for its decision"
+
+
+async def test_ticks_that_come_at_once_learn_a_rule_once(live: MemoryNode) -> None:
+    await plant(live)
+    live.advance(minutes=20)
+    dues = []
+    for _ in range(3):
+        live.advance(minutes=20)
+        dues.append(await live.tick("consolidation"))
+    await started(live)
+    counts = [(await live.swept("consolidation", due))["counts"] for due in dues]
+    assert [one["learned"] for one in counts] == [1, 0, 0]
+    assert len(live.entries("rule.learned")) == 1

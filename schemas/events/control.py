@@ -34,6 +34,7 @@ from .memory_documents import (
     MemoryWriteVerifierBlocked,
 )
 from .payload import ControlPayload
+from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
@@ -94,6 +95,8 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     RulePromoted,
     LessonRecorded,
     MemoryConsolidated,
+    RuleProposed,
+    ProposalDecided,
 )
 
 

@@ -18,6 +18,9 @@ EVIDENCE_FLOOR: Final = "evidence_floor"
 PALACE_INGEST: Final = "palace_ingest"
 """In ``settings``: whether exchanges of ``chat.*`` entries are filed as drawers; absent means no."""
 
+REVIEW_RULES: Final = "review_rules"
+"""In ``settings``: whether rules that a consolidation finds wait for a person; absent means no."""
+
 
 class WorkspaceConfigured(ControlPayload):
     """All settings of a workspace; the last event counts."""
@@ -35,6 +38,11 @@ class WorkspaceConfigured(ControlPayload):
     def files_chat(self) -> bool:
         """Whether exchanges of the workspace are filed as drawers."""
         return self.settings.get(PALACE_INGEST) is True
+
+    @property
+    def reviews_rules(self) -> bool:
+        """Whether rules that a consolidation finds wait for a person."""
+        return self.settings.get(REVIEW_RULES) is True
 
 
 MEMORY_BUDGET_MAX: Final = 1_000_000

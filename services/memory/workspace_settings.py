@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, PALACE_INGEST, WorkspaceConfigured
+from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, PALACE_INGEST, REVIEW_RULES, WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
@@ -83,6 +83,8 @@ class WorkspaceSettingsService:
                 settings[PALACE_INGEST] = asked.palace_ingest
             if asked.evidence_floor is not None:
                 settings[EVIDENCE_FLOOR] = asked.evidence_floor
+            if asked.review_rules is not None:
+                settings[REVIEW_RULES] = asked.review_rules
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
@@ -128,5 +130,6 @@ def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -
         embed_chat=configured.embeds_chat,
         palace_ingest=configured.files_chat,
         evidence_floor=configured.settings.get(EVIDENCE_FLOOR),
+        review_rules=configured.reviews_rules,
         view_seq=view_seq,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,13 +23,13 @@ from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
 from ...schemas.events.envelope import ChunkVectorDerived
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
-from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, filed_chunks
+from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
 from .embed_batch import Embedded, embed_in_pieces
 from .embed_chunks import EmbedChunksReactor
 from .index_rows import known
-from .palace_reads import Filed, filed_in
+from .palace_reads import Filed, centroids_in, filed_in
 
 ADDED_BY: Final = "auto-ingest"
 _NAME: Final = "palace_ingest"
@@ -139,6 +139,10 @@ class Filing:
         counts["noise"] = sum(not pieces for pieces in made)
         fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in live.filed.entries]
         generation = await self._embed(workspace_id, model, fresh)
+        if model is not None:
+            centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
+            for piece in fresh:
+                self._ask_centroids(piece, centroids)
         chosen: list[_Piece] = []
         for piece in fresh:
             if live.has(piece):
@@ -168,6 +172,17 @@ class Filing:
         cause = f"{workspace_id}/{exchange.head.entry_id}"
         text_hash = f"{hash64(chunk.text):016x}"
         return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, text_hash))
+
+    def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
+        """Let the nearest centroid decide a type of which the words are not certain."""
+        if not piece.vector or not self._thresholds.low <= piece.chunk.found.confidence < self._thresholds.high:
+            return
+        vector = np.frombuffer(piece.vector, "<f4")
+        cosines = {name: float(one @ vector) for name, one in centroids.items() if one.shape == vector.shape}
+        if cosines:
+            nearest = max(cosines.items(), key=lambda one: (one[1], one[0]))
+            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.found, self._thresholds, nearest)
+            piece.drawer_id = drawer_id(WING, piece.chunk.room, piece.chunk.text)
 
     async def _embed(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> int:
         """Give pieces their vectors, as far as there is a model; returns its generation."""

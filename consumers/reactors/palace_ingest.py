@@ -202,7 +202,8 @@ def _subject(message: Msg) -> Subject | None:
 
 def thresholds_of(settings: Settings) -> Thresholds:
     """The thresholds of a node."""
-    return Thresholds.of(settings.heuristic_high, settings.heuristic_low, has_model=settings.judge_model is not None)
+    has_model = settings.llm_model is not None or settings.llm_base_url is not None
+    return Thresholds.of(settings.heuristic_high, settings.heuristic_low, has_model=has_model)
 
 
 def create(context: ReactorContext) -> Reactor | None:

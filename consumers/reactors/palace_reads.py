@@ -27,6 +27,7 @@ from ...schemas.views import (
     VECTORS_PROJECTION,
     WORKSPACE_SETTINGS,
 )
+from ...schemas.views.drawers import DRAWER_CENTROIDS
 
 NEEDS: Final = (
     ENTRIES_PROJECTION,
@@ -46,6 +47,7 @@ _AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms F
         AND published_ms >= (SELECT min(published_ms) FROM taken) - {LOOK_BACK_MS} ORDER BY seq"""
 _SINCE: Final = f"SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND seq >= $since ORDER BY seq"
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+_CENTROIDS: Final = f"SELECT memory_type, vector FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
 _DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER}, v.vector FROM {DRAWERS} d
     LEFT JOIN {CHUNK_VECTORS} v ON v.workspace_id = d.workspace_id AND v.model = $model AND v.text_hash = d.text_hash
     WHERE d.workspace_id = $workspace"""
@@ -104,6 +106,16 @@ def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
         if vectors
         else None,
     )
+
+
+def centroids_in(views: ViewReader, workspace_id: str, model: str) -> dict[str, npt.NDArray[np.float32]]:
+    """The centroids of a workspace, L2-normalised, by type."""
+    rows = views.rows(_CENTROIDS, [workspace_id, model])
+    return {row[0]: _unit(np.frombuffer(row[1], "<f4")) for row in rows}
+
+
+def _unit(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
 
 
 def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""``drawers``, ``drawer_uses`` and ``palace_identities``: the palace as its events have made it.
+"""``drawers``, their uses and upkeep, ``drawer_centroids`` and ``palace_identities``: the palace as its events made it.
 
 Invariant: of two filings of one drawer the first counts until the drawer is deleted, pruned, merged or superseded; an event
 about a drawer that does not exist changes nothing.
@@ -11,9 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from ...schemas.events.drawers import (
+    MOST_REJECTED,
+    CentroidComputed,
+    DrawerAnswerRejected,
     DrawerClassified,
     DrawerDeleted,
     DrawerFiled,
+    DrawerLinked,
     DrawerMerged,
     DrawerPruned,
     DrawerRestored,
@@ -24,10 +28,13 @@ from ...schemas.events.drawers import (
 )
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.memory import MemoryReferenced, MemorySearched
+from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import hash64, name_key
 from ...schemas.rules import text
 from ...schemas.rules.text import Analyzer
 from ...schemas.views.drawers import (
+    DRAWER_CENTROIDS,
+    DRAWER_UPKEEP,
     DRAWER_USES,
     DRAWERS,
     DRAWERS_PROJECTION,
@@ -38,6 +45,7 @@ from ...schemas.views.drawers import (
 )
 from ...schemas.views.table import Tables
 from ..folds.chunk_terms import chunk_terms
+from ..folds.drawer_upkeep import begin_again, centroid, decay, keep_up, rejected_before
 from ..folds.history import end, succeed
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
@@ -50,8 +58,8 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 2 + text.VERSION
-    tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, PALACE_IDENTITIES)
+    version: ClassVar = 3 + text.VERSION
+    tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
 
     def __init__(self) -> None:
         import Stemmer
@@ -68,6 +76,7 @@ class DrawersProjection:
                     new[row.key] = row
                 elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
                     succeed(tx, DRAWERS, [row])
+                    begin_again(event, tx, row.drawer_id, filed=True)
                 continue
             tx.add(DRAWERS, list(new.values()))
             new.clear()
@@ -129,7 +138,11 @@ def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values:
 
 def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, DrawerClassified)
+    row = _open(tx, event, said.drawer_id)
+    if row is None or row.state == DrawerState.MERGED:  # an answer that came late
+        return
     room = {} if said.room is None else {"room": said.room}
+    begin_again(event, tx, said.drawer_id)
     _change(
         event,
         tx,
@@ -146,6 +159,27 @@ def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
 def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, DrawerUpdated)
     _change(event, tx, said.drawer_id, **said.model_dump(exclude={"drawer_id"}, exclude_none=True))
+    if said.importance is not None:
+        begin_again(event, tx, said.drawer_id)
+
+
+def _linked(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerLinked)
+    if _open(tx, event, said.drawer_id) is not None:
+        counts = {"entity_count": said.entity_count, "triple_count": said.triple_count}
+        keep_up(event, tx, said.drawer_id, linked=True, **counts)
+
+
+def _answer_rejected(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerAnswerRejected)
+    for drawer_id in dict.fromkeys(said.drawer_ids):
+        row = _open(tx, event, drawer_id)
+        if row is None:
+            continue
+        rejected = min(rejected_before(event, tx, drawer_id) + said.alone, MOST_REJECTED)
+        keep_up(event, tx, drawer_id, asked_alone=True, rejected=rejected)
+        if rejected == MOST_REJECTED and row.state == DrawerState.RAW:
+            _change(event, tx, drawer_id, state=DrawerState.FAILED.value)
 
 
 def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
@@ -188,6 +222,7 @@ def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
     state = DrawerState.PROCESSED.value if last.state == DrawerState.MERGED else last.state
     reverted = last._replace(state=state, superseded_by=None, cluster_id=None, since_seq=event.seq, until_seq=None)
     succeed(tx, DRAWERS, [reverted])
+    begin_again(event, tx, drawer_id)
 
 
 def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
@@ -223,6 +258,10 @@ def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransa
 _FOLDS: Final[dict[str, Callable[[EntryRecorded, FoldTransaction], None]]] = {
     DrawerClassified.ENTRY_TYPE: _classified,
     DrawerUpdated.ENTRY_TYPE: _updated,
+    DrawerLinked.ENTRY_TYPE: _linked,
+    DrawerAnswerRejected.ENTRY_TYPE: _answer_rejected,
+    CentroidComputed.ENTRY_TYPE: centroid,
+    SweepTicked.ENTRY_TYPE: decay,
     DrawerMerged.ENTRY_TYPE: _merged,
     DrawerSuperseded.ENTRY_TYPE: _superseded,
     DrawerPruned.ENTRY_TYPE: _pruned,

@@ -9,9 +9,12 @@ from typing import Final
 
 from .compaction import MemoryCompacted
 from .drawers import (
+    CentroidComputed,
+    DrawerAnswerRejected,
     DrawerClassified,
     DrawerDeleted,
     DrawerFiled,
+    DrawerLinked,
     DrawerMerged,
     DrawerPruned,
     DrawerRestored,
@@ -86,6 +89,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     DrawerUpdated,
     DrawerMerged,
     DrawerSuperseded,
+    DrawerLinked,
+    DrawerAnswerRejected,
+    CentroidComputed,
     DrawerPruned,
     DrawerDeleted,
     DrawerRestored,

@@ -6,11 +6,13 @@ never changes; everything that is said about it later is an event of its own and
 
 from __future__ import annotations
 
+import base64
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
+from .derived import FLOAT_BYTES
 from .payload import ControlPayload
 
 CONTENT_CHARS: Final = 10_000
@@ -19,6 +21,8 @@ IDENTITY_CHARS: Final = 2_000
 """Most characters of a workspace's identity (likewise)."""
 MOST_DRAWERS: Final = 10_000
 """Live drawers of a workspace (likewise)."""
+MOST_REJECTED: Final = 3
+"""Unusable answers about a drawer alone after which it is ``failed`` (contract, §3)."""
 MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
@@ -29,6 +33,13 @@ DrawerId = Annotated[str, StringConstraints(min_length=1, max_length=320)]
 Importance = Annotated[float, Field(ge=0.0, le=MOST_IMPORTANCE, allow_inf_nan=False)]
 _Place = Annotated[str, StringConstraints(max_length=PLACE_CHARS)]
 _Name = Annotated[str, StringConstraints(max_length=512)]
+
+
+def _vector(text: str) -> str:
+    size = len(base64.b64decode(text, validate=True))
+    if not size or size % FLOAT_BYTES:
+        raise ValueError("not the base64 of float32")
+    return text
 
 
 class PipelineTier(StrEnum):
@@ -115,6 +126,45 @@ class DrawerSuperseded(ControlPayload):
     ENTRY_TYPE = "drawer.superseded"
     drawer_id: DrawerId
     superseded_by: DrawerId
+
+
+class DrawerLinked(ControlPayload):
+    """A model looked for entities and triples in a drawer, whether or not it found any; they are ``fact.asserted``."""
+
+    ENTRY_TYPE = "drawer.linked"
+    drawer_id: DrawerId
+    entity_count: int = Field(default=0, ge=0, le=1_000)
+    triple_count: int = Field(default=0, ge=0, le=1_000)
+
+
+class DrawerAnswerRejected(ControlPayload):
+    """A model's answer about drawers could not be used.
+
+    Attributes:
+        alone: Whether the model was asked about one drawer; after ``MOST_REJECTED`` of these the drawer is ``failed``.
+    """
+
+    ENTRY_TYPE = "drawer.answer_rejected"
+    drawer_ids: tuple[DrawerId, ...] = Field(min_length=1, max_length=100)
+    alone: bool
+
+
+class CentroidComputed(ControlPayload):
+    """The mean vector of the drawers of a type that a model classified.
+
+    Attributes:
+        model: The embedding model.
+        vector: Base64 of (d,) float32, little-endian, not normalised.
+        samples: Number of drawers.
+        source_hash: SHA-256 of their ids; the same drawers give no second event.
+    """
+
+    ENTRY_TYPE = "drawer.centroid_computed"
+    memory_type: str = Field(min_length=1, max_length=64)
+    model: str = Field(min_length=1, max_length=256)
+    vector: Annotated[str, StringConstraints(min_length=1, max_length=65_536), AfterValidator(_vector)]
+    samples: int = Field(ge=1, le=MOST_DRAWERS)
+    source_hash: str = Field(min_length=64, max_length=64)
 
 
 class DrawerPruned(ControlPayload):

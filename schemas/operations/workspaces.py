@@ -60,8 +60,10 @@ class ConfigureWorkspaceRequest(Request):
     review_rules: StrictBool | None = Field(
         default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
     )
-    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"], ...] = Field(
-        default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
+    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"], ...] = (
+        Field(
+            default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
+        )
     )
     workspace_id: Workspace = None
 

@@ -1,9 +1,10 @@
-"""Tables of the palace: drawers and the identity, with history, and how often a drawer was read."""
+"""Tables of the palace: drawers and the identity, with history; reads, upkeep and centroids."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ..rules.palace.upkeep import DECAY_FACTOR, DECAY_FLOOR
 from .table import Ms, Seq, Table
 
 DRAWERS_PROJECTION: Final = "drawers"
@@ -48,6 +49,33 @@ class DrawerUseRow(NamedTuple):
     last_accessed_ms: Ms
 
 
+class DrawerUpkeepRow(NamedTuple):
+    """What became of a drawer in the cold path since it was filed; there is no row while that is nothing."""
+
+    key: Seq  # as in ``DrawerRow``
+    workspace_id: str
+    drawer_id: str
+    decays: int = 0  # nights on which its importance decayed since it was last set
+    decayed_day: int = 0  # the last of them, days since the epoch
+    rejected: int = 0  # unusable answers about this drawer alone
+    asked_alone: bool = False  # an answer about it and others could not be used
+    linked: bool = False  # a model looked for entities
+    entity_count: int = 0
+    triple_count: int = 0
+
+
+class DrawerCentroidRow(NamedTuple):
+    """The mean vector of a type."""
+
+    workspace_id: str
+    memory_type: str
+    model: str
+    vector: bytes  # (d,) float32
+    samples: int
+    source_hash: str
+    computed_ms: Ms
+
+
 class PalaceIdentityRow(NamedTuple):
     """The identity of a workspace, with history."""
 
@@ -60,7 +88,19 @@ class PalaceIdentityRow(NamedTuple):
 
 DRAWERS: Final = Table("drawers", DrawerRow, DRAWERS_PROJECTION, key=("key", "workspace_id", "drawer_id"))
 DRAWER_USES: Final = Table("drawer_uses", DrawerUseRow, DRAWERS_PROJECTION, key=("workspace_id", "entry_id"))
+DRAWER_UPKEEP: Final = Table(
+    "drawer_upkeep", DrawerUpkeepRow, DRAWERS_PROJECTION, key=("key", "workspace_id", "drawer_id")
+)
+DRAWER_CENTROIDS: Final = Table(
+    "drawer_centroids", DrawerCentroidRow, DRAWERS_PROJECTION, key=("workspace_id", "memory_type", "model")
+)
 PALACE_IDENTITIES: Final = Table("palace_identities", PalaceIdentityRow, DRAWERS_PROJECTION, key=("workspace_id",))
 
 LIVE_DRAWER: Final = "until_seq IS NULL AND superseded_by IS NULL AND state <> 'merged'"
 """Which drawers are counted, listed, searched and shown."""
+UPKEEP: Final = f"LEFT JOIN {DRAWER_UPKEEP} AS upkeep USING (key, workspace_id, drawer_id)"
+"""Joins the upkeep of each drawer."""
+IMPORTANCE_NOW: Final = (
+    f"greatest(importance * pow({DECAY_FACTOR}, coalesce(decays, 0)), least(importance, {DECAY_FLOOR}))"
+)
+"""A drawer's importance after its decays, with ``UPKEEP`` joined; as ``rules.palace.upkeep.decayed``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy.typing as npt
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.events.drawers import DrawerState
 from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.upkeep import decayed
 from ...schemas.views import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION
-from ...schemas.views.drawers import DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
+from ...schemas.views.drawers import DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
 from ..query.chunks.owner import OwnerChunks
 from ..query.chunks.texts import TextIndex
 from ..query.hot.arrow import Found, Written, values_of
@@ -51,6 +52,7 @@ _COLUMNS: Final = (
     "until_seq",
 )
 _USES: Final = ("entry_id", "last_accessed_ms")
+_UPKEEP: Final = ("key", "decays")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,16 @@ class HotDrawer:
     wing: str
     room: str
     memory_type: str
-    importance: float
+    filed_importance: float
     added_by_agent: str
     source_file: str
     filed_ms: int
+    decays: int
+
+    @property
+    def importance(self) -> float:
+        """Its importance after its decays."""
+        return decayed(self.filed_importance, self.decays)
 
 
 class DrawerIndex(TextIndex):
@@ -77,6 +85,7 @@ class DrawerIndex(TextIndex):
         self.mentions = Mentions()
         self.read_ms: dict[str, int] = {}  # entry → when it was last read
         self.drawers: dict[int, HotDrawer] = {}
+        self._decays: dict[int, int] = {}
         self._previous = GrowableArray(np.int32)
         self._last_of: dict[str, int] = {}  # conversation → slot of its last drawer
         self._key_of: dict[str, int] = {}
@@ -123,6 +132,7 @@ class DrawerIndex(TextIndex):
         uses = rows.of(DRAWER_USES, *_USES)
         if uses is not None:
             self.read_ms.update(zip(*(values_of(uses, name) for name in _USES), strict=True))
+        self._take_upkeep(rows.of(DRAWER_UPKEEP, *_UPKEEP))
         drawers = rows.of(DRAWERS, *_COLUMNS, order="filed_ms, since_seq")
         if drawers is not None:
             self.taken += 1
@@ -139,6 +149,15 @@ class DrawerIndex(TextIndex):
             self._important.clear()
             del self._key_of[drawer.drawer_id]
             self.texts.forget(key)
+
+    def _take_upkeep(self, upkeep: Found | None) -> None:
+        if upkeep is None:
+            return
+        self._important.clear()
+        for key, decays in zip(*(values_of(upkeep, name) for name in _UPKEEP), strict=True):
+            self._decays[key] = decays
+            if key in self.drawers:
+                self.drawers[key] = replace(self.drawers[key], decays=decays)
 
     def _take_drawers(self, rows: list[dict[str, Any]]) -> None:
         ended = {(row["key"], row["since_seq"]) for row in rows if row["until_seq"] is not None}
@@ -161,6 +180,7 @@ class DrawerIndex(TextIndex):
                 row["added_by_agent"],
                 row["source_file"],
                 int(row["filed_ms"]),
+                self._decays.get(key, 0),
             )
             self._key_of[row["drawer_id"]] = key
         if not new:

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
 from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
 from ...schemas.events.payload import ControlPayload
-from ...schemas.facts import GENERAL_TYPE, check_interval, entity_id, span_of
+from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, check_interval, entity_id, span_of
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import facts as ops
 from ...schemas.ports import ViewReader
@@ -27,10 +26,6 @@ from ...schemas.views.facts import FactRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from .facts import BY_START, LATEST_FIRST, FactReader
-
-MAX_ENTITIES: Final = 5_000
-MAX_FACTS: Final = 50_000
-"""Most entities and facts of a workspace (seed 5)."""
 
 
 class KnowledgeGraph:

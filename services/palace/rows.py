@@ -12,12 +12,20 @@ from ...schemas.operations.palace_answers import DrawerAnswer
 from ...schemas.ports import ViewReader
 from ...schemas.rules.palace_graph import Place
 from ...schemas.timestamps import format_ms
-from ...schemas.views.drawers import DRAWER_USES, DRAWERS, LIVE_DRAWER, PALACE_IDENTITIES, DrawerRow
+from ...schemas.views.drawers import (
+    DRAWER_USES,
+    DRAWERS,
+    IMPORTANCE_NOW,
+    LIVE_DRAWER,
+    PALACE_IDENTITIES,
+    UPKEEP,
+    DrawerRow,
+)
 from ...schemas.views.table import PRESENT
 
-_COLUMNS: Final = ", ".join(f"drawer.{name}" for name in DrawerRow._fields)
+_COLUMNS: Final = ", ".join(IMPORTANCE_NOW if name == "importance" else f"drawer.{name}" for name in DrawerRow._fields)
 _READ: Final = f"""SELECT {_COLUMNS}, uses.access_count, uses.last_accessed_ms
-    FROM {DRAWERS} AS drawer LEFT JOIN {DRAWER_USES} AS uses
+    FROM {DRAWERS} AS drawer {UPKEEP} LEFT JOIN {DRAWER_USES} AS uses
         ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
 _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
     ORDER BY until_seq DESC NULLS FIRST LIMIT 1"""

@@ -13,9 +13,12 @@ from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events.compaction import MemoryCompacted
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.drawers import (
+    CentroidComputed,
+    DrawerAnswerRejected,
     DrawerClassified,
     DrawerDeleted,
     DrawerFiled,
+    DrawerLinked,
     DrawerMerged,
     DrawerPruned,
     DrawerRestored,
@@ -257,6 +260,16 @@ _DRAWERS = st.one_of(
     st.builds(DrawerUpdated, drawer_id=_DRAWER_IDS, wing=st.sampled_from([None, "w"])),
     st.builds(DrawerMerged, into=_DRAWER_IDS, drawer_ids=_DRAWER_IDS.map(lambda one: (one, one)), summary=st.just("s")),
     st.builds(DrawerSuperseded, drawer_id=_DRAWER_IDS, superseded_by=_DRAWER_IDS),
+    st.builds(DrawerLinked, drawer_id=_DRAWER_IDS, entity_count=st.integers(0, 3)),
+    st.builds(DrawerAnswerRejected, drawer_ids=_DRAWER_IDS.map(lambda one: (one,)), alone=st.booleans()),
+    st.builds(
+        CentroidComputed,
+        memory_type=st.sampled_from(["fact", "task"]),
+        model=st.just("m"),
+        vector=st.sampled_from(["AACAPwAAAAA=", "AAAAAAAAgD8="]),
+        samples=st.integers(1, 99),
+        source_hash=st.just("0" * 64),
+    ),
     st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
     st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
     st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),

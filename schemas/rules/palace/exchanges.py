@@ -94,6 +94,7 @@ class Chunk:
     importance: float
     tier: PipelineTier
     state: DrawerState
+    found: Classified
 
 
 def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -> list[Exchange]:
@@ -118,15 +119,16 @@ def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -
 
 
 def filed_chunks(text: str, thresholds: Thresholds) -> list[Chunk]:
-    """The chunks of an exchange, each with its type, room, importance and tier; no centroid takes part."""
-    return [_chunk(one, classify(one, LEAST_CONFIDENCE), thresholds) for one in chunks_of(text)]
+    """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them."""
+    return [chunk_of(one, classify(one, LEAST_CONFIDENCE), thresholds) for one in chunks_of(text)]
 
 
-def _chunk(text: str, found: Classified, thresholds: Thresholds) -> Chunk:
-    tier, memory_type = tier_of(found, thresholds)
+def chunk_of(text: str, found: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None) -> Chunk:
+    """A chunk; for the arguments see ``tier_of``."""
+    tier, memory_type = tier_of(found, thresholds, nearest)
     state = DrawerState.RAW if tier is PipelineTier.LLM else DrawerState.PROCESSED
     importance = max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence)
-    return Chunk(text, memory_type, room_of(memory_type), importance, tier, state)
+    return Chunk(text, memory_type, room_of(memory_type), importance, tier, state, found)
 
 
 def tier_of(

@@ -1,0 +1,185 @@
+"""What the cold path of the palace reads in the views: drawers that wait, their neighbours, and the knowledge graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.drawers import DrawerState, PipelineTier
+from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.upkeep import (
+    CENTROID_DAYS,
+    CENTROID_LEAST,
+    CENTROID_MOST,
+    DECAY_AGE_DAYS,
+    DIARY,
+    Fading,
+    source_hash,
+)
+from ...schemas.timestamps import DAY_MS
+from ...schemas.views import (
+    CHUNK_VECTORS,
+    CHUNK_VECTORS_PROJECTION,
+    DRAWERS,
+    DRAWERS_PROJECTION,
+    FACTS_PROJECTION,
+    LIVE_DRAWER,
+    VECTORS_PROJECTION,
+)
+from ...schemas.views.drawers import DRAWER_CENTROIDS, DRAWER_USES, IMPORTANCE_NOW, UPKEEP
+from ...schemas.views.facts import FACTS, KG_ENTITIES
+
+NEEDS: Final = (DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION, FACTS_PROJECTION)
+ENRICH_FROM: Final = 3.0
+"""Importance from which a drawer that no model classified gets its entities (contract of the palace, §4)."""
+_VECTOR: Final = f"""LEFT JOIN {CHUNK_VECTORS} AS v ON v.workspace_id = drawer.workspace_id AND v.model = ?
+        AND v.text_hash = drawer.text_hash"""
+_WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_type, importance, pipeline_tier, state,
+        added_by, filed_ms, drawer.since_seq, coalesce(rejected, 0), coalesce(asked_alone, false),
+        coalesce(linked, false)
+    FROM {DRAWERS} AS drawer {UPKEEP}
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND drawer.entry_id IN (SELECT unnest(?))"""
+_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, v.vector FROM {DRAWERS} AS drawer {_VECTOR}
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
+        AND v.dim > 0"""
+_TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
+    WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
+_ENTITIES: Final = f"SELECT entity_id FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq IS NULL"
+_FACTS: Final = f"""SELECT subject_id, predicate, object_id, valid_to IS NULL FROM {FACTS}
+    WHERE workspace_id = ? AND until_seq IS NULL"""
+_FADING: Final = f"""SELECT drawer.drawer_id, {IMPORTANCE_NOW}, coalesce(access_count, 0) FROM {DRAWERS} AS drawer {UPKEEP}
+    LEFT JOIN {DRAWER_USES} AS uses ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
+        AND filed_ms < ?"""
+_LIVE: Final = f"SELECT count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}"
+_LABELLED: Final = f"""SELECT memory_type, drawer.drawer_id, v.vector FROM {DRAWERS} AS drawer {UPKEEP} {_VECTOR}
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}'
+        AND pipeline_tier = '{PipelineTier.LLM}' AND memory_type NOT IN ('', '{DIARY}') AND v.dim > 0 AND filed_ms >= ?
+    QUALIFY row_number() OVER (
+        PARTITION BY memory_type ORDER BY {IMPORTANCE_NOW} DESC, filed_ms DESC, drawer.drawer_id) <= {CENTROID_MOST}
+    ORDER BY memory_type, drawer.drawer_id"""
+_CENTROIDS: Final = f"SELECT memory_type, source_hash FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A live drawer that was filed, and how far it is."""
+
+    drawer_id: str
+    entry_id: str
+    content: str
+    memory_type: str
+    importance: float
+    tier: str
+    state: str
+    added_by: str
+    filed_ms: int
+    since_seq: int
+    rejected: int
+    asked_alone: bool
+    linked: bool
+
+    @property
+    def text(self) -> str:
+        """What is embedded."""
+        return self.content
+
+    @property
+    def raw(self) -> bool:
+        """Whether its type is not decided."""
+        return self.state == DrawerState.RAW
+
+    @property
+    def to_enrich(self) -> bool:
+        """Whether a model has to look for its entities only."""
+        decided = self.state == DrawerState.PROCESSED and self.tier != PipelineTier.LLM
+        return decided and not self.linked and self.importance >= ENRICH_FROM
+
+    @property
+    def to_compare(self) -> bool:
+        """Whether, once it is classified, it is compared with its neighbours."""
+        return self.state == DrawerState.PROCESSED and self.tier == PipelineTier.LLM and self.memory_type != DIARY
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The drawers with vectors that are processed; ``vectors`` is (n, d) float32, L2-normalised."""
+
+    ids: tuple[str, ...]
+    filed_ms: tuple[int, ...]
+    vectors: npt.NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Graph:
+    """What of the knowledge graph decides whether a statement is new."""
+
+    entities: set[str]
+    open: set[tuple[str, str, str]]
+    facts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Centroid:
+    """A type's mean vector, and the hash of the drawers that it is of."""
+
+    memory_type: str
+    vector: npt.NDArray[np.float32]
+    samples: int
+    source_hash: str
+
+
+def waiting_in(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -> dict[str, Waiting]:
+    """The live drawers that these entries filed, by entry."""
+    return {row[1]: Waiting(*row) for row in views.rows(_WAITING, [workspace_id, list(entry_ids)])}
+
+
+def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> Neighbours:
+    """The processed drawers with a vector of a model."""
+    rows = views.rows(_PROCESSED, [model, workspace_id])
+    vectors = _matrix([row[2] for row in rows])
+    return Neighbours(tuple(row[0] for row in rows), tuple(int(row[1]) for row in rows), vectors)
+
+
+def texts_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
+    """The texts of live drawers."""
+    return dict(views.rows(_TEXTS, [workspace_id, list(drawer_ids)]))
+
+
+def graph_of(views: ViewReader, workspace_id: str) -> Graph:
+    """The knowledge graph of a workspace."""
+    facts = views.rows(_FACTS, [workspace_id])
+    entities = {row[0] for row in views.rows(_ENTITIES, [workspace_id])}
+    return Graph(entities, {row[:3] for row in facts if row[3]}, len(facts))
+
+
+def fading_in(views: ViewReader, workspace_id: str, now_ms: int) -> tuple[list[Fading], int]:
+    """The processed drawers that are old enough to be pruned, and the number of live ones."""
+    before_ms = now_ms - DECAY_AGE_DAYS * DAY_MS
+    fading = [Fading(row[0], float(row[1]), int(row[2])) for row in views.rows(_FADING, [workspace_id, before_ms])]
+    return fading, int(views.rows(_LIVE, [workspace_id])[0][0])
+
+
+def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int) -> list[Centroid]:
+    """The centroids of types with enough drawers that a model classified, as far as these are not those of the last time."""
+    known = {row[0]: row[1] for row in views.rows(_CENTROIDS, [workspace_id, model])}
+    labelled: dict[str, list[tuple[str, bytes]]] = {}
+    for memory_type, drawer_id, vector in views.rows(_LABELLED, [model, workspace_id, now_ms - CENTROID_DAYS * DAY_MS]):
+        labelled.setdefault(memory_type, []).append((drawer_id, vector))
+    found = []
+    for memory_type, drawers in labelled.items():
+        named = source_hash([one for one, _ in drawers])
+        if len(drawers) >= CENTROID_LEAST and known.get(memory_type) != named:
+            mean = _matrix([vector for _, vector in drawers]).mean(axis=0, dtype=np.float64).astype("<f4")
+            found.append(Centroid(memory_type, mean, len(drawers), named))
+    return found
+
+
+def _matrix(vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:
+    width = len(vectors[0]) // FLOAT_BYTES if vectors else 0
+    return np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), width)

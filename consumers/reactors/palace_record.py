@@ -1,0 +1,150 @@
+"""Publishes what the cold path of the palace finds: types, facts of the knowledge graph, links, contradictions and merges.
+
+Invariant: ids follow from the drawer and what is said, so a call that is repeated after a crash contradicts nothing; of a
+drawer's events ``drawer.classified`` or ``drawer.linked`` comes last, so a drawer that has it needs no second call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from ...schemas.entry import MAX_SUMMARY
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.events.drawers import (
+    DrawerAnswerRejected,
+    DrawerClassified,
+    DrawerLinked,
+    DrawerMerged,
+    DrawerSuperseded,
+    PipelineTier,
+)
+from ...schemas.events.facts import FactAsserted, FactEntity
+from ...schemas.events.payload import ControlPayload
+from ...schemas.facts import MAX_ENTITIES, MAX_FACTS, entity_id
+from ...schemas.ids import derived_id
+from ...schemas.ports import Published
+from ...schemas.rules.palace.classifier import room_of
+from ...schemas.rules.palace.upkeep import DIARY
+from ..prompts.drawers import Understood
+from ..reacting.control_facts import encode_control
+from .palace_classify_reads import Graph, Waiting
+from .palace_filing import ADDED_BY
+
+_VERSION: Final = 1
+
+
+class PalaceRecord:
+    """Publishes for one reactor.
+
+    Args:
+        publish: Publishes a fact; returns after the ack.
+        name: The reactor's name, from which ids are derived.
+        reactor: ``name@version``.
+        counts: Where ``facts_left_out`` is counted.
+    """
+
+    def __init__(
+        self,
+        publish: Callable[[OutgoingMessage], Awaitable[Published]],
+        name: str,
+        reactor: str,
+        counts: Counter[str],
+    ) -> None:
+        self._publish = publish
+        self._name = name
+        self._reactor = reactor
+        self._counts = counts
+        self.last_seq = 0
+
+    async def settled(self, workspace_id: str, drawer: Waiting) -> None:
+        """What the words of a drawer say of its type is final."""
+        said = DrawerClassified(
+            drawer_id=drawer.drawer_id,
+            memory_type=drawer.memory_type,
+            importance=drawer.importance,
+            pipeline_tier=PipelineTier.HEURISTIC,
+        )
+        await self._say(workspace_id, drawer, said, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
+
+    async def classified(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> None:
+        """What a model says of a drawer; of one whose type is decided, only its entities count."""
+        triples = await self._facts(workspace_id, drawer, found, graph)
+        linked = DrawerLinked(drawer_id=drawer.drawer_id, entity_count=found.entities, triple_count=triples)
+        await self.linked(workspace_id, drawer, linked)
+        if not drawer.raw:
+            return
+        diary = drawer.memory_type == DIARY
+        memory_type = drawer.memory_type if diary else found.memory_type
+        said = DrawerClassified(
+            drawer_id=drawer.drawer_id,
+            memory_type=memory_type,
+            importance=drawer.importance if diary else found.importance,
+            pipeline_tier=PipelineTier.LLM,
+            summary=found.summary,
+            room=room_of(memory_type) if drawer.added_by == ADDED_BY else None,
+        )
+        await self._say(workspace_id, drawer, said, "classified", f"{drawer.drawer_id} is classified as {memory_type}")
+
+    async def linked(self, workspace_id: str, drawer: Waiting, said: DrawerLinked | None = None) -> None:
+        """A model was asked for a drawer's entities."""
+        said = said or DrawerLinked(drawer_id=drawer.drawer_id)
+        await self._say(workspace_id, drawer, said, "linked", f"{said.entity_count} entities in {drawer.drawer_id}")
+
+    async def rejected(self, workspace_id: str, drawers: Sequence[Waiting], *, alone: bool) -> None:
+        """An answer about drawers could not be used."""
+        first = drawers[0]
+        said = DrawerAnswerRejected(drawer_ids=tuple(one.drawer_id for one in drawers), alone=alone)
+        name = f"rejected/{first.since_seq}/{len(drawers)}/{first.rejected}/{alone}"
+        await self._say(workspace_id, first, said, name, f"An answer about {len(drawers)} drawers could not be used")
+
+    async def superseded(self, workspace_id: str, cause: Waiting, older: str, newer: str) -> None:
+        """A newer drawer contradicts an older one."""
+        said = DrawerSuperseded(drawer_id=older, superseded_by=newer)
+        await self._say(workspace_id, cause, said, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
+
+    async def merged(self, workspace_id: str, into: Waiting, drawer_ids: Sequence[str], summary: str) -> None:
+        """Drawers say what a newer one says."""
+        said = DrawerMerged(into=into.drawer_id, drawer_ids=tuple(drawer_ids), summary=summary)
+        name = f"merged/{'/'.join(sorted(drawer_ids))}"
+        await self._say(workspace_id, into, said, name, f"{len(drawer_ids)} drawers are merged into {into.drawer_id}")
+
+    async def _facts(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> int:
+        """Assert what is not known yet; returns the number of statements that the graph has of these."""
+        held = 0
+        for one in found.statements:
+            named = (entity_id(one.subject), one.predicate, entity_id(one.object))
+            ends = {named[0], named[2]}
+            if named in graph.open:
+                held += 1
+                continue
+            if graph.facts >= MAX_FACTS or len(graph.entities | ends) > MAX_ENTITIES:
+                self._counts["facts_left_out"] += 1
+                continue
+            said = FactAsserted(
+                fact_id=derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(named)),
+                subject=FactEntity(entity_id=named[0], name=one.subject, type=one.subject_type),
+                predicate=one.predicate,
+                object=FactEntity(entity_id=named[2], name=one.object, type=one.object_type),
+                source_drawer_id=drawer.drawer_id,
+                source_entry_id=drawer.entry_id,
+            )
+            text = f"{one.subject} {one.predicate} {one.object}"
+            await self._say(workspace_id, drawer, said, f"fact/{'/'.join(named)}", text)
+            graph.open.add(named)
+            graph.entities |= ends
+            graph.facts += 1
+            held += 1
+        return held
+
+    async def _say(self, workspace_id: str, drawer: Waiting, said: ControlPayload, name: str, summary: str) -> None:
+        fact = encode_control(
+            workspace_id,
+            said,
+            fact_id=derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", f"entry/{name}"),
+            cause=drawer.entry_id,
+            reactor=self._reactor,
+            summary=summary[:MAX_SUMMARY],
+        )
+        self.last_seq = max(self.last_seq, (await self._publish(fact)).seq)

@@ -1,0 +1,65 @@
+"""How drawers lose importance, which are pruned, and the centroids of types (contract of the palace, §5 and §6).
+
+Invariant: pure. A decay never lifts an importance, and pruning never leaves fewer than ``KEPT`` live drawers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+DECAY: Final = "decay"
+"""The sweep that lets drawers decay, too."""
+DIARY: Final = "diary"
+"""Type of entries of a diary, which do not decay and are not merged."""
+DECAY_FACTOR: Final = 0.98
+"""Per night: half after 34 nights (contract, §5)."""
+DECAY_FLOOR: Final = 0.3
+DECAY_AGE_DAYS: Final = 30
+"""Younger drawers do not decay (likewise) and are not pruned."""
+DECAY_UNREAD_DAYS: Final = 7
+"""Drawers that were read more recently do not decay (likewise)."""
+PRUNE_BELOW: Final = 0.5
+"""Importance below which a drawer may be pruned (likewise)."""
+PRUNE_READS: Final = 3
+"""Reads from which a drawer is not pruned (likewise)."""
+KEPT: Final = 100
+"""Live drawers of a workspace that pruning leaves (likewise)."""
+CENTROID_DAYS: Final = 90
+CENTROID_MOST: Final = 500
+"""Drawers of a type that its centroid is the mean of, the most important and newest (contract, §6)."""
+CENTROID_LEAST: Final = 50
+"""Fewer give no centroid (likewise)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fading:
+    """A live, processed drawer that may be pruned; ``importance`` is that after its decays."""
+
+    drawer_id: str
+    importance: float
+    access_count: int
+
+
+def decayed(importance: float, decays: int) -> float:
+    """The importance after so many decays: ``max(importance * 0.98 ** decays, 0.3)``; at most 0.3 stays as it is."""
+    return max(importance * DECAY_FACTOR**decays, min(importance, DECAY_FLOOR))
+
+
+def pruned(fading: Iterable[Fading], live: int) -> list[str]:
+    """The ids of the drawers to prune, the least important first.
+
+    Args:
+        fading: The processed ones of the live drawers.
+        live: Number of live drawers.
+    """
+    weak = [one for one in fading if one.importance < PRUNE_BELOW and one.access_count < PRUNE_READS]
+    weak.sort(key=lambda one: (one.importance, one.drawer_id))
+    return [one.drawer_id for one in weak[: max(live - KEPT, 0)]]
+
+
+def source_hash(drawer_ids: Sequence[str]) -> str:
+    """Hex SHA-256 over the sorted ids, each followed by a zero byte."""
+    return hashlib.sha256("".join(f"{one}\0" for one in sorted(drawer_ids)).encode()).hexdigest()

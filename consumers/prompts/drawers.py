@@ -32,74 +32,12 @@ _LEAST_TOKENS: Final = 1_024
 FACT: Final = "fact"
 TYPES: Final = frozenset({"decision", "preference", "milestone", "problem", "emotional", FACT, "task"})
 ENTITY_TYPES: Final = frozenset({"person", "tool", "concept", "project", "organization"})
-PRONOUNS: Final = frozenset(
-    [
-        "i",
-        "you",
-        "he",
-        "she",
-        "it",
-        "we",
-        "they",
-        "me",
-        "him",
-        "her",
-        "us",
-        "them",
-        "this",
-        "that",
-        "these",
-        "those",
-        "here",
-        "there",
-        "now",
-        "then",
-        "today",
-        "tomorrow",
-        "yesterday",
-        "who",
-        "what",
-        "which",
-        "one",
-        "someone",
-        "something",
-        "everyone",
-        "everything",
-        "nobody",
-        "nothing",
-        "mine",
-        "yours",
-        "user",
-        "agent",
-        "assistant",
-        "ich",
-        "du",
-        "er",
-        "sie",
-        "es",
-        "wir",
-        "ihr",
-        "mich",
-        "dich",
-        "ihn",
-        "uns",
-        "euch",
-        "dies",
-        "diese",
-        "dieser",
-        "dieses",
-        "das",
-        "jetzt",
-        "heute",
-        "morgen",
-        "gestern",
-        "hier",
-        "dort",
-        "man",
-        "jemand",
-        "etwas",
-    ]
+_PRONOUNS: Final = (
+    "i you he she it we they me him her us them this that these those here there now then today tomorrow yesterday who what "
+    "which one someone something everyone everything nobody nothing mine yours user agent assistant ich du er sie es wir "
+    "ihr mich dich ihn uns euch dies diese dieser dieses das jetzt heute morgen gestern hier dort man jemand etwas"
 )
+PRONOUNS: Final = frozenset(_PRONOUNS.split())
 """What models name as entities although it means another one each time."""
 
 CLASSIFY: Final = (

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from support.embedding import QUICK_TIMES, until
+from support.flaky_publisher import Flaky
 from support.memory_node import WORKSPACE, MemoryNode, Themes
 
 from crew_journal.consumers.reactors import palace_filing
 from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
 from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIngestReactor
-from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.events.drawers import DrawerDeleted, PalaceIngestAsked
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
-from crew_journal.schemas.ports import Published
 from crew_journal.schemas.rules.palace.exchanges import Thresholds
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
 PATIENT = IngestLimits(**TIMES, stop_s=3.0)
 HASTY = IngestLimits(**TIMES, stop_s=3.0, quiet_ms=50, clocks_differ_ms=0)
 SHIPPED = "It worked! We finally shipped the importer, version 2, because the parser is fixed."
-
-
-class Flaky:
-    """A publisher that is gone after so many messages, until it is mended."""
-
-    def __init__(self, live: MemoryNode) -> None:
-        self._live = live
-        self.left = 1_000_000
-
-    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
-        if self.left <= 0:
-            raise BrokerUnavailable("gone")
-        self.left -= 1
-        return await self._live.writer.publish(subject, body, headers)
 
 
 async def start(

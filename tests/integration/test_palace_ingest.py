@@ -124,7 +124,7 @@ async def test_what_is_alike_is_filed_once_and_again_after_it_was_deleted(live: 
     await live.caught_up(done.seq)
     await say(live, "u4", "the disk of the importer is full")
     await say(live, "u5", "the end of it again")
-    assert any("disk of the importer" in row[0] for row in await until_filed(live, 1))
+    assert any("disk of the importer" in row[0] for row in await until_filed(live, 2))
 
 
 async def test_a_workspace_files_nothing_unless_it_chose_to_and_then_what_was_said_before_on_demand(

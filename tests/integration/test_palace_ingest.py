@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from support.memory_node import WORKSPACE, MemoryNode, Themes
 from crew_journal.consumers.reactors import palace_filing
 from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
 from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIngestReactor
-from crew_journal.schemas.events.drawers import DrawerDeleted, PalaceIngestAsked
+from crew_journal.schemas.events.drawers import CentroidComputed, DrawerDeleted, PalaceIngestAsked
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
 from crew_journal.schemas.rules.palace.exchanges import Thresholds
 
@@ -125,6 +126,23 @@ async def test_what_is_alike_is_filed_once_and_again_after_it_was_deleted(live: 
     await say(live, "u4", "the disk of the importer is full")
     await say(live, "u5", "the end of it again")
     assert any("disk of the importer" in row[0] for row in await until_filed(live, 2))
+
+
+async def test_where_the_words_are_not_certain_the_nearest_centroid_decides_the_type(live: MemoryNode) -> None:
+    await choose(live)
+    [vector] = await live.embedder.embed_documents(["disk disk disk disk"])
+    payload = CentroidComputed(
+        memory_type="task", model="themes", vector=b64encode(vector).decode(), samples=50, source_hash="0" * 64
+    )
+    done = await live.journal.record(WORKSPACE, payload, summary="centroid")
+    await live.caught_up(done.seq)
+    await start(live, thresholds=Thresholds(high=0.8, low=0.0))
+    await say(live, "u1", "one disk and another disk of the importer")
+    await say(live, "u2", "a queue of files and a queue of tokens")
+    await say(live, "u3", "that is all of it")
+    decided = {(kind, room, state) for _, kind, room, state in await until_filed(live, 2)}
+    assert decided == {("task", "tasks", "processed"), ("general", "general", "raw")}
+    assert live.store.rows("SELECT pipeline_tier FROM drawers WHERE room = 'tasks'") == [("centroid",)]
 
 
 async def test_a_workspace_files_nothing_unless_it_chose_to_and_then_what_was_said_before_on_demand(

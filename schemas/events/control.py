@@ -33,6 +33,7 @@ from .memory_documents import (
     MemoryWriteVerifierBlocked,
 )
 from .payload import ControlPayload
+from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
@@ -92,6 +93,8 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     RulePromoted,
     LessonRecorded,
     MemoryConsolidated,
+    RuleProposed,
+    ProposalDecided,
 )
 
 

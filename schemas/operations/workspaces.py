@@ -54,7 +54,10 @@ class ConfigureWorkspaceRequest(Request):
         description="Confidence below which recall in mode inject leaves out a hit.",
         examples=[0.1],
     )
-    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"], ...] = Field(
+    review_rules: StrictBool | None = Field(
+        default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
+    )
+    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "review_rules"], ...] = Field(
         default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
     )
     workspace_id: Workspace = None
@@ -129,6 +132,7 @@ class WorkspaceSettingsAnswer(Answer):
     cost_nudge_usd: float
     embed_chat: bool
     evidence_floor: float | None
+    review_rules: bool = False
     view_seq: int
 
 

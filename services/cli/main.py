@@ -93,6 +93,7 @@ GROUPS: Final = {
     "agent": agents,
     "crew": crews,
     "consolidate": learning.consolidate,
+    "proposal": learning.proposals,
     "lesson": learning.lessons,
     "token": tokens,
     "workspace": workspaces,

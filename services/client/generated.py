@@ -146,6 +146,18 @@ from ...schemas.operations.palace_graph import (
     TunnelsAnswer,
 )
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
+from ...schemas.operations.proposals import (
+    APPROVE_PROPOSAL,
+    DIFF_PROPOSAL,
+    EXPLAIN_PROPOSAL,
+    PROPOSALS,
+    REJECT_PROPOSAL,
+    UNDO_PROPOSAL,
+    ProposalDecisionAnswer,
+    ProposalDiff,
+    ProposalExplained,
+    ProposalsAnswer,
+)
 from ...schemas.operations.recall import (
     RECALL,
     RECEIPT,
@@ -2188,6 +2200,108 @@ class Operations:
         }
         return self._operate(ADD_LESSON, given)
 
+    def proposals(
+        self,
+        *,
+        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalsAnswer:
+        """List proposed rules, the newest first.
+
+        Args:
+            state: pending, approved, rejected or undone; all if absent.
+            crew_id: The crew; all if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PROPOSALS, given)
+
+    def explain_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalExplained:
+        """Show a proposed rule with the entries of its evidence.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(EXPLAIN_PROPOSAL, given)
+
+    def diff_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalDiff:
+        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(DIFF_PROPOSAL, given)
+
+    def approve_proposal(
+        self,
+        proposal_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Approve a proposed rule: it is learned from then on.
+
+        Args:
+            proposal_id: The proposal.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
+        return self._operate(APPROVE_PROPOSAL, given)
+
+    def reject_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Reject a proposed rule; it is not proposed again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return self._operate(REJECT_PROPOSAL, given)
+
+    def undo_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return self._operate(UNDO_PROPOSAL, given)
+
     def sweep(
         self,
         sweep: Literal["decay", "health", "index", "compaction"],
@@ -2355,7 +2469,8 @@ class Operations:
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        review_rules: bool | None = None,
+        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "review_rules"]] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -2368,6 +2483,7 @@ class Operations:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2375,6 +2491,7 @@ class Operations:
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
             "evidence_floor": evidence_floor,
+            "review_rules": review_rules,
             "reset": reset,
             "workspace_id": workspace_id,
         }
@@ -4556,6 +4673,108 @@ class AsyncOperations:
         }
         return await self._operate(ADD_LESSON, given)
 
+    async def proposals(
+        self,
+        *,
+        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalsAnswer:
+        """List proposed rules, the newest first.
+
+        Args:
+            state: pending, approved, rejected or undone; all if absent.
+            crew_id: The crew; all if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PROPOSALS, given)
+
+    async def explain_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalExplained:
+        """Show a proposed rule with the entries of its evidence.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(EXPLAIN_PROPOSAL, given)
+
+    async def diff_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalDiff:
+        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(DIFF_PROPOSAL, given)
+
+    async def approve_proposal(
+        self,
+        proposal_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Approve a proposed rule: it is learned from then on.
+
+        Args:
+            proposal_id: The proposal.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
+        return await self._operate(APPROVE_PROPOSAL, given)
+
+    async def reject_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Reject a proposed rule; it is not proposed again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return await self._operate(REJECT_PROPOSAL, given)
+
+    async def undo_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return await self._operate(UNDO_PROPOSAL, given)
+
     async def sweep(
         self,
         sweep: Literal["decay", "health", "index", "compaction"],
@@ -4723,7 +4942,8 @@ class AsyncOperations:
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        review_rules: bool | None = None,
+        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "review_rules"]] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -4736,6 +4956,7 @@ class AsyncOperations:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -4743,6 +4964,7 @@ class AsyncOperations:
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
             "evidence_floor": evidence_floor,
+            "review_rules": review_rules,
             "reset": reset,
             "workspace_id": workspace_id,
         }

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, WorkspaceConfigured
+from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, REVIEW_RULES, WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
@@ -81,6 +81,8 @@ class WorkspaceSettingsService:
                 settings[EMBED_CHAT] = asked.embed_chat
             if asked.evidence_floor is not None:
                 settings[EVIDENCE_FLOOR] = asked.evidence_floor
+            if asked.review_rules is not None:
+                settings[REVIEW_RULES] = asked.review_rules
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
@@ -125,5 +127,6 @@ def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -
         cost_nudge_usd=configured.cost_nudge_usd,
         embed_chat=configured.embeds_chat,
         evidence_floor=configured.settings.get(EVIDENCE_FLOOR),
+        review_rules=configured.reviews_rules,
         view_seq=view_seq,
     )

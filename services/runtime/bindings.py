@@ -27,6 +27,7 @@ from ...schemas.operations import (
     palace,
     palace_graph,
     priorities,
+    proposals,
     recall,
     relations,
     remembering,
@@ -62,6 +63,7 @@ from ..memory.learning import Learning
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
 from ..memory.priorities import Priorities
+from ..memory.proposals import Proposals
 from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
@@ -112,6 +114,7 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     learning: Learning
+    proposals: Proposals
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
@@ -147,6 +150,12 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(learning.CONSOLIDATE, use.learning.consolidate)
     desk.bind(learning.LEARNED_RULES, use.learning.rules)
     desk.bind(learning.ADD_LESSON, use.learning.add_lesson)
+    desk.bind(proposals.PROPOSALS, use.proposals.list)
+    desk.bind(proposals.EXPLAIN_PROPOSAL, use.proposals.explain)
+    desk.bind(proposals.DIFF_PROPOSAL, use.proposals.diff)
+    desk.bind(proposals.APPROVE_PROPOSAL, use.proposals.approve)
+    desk.bind(proposals.REJECT_PROPOSAL, use.proposals.reject)
+    desk.bind(proposals.UNDO_PROPOSAL, use.proposals.undo)
     desk.bind(sweeps.SWEEP, _sweep(use))
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)

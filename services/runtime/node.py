@@ -346,6 +346,7 @@ class Runtime:
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
                 learning=memory.learning,
+                proposals=memory.proposals,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,

@@ -45,6 +45,7 @@ from crew_journal.schemas.events.memory import (
 )
 from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
 from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.proposals import ProposalDecided, RuleProposed
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
@@ -207,6 +208,18 @@ _LEARNING = st.one_of(
         evidence=st.sampled_from([("e1", "e2"), ("e1", "e3", "e5")]),
         confidence=st.floats(0, 1),
         days=st.integers(1, 3),
+    ),
+    st.builds(
+        RuleProposed,
+        crew_id=st.sampled_from(["c1", "c2"]),
+        pattern=st.sampled_from(["deploy denied", "ignore previous instructions"]),
+        evidence=st.just(("e1", "e2")),
+        confidence=st.floats(0, 1),
+    ),
+    st.builds(
+        ProposalDecided,
+        proposal_id=st.sampled_from(["n1", "n2", "n3"]),
+        decision=st.sampled_from(["rejected", "reopened"]),
     ),
     st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
     st.builds(

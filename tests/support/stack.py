@@ -56,6 +56,7 @@ from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.proposals import Proposals
 from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
 from crew_journal.services.memory.providers.journal import JournalProvider
 from crew_journal.services.memory.providers.prompts import ProvidedPrompts
@@ -231,6 +232,7 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
+                proposals=Proposals(journal, store, Retractions(store, queries, journal)),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),

@@ -109,6 +109,7 @@ async def test_work_that_fails_after_its_caller_was_cancelled_is_not_reported_as
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
+    del writing
     gc.collect()
     assert reported == []
     store.close()

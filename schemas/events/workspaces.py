@@ -17,6 +17,8 @@ EVIDENCE_FLOOR: Final = "evidence_floor"
 
 REVIEW_RULES: Final = "review_rules"
 """In ``settings``: whether rules that a consolidation finds wait for a person; absent means no."""
+PALACE_INGEST: Final = "palace_ingest"
+"""In ``settings``: whether exchanges of ``chat.*`` entries are filed as drawers; absent means no."""
 
 
 class WorkspaceConfigured(ControlPayload):
@@ -35,6 +37,11 @@ class WorkspaceConfigured(ControlPayload):
     def reviews_rules(self) -> bool:
         """Whether rules that a consolidation finds wait for a person."""
         return self.settings.get(REVIEW_RULES) is True
+
+    @property
+    def files_chat(self) -> bool:
+        """Whether exchanges of the workspace are filed as drawers."""
+        return self.settings.get(PALACE_INGEST) is True
 
 
 MEMORY_BUDGET_MAX: Final = 1_000_000

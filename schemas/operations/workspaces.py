@@ -47,6 +47,9 @@ class ConfigureWorkspaceRequest(Request):
     embed_chat: StrictBool | None = Field(
         default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
     )
+    palace_ingest: StrictBool | None = Field(
+        default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
+    )
     evidence_floor: float | None = Field(
         default=None,
         ge=0.0,
@@ -57,8 +60,10 @@ class ConfigureWorkspaceRequest(Request):
     review_rules: StrictBool | None = Field(
         default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
     )
-    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "review_rules"], ...] = Field(
-        default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
+    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"], ...] = (
+        Field(
+            default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
+        )
     )
     workspace_id: Workspace = None
 
@@ -131,6 +136,7 @@ class WorkspaceSettingsAnswer(Answer):
     workspace_id: str
     cost_nudge_usd: float
     embed_chat: bool
+    palace_ingest: bool
     evidence_floor: float | None
     review_rules: bool = False
     view_seq: int

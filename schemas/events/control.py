@@ -32,6 +32,7 @@ from .memory_documents import (
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
 )
+from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
 from .payload import ControlPayload
 from .relations import RelationAsserted, RelationRetracted
 from .retractions import RetractionMade, RetractionRestored
@@ -92,6 +93,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     RulePromoted,
     LessonRecorded,
     MemoryConsolidated,
+    OperatorProfileUpdated,
+    OperatorForgotten,
+    OperatorDeleted,
 )
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from nats.aio.client import Client
 
+from ...schemas.chat import ChatError
 from ...schemas.events.operators import OperatorProfileUpdated, StatedFact
 from ...schemas.ids import derived_id
 from ...schemas.ports import Publisher, ViewReader
@@ -29,7 +30,9 @@ from ...schemas.rules.operators import (
 )
 from ...schemas.views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
 from ...schemas.views.operators import OPERATORS_PROJECTION
+from ..prompts.operator_facts import Facts, question
 from ..reacting.control_facts import encode_control
+from ..reacting.llm_calls import MeteredChat
 from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from ..reactor import Reactor, ReactorContext
 from .operators_reads import PEOPLE_MAX, Known, Person, known_of, people_of, turns_of
@@ -43,6 +46,7 @@ class OperatorsReactor(SweepReactor):
     Args:
         client: As in ``SweepReactor``, like the other arguments.
         subject_key: The key of the hash that names people.
+        chat: Proposes facts; rules do if it is None, or gives no answer.
     """
 
     name: ClassVar[str] = "operators"
@@ -59,15 +63,25 @@ class OperatorsReactor(SweepReactor):
         views: ViewReader,
         *,
         subject_key: bytes,
+        chat: MeteredChat | None = None,
         clock: Callable[[], datetime],
         limits: SweepLimits | None = None,
     ) -> None:
         super().__init__(client, publisher, views, clock=clock, limits=limits)
         self._key = subject_key
+        self._chat = chat
+
+    async def stop(self) -> None:
+        """Stop, then close the model's connections."""
+        await super().stop()
+        if self._chat is not None:
+            await self._chat.close()
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each person with a new turn; counts facts proposed and refused, and profiles written."""
-        counts = dict.fromkeys(("people", "below_threshold", "opted_out", "unchanged", "written", "proposed"), 0)
+        counts = dict.fromkeys(
+            ("people", "below_threshold", "opted_out", "unchanged", "written", "proposed", "model_failed"), 0
+        )
         counts |= {f"refused_{why}": 0 for why in REFUSALS}
         people = await asyncio.to_thread(people_of, self._views, tick, of_agents=self.of_agents)
         for person in people[:PEOPLE_MAX]:
@@ -91,7 +105,7 @@ class OperatorsReactor(SweepReactor):
 
     async def _facts(self, tick: Tick, person: Person, known: Known, counts: dict[str, int]) -> tuple[StatedFact, ...]:
         turns = await asyncio.to_thread(turns_of, self._views, tick, person)
-        proposed = await self._propose(turns)
+        proposed = await self._propose(tick, person, turns, counts)
         found = [stated(one, turns) for one in proposed]
         counts["proposed"] += len(found)
         for why in found:
@@ -100,7 +114,19 @@ class OperatorsReactor(SweepReactor):
         new = sorted((one for one in found if isinstance(one, StatedFact)), key=lambda one: one.seq)
         return merged(known.facts, remembered(new, known.forgotten))
 
-    async def _propose(self, turns: Sequence[OwnTurn]) -> list[Proposed]:
+    async def _propose(
+        self, tick: Tick, person: Person, turns: Sequence[OwnTurn], counts: dict[str, int]
+    ) -> list[Proposed]:
+        """What the chat model proposes; what rules find without one, or while it gives no answer."""
+        if self._chat is not None:
+            try:
+                answer = await self._chat.complete(
+                    tick.workspace_id, self.sweep, question(turns), Facts, crew_id=person.crew_id
+                )
+            except ChatError:
+                counts["model_failed"] += 1
+            else:
+                return answer.proposed()
         return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
 
     async def _publish(self, tick: Tick, person: Person, hashed: str, facts: tuple[StatedFact, ...]) -> None:
@@ -110,6 +136,7 @@ class OperatorsReactor(SweepReactor):
             crew_id=person.crew_id,
             facts=facts,
             messages=person.messages,
+            model=None if self._chat is None else self._chat.model_id,
         )
         of = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
         fact = encode_control(
@@ -134,10 +161,18 @@ def create(context: ReactorContext) -> Reactor | None:
 
 def made(kind: type[OperatorsReactor], context: ReactorContext) -> Reactor | None:
     """A reactor of either kind."""
+    from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
+
     if context.views is None:
         return None
+    chat = chat_model_of(context.settings)
     return kind(
-        context.client, context.publisher, context.views, subject_key=context.subject_key, clock=context.clock
+        context.client,
+        context.publisher,
+        context.views,
+        subject_key=context.subject_key,
+        chat=None if chat is None else MeteredChat(chat, context.publisher, f"{kind.name}@{kind.version}"),
+        clock=context.clock,
     )
 
 

@@ -37,7 +37,7 @@ _PEOPLE: Final = f"""WITH turns AS (SELECT e.actor_id, {{agent}} AS agent, e.cre
     spans AS (SELECT actor_id, agent, sum(span)::BIGINT AS span FROM sessions GROUP BY ALL)
     SELECT t.actor_id, t.agent, mode(t.crew_id ORDER BY t.crew_id), count(*), coalesce(any_value(s.span), 0)
     FROM turns t LEFT JOIN spans s ON s.actor_id = t.actor_id AND s.agent IS NOT DISTINCT FROM t.agent
-    GROUP BY t.actor_id, t.agent HAVING max(t.published_ms) > $new ORDER BY max(t.seq) DESC"""
+    GROUP BY t.actor_id, t.agent HAVING max(greatest(t.ts_ms, t.published_ms)) > $new ORDER BY max(t.seq) DESC"""
 _OF_PERSON: Final = f"""SELECT e.id, e.seq, e.summary, e.payload ->> '$.text' FROM {_TURNS}
     AND e.actor_id = $user AND ($agent IS NULL OR e.agent_id = $agent) ORDER BY e.seq DESC LIMIT {TURNS_MAX}"""
 _FACTS: Final = f"""SELECT facts FROM {OPERATOR_PROFILES} WHERE workspace_id = $1 AND slug = $2

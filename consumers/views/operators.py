@@ -7,7 +7,7 @@ was forgotten of its key never comes back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
@@ -30,6 +30,13 @@ from ..projection import Batch, FoldTransaction
 ALL_KEYS: Final = ""
 
 
+class _Person(NamedTuple):
+    """Columns that every table has."""
+
+    workspace_id: str
+    slug: str
+
+
 class OperatorsProjection:
     """Folds profiles, consent, and what was forgotten."""
 
@@ -46,13 +53,19 @@ class OperatorsProjection:
 def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, OperatorProfileUpdated)
     person = _person(event, said.subject_hash)
-    consent = tx.get(OPERATOR_CONSENTS, **person)
-    forgotten = {row.key: row.seq for row in tx.get(OPERATOR_FORGOTTEN, **person)}
+    consent = tx.get(OPERATOR_CONSENTS, **person._asdict())
+    forgotten = {row.key: row.seq for row in tx.get(OPERATOR_FORGOTTEN, **person._asdict())}
     facts = remembered(said.facts, forgotten)
     if not facts or (consent and not consent[0].granted):
         return
     row = OperatorProfileRow(
-        *person.values(), said.agent_id, said.crew_id, facts_json(facts), event.ts_ms, since_seq=event.seq
+        person.workspace_id,
+        person.slug,
+        said.agent_id,
+        said.crew_id,
+        facts_json(facts),
+        event.ts_ms,
+        since_seq=event.seq,
     )
     succeed(tx, OPERATOR_PROFILES, [row])
 
@@ -61,7 +74,8 @@ def _consented(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, ConsentChanged)
     person = _person(event, said.subject_hash)
     tx.replace(
-        OPERATOR_CONSENTS, [OperatorConsentRow(*person.values(), said.granted, event.published_ms, seq=event.seq)]
+        OPERATOR_CONSENTS,
+        [OperatorConsentRow(person.workspace_id, person.slug, said.granted, event.published_ms, seq=event.seq)],
     )
     _forget_all(event, tx, person)
 
@@ -72,27 +86,27 @@ def _forgotten(event: EntryRecorded, tx: FoldTransaction) -> None:
     if said.key is None:
         _forget_all(event, tx, person)
         return
-    tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(*person.values(), said.key, event.seq)])
-    known = tx.get(OPERATOR_PROFILES, **person)
+    tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, said.key, event.seq)])
+    known = tx.get(OPERATOR_PROFILES, **person._asdict())
     kept = [(row, [fact for fact in facts_of(row.facts) if fact.key != said.key]) for row in known]
-    tx.delete(OPERATOR_PROFILES, **person)
+    tx.delete(OPERATOR_PROFILES, **person._asdict())
     tx.add(OPERATOR_PROFILES, [row._replace(facts=facts_json(facts)) for row, facts in kept if facts])
 
 
 def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
     person = _person(event, payload_of(event, OperatorDeleted).subject_hash)
-    tx.delete(OPERATOR_CONSENTS, **person)
+    tx.delete(OPERATOR_CONSENTS, **person._asdict())
     _forget_all(event, tx, person)
 
 
-def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: Mapping[str, str]) -> None:
-    tx.delete(OPERATOR_PROFILES, **person)
-    tx.delete(OPERATOR_FORGOTTEN, **person)
-    tx.add(OPERATOR_FORGOTTEN, [OperatorForgottenRow(*person.values(), ALL_KEYS, event.seq)])
+def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> None:
+    tx.delete(OPERATOR_PROFILES, **person._asdict())
+    tx.delete(OPERATOR_FORGOTTEN, **person._asdict())
+    tx.add(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, ALL_KEYS, event.seq)])
 
 
-def _person(event: EntryRecorded, hashed: str) -> dict[str, str]:
-    return {"workspace_id": event.workspace_id, "slug": slug_of(hashed)}
+def _person(event: EntryRecorded, hashed: str) -> _Person:
+    return _Person(event.workspace_id, slug_of(hashed))
 
 
 _FOLDS: Final[Mapping[str, Callable[[EntryRecorded, FoldTransaction], Any]]] = {

@@ -34,6 +34,7 @@ from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
+from .operators import operators
 from .output import JSON_FLAG, report_error, show
 from .palace import palace
 from .provider_parity import provider_parity
@@ -93,6 +94,7 @@ GROUPS: Final = {
     "crew": crews,
     "consolidate": learning.consolidate,
     "lesson": learning.lessons,
+    "operator": operators,
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,

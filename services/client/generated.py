@@ -102,6 +102,16 @@ from ...schemas.operations.memory_settings import (
     VersionsSweptAnswer,
 )
 from ...schemas.operations.operation import Operation
+from ...schemas.operations.operators import (
+    CONSENT,
+    DELETE_OPERATOR,
+    FORGET_OPERATOR,
+    OPERATORS,
+    SHOW_OPERATOR,
+    OperatorAnswer,
+    OperatorChangedAnswer,
+    OperatorsAnswer,
+)
 from ...schemas.operations.palace import (
     ADD_DRAWER,
     CHECK_DUPLICATE,
@@ -1031,8 +1041,9 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1078,8 +1089,9 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1189,8 +1201,9 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1226,8 +1239,9 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1265,8 +1279,9 @@ class Operations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1303,8 +1318,9 @@ class Operations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1347,7 +1363,8 @@ class Operations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2188,18 +2205,107 @@ class Operations:
         }
         return self._operate(ADD_LESSON, given)
 
+    def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(SHOW_OPERATOR, given)
+
+    def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(OPERATORS, given)
+
+    def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return self._operate(FORGET_OPERATOR, given)
+
+    def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return self._operate(CONSENT, given)
+
+    def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return self._operate(DELETE_OPERATOR, given)
+
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
+        finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -3399,8 +3505,9 @@ class AsyncOperations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3446,8 +3553,9 @@ class AsyncOperations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3557,8 +3665,9 @@ class AsyncOperations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3594,8 +3703,9 @@ class AsyncOperations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3633,8 +3743,9 @@ class AsyncOperations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3671,8 +3782,9 @@ class AsyncOperations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3715,7 +3827,8 @@ class AsyncOperations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -4556,18 +4669,107 @@ class AsyncOperations:
         }
         return await self._operate(ADD_LESSON, given)
 
+    async def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(SHOW_OPERATOR, given)
+
+    async def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(OPERATORS, given)
+
+    async def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return await self._operate(FORGET_OPERATOR, given)
+
+    async def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return await self._operate(CONSENT, given)
+
+    async def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return await self._operate(DELETE_OPERATOR, given)
+
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
+        finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}

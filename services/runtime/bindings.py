@@ -24,6 +24,7 @@ from ...schemas.operations import (
     letters,
     memory_block,
     memory_settings,
+    operators,
     palace,
     palace_graph,
     priorities,
@@ -61,6 +62,7 @@ from ..memory.health import MemoryHealth
 from ..memory.learning import Learning
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
+from ..memory.operators import Operators
 from ..memory.priorities import Priorities
 from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipts import Receipts
@@ -112,6 +114,7 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     learning: Learning
+    operators: Operators
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
@@ -160,6 +163,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_knowledge(desk, use.knowledge)
+    _bind_operators(desk, use.operators)
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
     _bind_palace(desk, use.palace)
@@ -199,6 +203,14 @@ def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:
     desk.bind(facts.KG_TIMELINE, knowledge.timeline)
     desk.bind(facts.KG_STATS, knowledge.stats)
     desk.bind(facts.KG_ENTITY, knowledge.name)
+
+
+def _bind_operators(desk: Desk, use: Operators) -> None:
+    desk.bind(operators.SHOW_OPERATOR, use.show)
+    desk.bind(operators.OPERATORS, use.list)
+    desk.bind(operators.FORGET_OPERATOR, use.forget)
+    desk.bind(operators.CONSENT, use.consent)
+    desk.bind(operators.DELETE_OPERATOR, use.delete)
 
 
 def _bind_palace(desk: Desk, use: Palace) -> None:

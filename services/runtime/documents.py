@@ -89,7 +89,9 @@ async def start_documents(
     stack.callback(provided.close)
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
-    blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
+    blocks = MemoryBlocks(
+        views, memory.registry, ProvidedPrompts(prompts, providers), search, memory.operators.opener, clock=clock
+    )
     palace = Palace.over(views, journal, analyzer, memory.record_search)
     combined = MemorySearch(search, recall, memory.record_search)
     return ServedDocuments(search, combined, providers, provided, blocks, palace)

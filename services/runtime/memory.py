@@ -13,6 +13,7 @@ from typing import Any
 
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
+from ..data_dir import subject_key
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
@@ -21,6 +22,7 @@ from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
+from ..memory.operators import Operators
 from ..memory.priorities import Priorities
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
@@ -51,6 +53,7 @@ class Memory:
     timekeeper: Sweeps
     sweep_now: SweepNow
     learning: Learning
+    operators: Operators
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -101,6 +104,7 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
+        operators=Operators(views, journal, documents.writing, key=subject_key(settings.data_dir)),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
         registry=registry,

@@ -55,6 +55,7 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
+from crew_journal.services.memory.operators import Operators
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
 from crew_journal.services.memory.providers.journal import JournalProvider
@@ -88,6 +89,7 @@ from crew_journal.services.query.render import RenderService
 from crew_journal.services.runtime.bindings import Handlers, bind_operations
 
 POLL_S = 0.01
+SUBJECT_KEY = b"the key of tests"
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0
 """Seconds that a test waits for a condition; a slow and busy machine may need many of them."""
@@ -210,6 +212,7 @@ async def running_stack(
         prompt_documents = PromptDocuments(store)
         ends.callback(prompt_documents.close)
         provided_prompts = ProvidedPrompts(prompt_documents, providers)
+        operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -231,6 +234,7 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
+                operators=operators,
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
@@ -244,6 +248,7 @@ async def running_stack(
                     registry,
                     provided_prompts,
                     document_search,
+                    operators.opener,
                     clock=lambda: datetime.now(UTC),
                 ),
                 documents=documents,

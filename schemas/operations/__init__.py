@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from . import (
     agents,
+    bundles,
     conversation,
     document_search,
     documents,
@@ -42,6 +43,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *documents.OPERATIONS,
     *memory_block.OPERATIONS,
     *files.OPERATIONS,
+    *bundles.OPERATIONS,
     *memory_settings.OPERATIONS,
     *facts.OPERATIONS,
     *palace.OPERATIONS,

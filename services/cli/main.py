@@ -19,6 +19,7 @@ from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
+from .bundles import bundles
 from .checks import doctor
 from .connect import connect
 from .demo import demo
@@ -95,6 +96,7 @@ GROUPS: Final = {
     "consolidate": learning.consolidate,
     "lesson": learning.lessons,
     "operator": operators,
+    "bundle": bundles,
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,

@@ -21,6 +21,7 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE, BundleAnswer, ImportBundleAnswer
 from ...schemas.operations.conversation import (
     CONVERSATION_SEARCH,
     PUBLISH_ENTRY,
@@ -1437,6 +1438,70 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(MEMORY_FILE, given)
+
+    def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(EXPORT_BUNDLE, given)
+
+    def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(IMPORT_BUNDLE, given)
 
     def memory_config(
         self,
@@ -3901,6 +3966,70 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(MEMORY_FILE, given)
+
+    async def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(EXPORT_BUNDLE, given)
+
+    async def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(IMPORT_BUNDLE, given)
 
     async def memory_config(
         self,

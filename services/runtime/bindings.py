@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    bundles,
     conversation,
     document_search,
     documents,
@@ -54,6 +55,7 @@ from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
+from ..memory.bundles import Bundles
 from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
@@ -101,6 +103,7 @@ class Handlers:
     retractions: Retractions
     graph: GraphQueries
     agents: Agents
+    bundles: Bundles
     documents: Documents
     provided: ProvidedDocuments
     blocks: MemoryBlocks
@@ -184,6 +187,8 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
     as_of = by_journal("a block as of a sequence", use.blocks.build, lambda asked: asked.as_of is not None)
     desk.bind(memory_block.MEMORY_BLOCK, as_of)
     desk.bind(documents.DOCUMENTS, by_journal("a list of documents", journal.reading.list))
+    desk.bind(bundles.EXPORT_BUNDLE, by_journal("a bundle", use.bundles.export))
+    desk.bind(bundles.IMPORT_BUNDLE, by_journal("a bundle", use.bundles.load))
     desk.bind(documents.DOCUMENT_VERSIONS, by_journal("versions", journal.reading.versions))
     desk.bind(documents.DOCUMENT_DIFF, by_journal("a diff of versions", journal.reading.diff))
     desk.bind(documents.DOCUMENT_RESTORE, by_journal("restoring a version", journal.writing.restore))

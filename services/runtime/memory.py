@@ -17,6 +17,7 @@ from ..data_dir import subject_key
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..memory.agents import Agents
+from ..memory.bundles import Bundles
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
@@ -54,6 +55,7 @@ class Memory:
     sweep_now: SweepNow
     learning: Learning
     operators: Operators
+    bundles: Bundles
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -95,6 +97,7 @@ async def start_memory(
     stack.callback(documents.close)
     timekeeper = Sweeps(journal, views, clock=clock, also=documents.administration.sweep_due)
     stack.push_async_callback(timekeeper.stop)
+    operators = Operators(views, journal, documents.writing, key=subject_key(settings.data_dir))
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -104,7 +107,8 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
-        operators=Operators(views, journal, documents.writing, key=subject_key(settings.data_dir)),
+        operators=operators,
+        bundles=Bundles(views, documents.writing, operators),
         relations=Relations(views, queries, journal),
         retractions=Retractions(views, queries, journal),
         registry=registry,

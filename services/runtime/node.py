@@ -347,6 +347,7 @@ class Runtime:
                 sweeps=memory.sweep_now,
                 learning=memory.learning,
                 operators=memory.operators,
+                bundles=memory.bundles,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,

@@ -45,6 +45,7 @@ from crew_journal.services.mcp.server import McpServer
 from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.block import MemoryBlocks
+from crew_journal.services.memory.bundles import Bundles
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
@@ -235,6 +236,7 @@ async def running_stack(
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
                 operators=operators,
+                bundles=Bundles(store, documents.writing, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),

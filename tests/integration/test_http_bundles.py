@@ -62,9 +62,7 @@ async def test_a_bundle_is_planned_applied_and_exported_again_byte_for_byte(tmp_
         assert version.reason.startswith("imported from a bundle (okf, ")
 
 
-async def test_each_document_is_judged_and_refused_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_document_is_judged_and_refused_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_stack(tmp_path) as stack:
         admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)
         await admin.configure_memory(scrubber="off")

@@ -30,7 +30,7 @@ def places(found: dict[str, Planned]) -> dict[str, Any]:
     }
 
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=80)
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=80)
 PATHS = st.sampled_from(
     ["agent/AGENT.md", "agent/daily/2026-05-14.md", "agent/files/a/b.md", "crew/CREW.md", "crew/topics/billing.md"]
 )

@@ -19,6 +19,7 @@ from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
+from .broker import broker
 from .bundles import bundles
 from .checks import doctor
 from .connect import connect
@@ -101,6 +102,7 @@ GROUPS: Final = {
     "workspace": workspaces,
     "kg": knowledge,
     "palace": palace,
+    "broker": broker,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

@@ -6,7 +6,7 @@ Invariant: pure; a document that does not count makes no section.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final
 
@@ -17,8 +17,6 @@ from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import (
     OUTCOMES_LABEL,
     RULES_LABEL,
-    LearnedRule,
-    Lesson,
     outcomes_text,
     rules_text,
 )
@@ -28,6 +26,7 @@ from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.owned import OwnedDocuments
 from .profiles import Opener
+from .prompt_learning import CrewLearning
 
 _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
 
@@ -42,8 +41,7 @@ class BlockState:
     own: OwnedDocuments
     crew: OwnedDocuments
     workspace: OwnedDocuments
-    rules: Sequence[LearnedRule] = ()
-    outcomes: Sequence[Lesson] = ()
+    learned: CrewLearning = field(default_factory=CrewLearning)
     opener: Opener | None = None
 
 
@@ -124,8 +122,8 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
 
 def _learned(state: BlockState, is_lead: bool) -> tuple[Section, ...]:
     """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler."""
-    rules = Section("rules", RULES_LABEL, rules_text(state.rules))
-    return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.outcomes))) if is_lead else (rules,)
+    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules))
+    return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes))) if is_lead else (rules,)
 
 
 def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -> Iterator[Section]:

@@ -92,6 +92,7 @@ async def start_documents(
     blocks = MemoryBlocks(
         views, memory.registry, ProvidedPrompts(prompts, providers), search, memory.operators.opener, clock=clock
     )
+    stack.callback(blocks.close)
     palace = Palace.over(views, journal, analyzer, memory.record_search)
     combined = MemorySearch(search, recall, memory.record_search)
     return ServedDocuments(search, combined, providers, provided, blocks, palace)

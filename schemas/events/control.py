@@ -33,6 +33,7 @@ from .memory_documents import (
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
 )
+from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
 from .payload import ControlPayload
 from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
@@ -97,6 +98,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryConsolidated,
     RuleProposed,
     ProposalDecided,
+    OperatorProfileUpdated,
+    OperatorForgotten,
+    OperatorDeleted,
 )
 
 

@@ -20,6 +20,7 @@ from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
 from .broker import broker
+from .bundles import bundles
 from .checks import doctor
 from .connect import connect
 from .demo import demo
@@ -35,6 +36,7 @@ from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
+from .operators import operators
 from .output import JSON_FLAG, report_error, show
 from .palace import palace
 from .provider_parity import provider_parity
@@ -95,6 +97,8 @@ GROUPS: Final = {
     "consolidate": learning.consolidate,
     "proposal": learning.proposals,
     "lesson": learning.lessons,
+    "operator": operators,
+    "bundle": bundles,
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,

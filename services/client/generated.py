@@ -21,6 +21,7 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE, BundleAnswer, ImportBundleAnswer
 from ...schemas.operations.conversation import (
     CONVERSATION_SEARCH,
     PUBLISH_ENTRY,
@@ -102,6 +103,16 @@ from ...schemas.operations.memory_settings import (
     VersionsSweptAnswer,
 )
 from ...schemas.operations.operation import Operation
+from ...schemas.operations.operators import (
+    CONSENT,
+    DELETE_OPERATOR,
+    FORGET_OPERATOR,
+    OPERATORS,
+    SHOW_OPERATOR,
+    OperatorAnswer,
+    OperatorChangedAnswer,
+    OperatorsAnswer,
+)
 from ...schemas.operations.palace import (
     ADD_DRAWER,
     CHECK_DUPLICATE,
@@ -1044,8 +1055,9 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1091,8 +1103,9 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1202,8 +1215,9 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1239,8 +1253,9 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1278,8 +1293,9 @@ class Operations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1316,8 +1332,9 @@ class Operations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1360,7 +1377,8 @@ class Operations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1433,6 +1451,70 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(MEMORY_FILE, given)
+
+    def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(EXPORT_BUNDLE, given)
+
+    def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(IMPORT_BUNDLE, given)
 
     def memory_config(
         self,
@@ -2323,18 +2405,107 @@ class Operations:
         given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
         return self._operate(UNDO_PROPOSAL, given)
 
+    def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(SHOW_OPERATOR, given)
+
+    def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(OPERATORS, given)
+
+    def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return self._operate(FORGET_OPERATOR, given)
+
+    def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return self._operate(CONSENT, given)
+
+    def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return self._operate(DELETE_OPERATOR, given)
+
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
+        finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -3542,8 +3713,9 @@ class AsyncOperations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3589,8 +3761,9 @@ class AsyncOperations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3700,8 +3873,9 @@ class AsyncOperations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3737,8 +3911,9 @@ class AsyncOperations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3776,8 +3951,9 @@ class AsyncOperations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3814,8 +3990,9 @@ class AsyncOperations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3858,7 +4035,8 @@ class AsyncOperations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -3931,6 +4109,70 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(MEMORY_FILE, given)
+
+    async def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(EXPORT_BUNDLE, given)
+
+    async def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(IMPORT_BUNDLE, given)
 
     async def memory_config(
         self,
@@ -4821,18 +5063,107 @@ class AsyncOperations:
         given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
         return await self._operate(UNDO_PROPOSAL, given)
 
+    async def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(SHOW_OPERATOR, given)
+
+    async def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(OPERATORS, given)
+
+    async def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return await self._operate(FORGET_OPERATOR, given)
+
+    async def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return await self._operate(CONSENT, given)
+
+    async def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return await self._operate(DELETE_OPERATOR, given)
+
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
+        finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}

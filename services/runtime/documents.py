@@ -90,7 +90,9 @@ async def start_documents(
     stack.callback(provided.close)
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
-    blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
+    blocks = MemoryBlocks(
+        views, memory.registry, ProvidedPrompts(prompts, providers), search, memory.operators.opener, clock=clock
+    )
     stack.callback(blocks.close)
     drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
     stack.callback(drawers.close)

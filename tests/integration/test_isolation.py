@@ -133,7 +133,14 @@ async def test_no_id_and_no_cursor_reaches_the_other_workspace(world: World, min
 
 BODIES = {"/v1/journal/{entry_id}/priority": {"priority": "pin", "reason": "mine now"}}
 """What a route must be sent before it asks whose workspace is named."""
-NEEDED = {"tier": "AGENT", "from_version": 0, "entity": "ada", "agent_name": "ada", "start_room": "attic"}
+NEEDED = {
+    "tier": "AGENT",
+    "from_version": 0,
+    "entity": "ada",
+    "agent_name": "ada",
+    "start_room": "attic",
+    "user": "maria",
+}
 
 
 def _needed(route: dict[str, Any]) -> dict[str, Any]:

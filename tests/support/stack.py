@@ -45,6 +45,7 @@ from crew_journal.services.mcp.server import McpServer
 from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.block import MemoryBlocks
+from crew_journal.services.memory.bundles import Bundles
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
@@ -55,6 +56,7 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
+from crew_journal.services.memory.operators import Operators
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.proposals import Proposals
 from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
@@ -90,6 +92,7 @@ from crew_journal.services.query.render import RenderService
 from crew_journal.services.runtime.bindings import Handlers, bind_operations
 
 POLL_S = 0.01
+SUBJECT_KEY = b"the key of tests"
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0
 """Seconds that a test waits for a condition; a slow and busy machine may need many of them."""
@@ -220,6 +223,7 @@ async def running_stack(
         prompt_documents = PromptDocuments(store)
         ends.callback(prompt_documents.close)
         provided_prompts = ProvidedPrompts(prompt_documents, providers)
+        operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -242,6 +246,8 @@ async def running_stack(
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
                 proposals=Proposals(journal, store, Retractions(store, queries, journal)),
+                operators=operators,
+                bundles=Bundles(store, documents.writing, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
@@ -255,6 +261,7 @@ async def running_stack(
                     registry,
                     provided_prompts,
                     document_search,
+                    operators.opener,
                     clock=lambda: datetime.now(UTC),
                 ),
                 documents=documents,

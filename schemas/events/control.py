@@ -34,6 +34,7 @@ from .memory_documents import (
 )
 from .payload import ControlPayload
 from .relations import RelationAsserted, RelationRetracted
+from .restored import JournalRestored
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
@@ -72,6 +73,7 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     ErasureScoped,
     ErasureCompleted,
     LossAccepted,
+    JournalRestored,
     MemoryConfigUpdated,
     MemoryVersionsSwept,
     MemoryWriteRejected,

@@ -22,6 +22,7 @@ from ...schemas.errors import (
     VerificationFailed,
 )
 from ...schemas.operations.letters import RETRY_DEAD_LETTER
+from .completing import complete_view
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where, Workspace
@@ -52,7 +53,8 @@ def status(
 @grouped
 def rebuild(
     projections: Annotated[
-        list[str] | None, Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")
+        list[str] | None,
+        Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.", autocompletion=complete_view),
     ] = None,
     accept_loss: Annotated[
         bool,

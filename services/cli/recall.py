@@ -12,7 +12,6 @@ import typer
 from typer import Option
 
 from ...schemas.operations.recall import NO_VECTORS, RENDER
-from ...schemas.settings import RECALL_K_DEFAULT, RECALL_K_MAX
 from .connection import client
 from .groups import Fields, grouped
 from .options import Embedder, Json, Where
@@ -41,8 +40,6 @@ def recall(
     """Recall what was written about a question, best first."""
     if "max_chars" in asked and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
-    if not 1 <= asked.get("k", 1) <= RECALL_K_MAX:
-        say(f"-k is 1 to {RECALL_K_MAX}; {asked['k']} counts as {RECALL_K_DEFAULT}")
     if mode is not None:
         asked["mode"] = mode
     with client(where, embedder=embedder or "auto") as journal:

@@ -215,7 +215,7 @@ class Operations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -272,7 +272,7 @@ class Operations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -2583,7 +2583,7 @@ class AsyncOperations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -2640,7 +2640,7 @@ class AsyncOperations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.

@@ -223,21 +223,21 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        asked = request.hits_wanted
+        asked = request.k
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
             judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence, to_ms(now))
             hits = arranged(shown, self._analyzer)
-            direct = [hit for hit in hits if hit.via is None][: request.hits_wanted]
-            if len(direct) == request.hits_wanted or len(found) < asked or not any(hit.repeats for hit in hits):
+            direct = [hit for hit in hits if hit.via is None][: request.k]
+            if len(direct) == request.k or len(found) < asked or not any(hit.repeats for hit in hits):
                 break
             if asked >= SEARCHED_MOST:
                 break
             asked = min(DEEPER * asked, SEARCHED_MOST)
         ids = {hit.entry_id for hit in direct}
-        hits = direct + [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
+        hits = direct + [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.k]
         response = RecallAnswer(
             receipt=None,
             hits=hits,
@@ -342,7 +342,7 @@ def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Se
     depth = request.walk_depth
     if depth is None and scope.agent_id is not None:
         depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
-    return walk(index, scope, [hit.doc for hit in found], request.hits_wanted) if depth else []
+    return walk(index, scope, [hit.doc for hit in found], request.k) if depth else []
 
 
 def _via(index: HotIndex, neighbour: Walked) -> Via:

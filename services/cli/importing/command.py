@@ -20,6 +20,7 @@ import typer
 from typer import Argument, Option
 
 from ....schemas.errors import EntryConflict
+from ..completing import complete_workspace
 from ..connection import Target, sync_client, target
 from ..groups import grouped
 from ..options import Json, Where, settings_from
@@ -52,7 +53,14 @@ class ImportOptions:
         float, Option("--timeout", min=0, help="Seconds to wait while the service cannot be reached.")
     ] = 300.0  # a restart after a crash takes at most two minutes
     workspace: Annotated[
-        str | None, Option("--workspace", "-w", help="Workspace for all entries, whatever workspace they name.")
+        str | None,
+        Option(
+            "--workspace",
+            "-w",
+            envvar="CREW_JOURNAL_WORKSPACE",
+            help="Workspace for all entries, whatever workspace they name.",
+            autocompletion=complete_workspace,
+        ),
     ] = None
     source: Annotated[
         str | None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
+from ...schemas.limits import RECALL_K_MAX
 from ...schemas.operations.recall import NO_VECTORS, RENDER
 from .connection import client
 from .groups import Fields, grouped
@@ -40,6 +41,8 @@ def recall(
     """Recall what was written about a question, best first."""
     if "max_chars" in asked and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
+    if not 1 <= asked.get("k", 1) <= RECALL_K_MAX:
+        raise typer.BadParameter(f"is an integer from 1 to {RECALL_K_MAX}", param_hint="-k")
     if mode is not None:
         asked["mode"] = mode
     with client(where, embedder=embedder or "auto") as journal:

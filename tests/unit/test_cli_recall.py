@@ -73,4 +73,4 @@ def test_counts_follow_the_rule_of_the_plural_and_a_missing_model_is_named(capsy
 
 def test_a_number_of_hits_out_of_bounds_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recall", "x", "-k", "99", "--url", "http://127.0.0.1:1", "--token", "cj_x"]) == 2
-    assert "k: Input should be less than or equal to 50" in capsys.readouterr().err
+    assert "-k: is an integer from 1 to 50" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``export``: the entries of each workspace as a file, JSONL or Parquet, oldest first.
+"""``export``: the entries of each workspace as a file, JSONL or Parquet, in the order of the journal.
 
 Invariant: a JSONL file is what ``import`` takes back; a file has its final name only when it is whole.
 """
@@ -39,7 +39,7 @@ def export(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, oldest first."""
+    """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, in the order of the journal."""
     with client(where) as journal:
         names = [workspace] if workspace else [one.workspace_id for one in journal.workspaces().workspaces]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,8 +53,7 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with tempfile.TemporaryFile() as kept:
-            pages = _fetch(journal, workspace, kept, archive)
-            entries = _oldest_first(kept, pages)
+            entries = _in_order(kept, _fetch(journal, workspace, kept, archive))
             count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
         draft.replace(path)
     finally:
@@ -62,27 +61,27 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
     return {"workspace": workspace, "file": str(path), "entries": count, "bytes": path.stat().st_size}
 
 
-def _fetch(journal: CrewJournal, workspace: str, kept: IO[bytes], archive: bool) -> list[tuple[int, int]]:
-    """Keep every page, newest first, as a JSON array; returns where each begins and its bytes."""
-    pages, cursor, done = [], None, 0
+def _fetch(journal: CrewJournal, workspace: str, kept: IO[bytes], archive: bool) -> list[tuple[int, int, int]]:
+    """Keep every entry as JSON; returns the sequence of each, where it begins, and its bytes."""
+    places, cursor = [], None
     asked: dict[str, Any] = {"include_archive": True} if archive else {}
     with progress_bar(f"export {workspace}") as bar:
         while True:
             page = plain(journal.list(workspace_id=workspace, limit=PAGE, cursor=cursor, **asked))
-            raw = json.dumps(page["entries"], ensure_ascii=False).encode()
-            pages.append((kept.tell(), len(raw)))
-            kept.write(raw)
-            done += len(page["entries"])
-            bar(done)
+            for entry in page["entries"]:
+                raw = json.dumps(entry, ensure_ascii=False).encode()
+                places.append((entry["seq"], kept.tell(), len(raw)))
+                kept.write(raw)
+            bar(len(places))
             cursor = page.get("next_cursor")
             if cursor is None:
-                return pages
+                return places
 
 
-def _oldest_first(kept: IO[bytes], pages: Sequence[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    for begin, size in reversed(pages):
+def _in_order(kept: IO[bytes], places: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
+    for _, begin, size in sorted(places):
         kept.seek(begin)
-        yield from reversed(json.loads(kept.read(size)))
+        yield json.loads(kept.read(size))
 
 
 def _write_jsonl(path: Path, entries: Iterator[dict[str, Any]]) -> int:

@@ -38,7 +38,7 @@ def exports_take_back_what_they_wrote(cli: Cli, folder: Path) -> None:
     made = cli("export", str(folder / "jsonl"), "--json").json["files"]
     assert {one["workspace"]: one["entries"] for one in made}.keys() >= {"acme", "globex"}
     lines = [json.loads(line) for line in (folder / "jsonl" / "globex.jsonl").read_text().splitlines()]
-    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines), "oldest first"
+    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines), "in the order of the journal"
     table = pq.read_table(cli_export(cli, folder)).to_pylist()
     assert [row["id"] for row in table] == [line["id"] for line in lines]
     assert json.loads(table[0]["payload"]) == lines[0]["payload"]

@@ -31,6 +31,7 @@ BENCHES: Final = (
     "further",
     "precision",
     "typos",
+    "hook",
 )
 
 

@@ -20,6 +20,7 @@ from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
 from .backing_up import backup, restore
+from .broker import broker
 from .checks import doctor
 from .cleaning import clean
 from .configuration import configured
@@ -105,6 +106,7 @@ GROUPS: Final = {
     "palace": palace,
     "context": contexts,
     "config": config,
+    "broker": broker,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

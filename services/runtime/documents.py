@@ -90,6 +90,7 @@ async def start_documents(
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
     blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
+    stack.callback(blocks.close)
     palace = Palace.over(views, journal, analyzer, memory.record_search)
     combined = MemorySearch(search, recall, memory.record_search)
     return ServedDocuments(search, combined, providers, provided, blocks, palace)

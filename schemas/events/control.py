@@ -18,6 +18,7 @@ from .drawers import (
     DrawerSuperseded,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
 )
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
@@ -32,7 +33,9 @@ from .memory_documents import (
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
 )
+from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
 from .payload import ControlPayload
+from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
 from .restored import JournalRestored
 from .retractions import RetractionMade, RetractionRestored
@@ -90,10 +93,16 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     DrawerDeleted,
     DrawerRestored,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     RuleLearned,
     RulePromoted,
     LessonRecorded,
     MemoryConsolidated,
+    RuleProposed,
+    ProposalDecided,
+    OperatorProfileUpdated,
+    OperatorForgotten,
+    OperatorDeleted,
 )
 
 

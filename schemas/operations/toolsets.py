@@ -118,6 +118,9 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("health", "health", "Show the health of the memory."),
         Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
         Tool("tokens", "tokens", "List the tokens of a workspace."),
+        Tool("operator_show", "show_operator", "Show what is known of a person, with the quotes it rests on."),
+        Tool("operator_forget", "forget_operator", "Forget one key of a person, or all."),
+        Tool("operator_consent", "consent", "Record that a person consents to a model of them, or no longer does."),
     ),
     "palace": (*PALACE_DRAWERS, *PALACE_GRAPH_TOOLS, *PALACE_NAVIGATION_TOOLS),
 }

@@ -21,6 +21,7 @@ from .administration import tokens, workspaces
 from .agents import agents, crews
 from .backing_up import backup, restore
 from .broker import broker
+from .bundles import bundles
 from .checks import doctor
 from .cleaning import clean
 from .configuration import configured
@@ -40,6 +41,7 @@ from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
+from .operators import operators
 from .output import JSON_FLAG, report_error, show
 from .palace import palace
 from .provider_parity import provider_parity
@@ -99,7 +101,10 @@ GROUPS: Final = {
     "agent": agents,
     "crew": crews,
     "consolidate": learning.consolidate,
+    "proposal": learning.proposals,
     "lesson": learning.lessons,
+    "operator": operators,
+    "bundle": bundles,
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
 from .knowledge import print_change, print_facts
+from .operators import print_operator
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 _BODY_CHARS: Final = 300
@@ -348,6 +349,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_add": print_change,
     "kg_invalidate": print_change,
     "kg_query": print_facts,
+    "show_operator": print_operator,
     "kg_timeline": print_facts,
 }
 """By the name of the operation."""

@@ -21,6 +21,7 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE, BundleAnswer, ImportBundleAnswer
 from ...schemas.operations.conversation import (
     CONVERSATION_SEARCH,
     PUBLISH_ENTRY,
@@ -102,6 +103,16 @@ from ...schemas.operations.memory_settings import (
     VersionsSweptAnswer,
 )
 from ...schemas.operations.operation import Operation
+from ...schemas.operations.operators import (
+    CONSENT,
+    DELETE_OPERATOR,
+    FORGET_OPERATOR,
+    OPERATORS,
+    SHOW_OPERATOR,
+    OperatorAnswer,
+    OperatorChangedAnswer,
+    OperatorsAnswer,
+)
 from ...schemas.operations.palace import (
     ADD_DRAWER,
     CHECK_DUPLICATE,
@@ -110,6 +121,7 @@ from ...schemas.operations.palace import (
     DIARY_WRITE,
     DRAWER,
     DRAWERS,
+    PALACE_INGEST,
     PALACE_RECALL,
     PALACE_ROOMS,
     PALACE_SEARCH,
@@ -146,6 +158,18 @@ from ...schemas.operations.palace_graph import (
     TunnelsAnswer,
 )
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
+from ...schemas.operations.proposals import (
+    APPROVE_PROPOSAL,
+    DIFF_PROPOSAL,
+    EXPLAIN_PROPOSAL,
+    PROPOSALS,
+    REJECT_PROPOSAL,
+    UNDO_PROPOSAL,
+    ProposalDecisionAnswer,
+    ProposalDiff,
+    ProposalExplained,
+    ProposalsAnswer,
+)
 from ...schemas.operations.recall import (
     RECALL,
     RECEIPT,
@@ -1031,8 +1055,9 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1078,8 +1103,9 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1189,8 +1215,9 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1226,8 +1253,9 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1265,8 +1293,9 @@ class Operations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1303,8 +1332,9 @@ class Operations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1347,7 +1377,8 @@ class Operations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1420,6 +1451,70 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(MEMORY_FILE, given)
+
+    def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(EXPORT_BUNDLE, given)
+
+    def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(IMPORT_BUNDLE, given)
 
     def memory_config(
         self,
@@ -1766,11 +1861,12 @@ class Operations:
         limit: int = 5,
         wing: str | None = None,
         room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words.
+        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
 
-        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
-        first.
+        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
+        that a text could reach. The best hit comes first.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1779,6 +1875,7 @@ class Operations:
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
+            recipe: How the hits are ranked.
         """
         given: dict[str, Any] = {
             "query": query,
@@ -1787,6 +1884,7 @@ class Operations:
             "limit": limit,
             "wing": wing,
             "room": room,
+            "recipe": recipe,
         }
         return self._operate(PALACE_SEARCH, given)
 
@@ -1798,9 +1896,9 @@ class Operations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same in the same words.
+        """Show drawers that say almost the same.
 
-        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2058,6 +2156,23 @@ class Operations:
         }
         return self._operate(PALACE_RECALL, given)
 
+    def palace_ingest(
+        self,
+        *,
+        since_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+
+        Args:
+            since_seq: Only turns from this sequence on; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_INGEST, given)
+
     def traverse(
         self,
         start_room: str,
@@ -2188,18 +2303,209 @@ class Operations:
         }
         return self._operate(ADD_LESSON, given)
 
+    def proposals(
+        self,
+        *,
+        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalsAnswer:
+        """List proposed rules, the newest first.
+
+        Args:
+            state: pending, approved, rejected or undone; all if absent.
+            crew_id: The crew; all if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PROPOSALS, given)
+
+    def explain_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalExplained:
+        """Show a proposed rule with the entries of its evidence.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(EXPLAIN_PROPOSAL, given)
+
+    def diff_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalDiff:
+        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(DIFF_PROPOSAL, given)
+
+    def approve_proposal(
+        self,
+        proposal_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Approve a proposed rule: it is learned from then on.
+
+        Args:
+            proposal_id: The proposal.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
+        return self._operate(APPROVE_PROPOSAL, given)
+
+    def reject_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Reject a proposed rule; it is not proposed again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return self._operate(REJECT_PROPOSAL, given)
+
+    def undo_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return self._operate(UNDO_PROPOSAL, given)
+
+    def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(SHOW_OPERATOR, given)
+
+    def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(OPERATORS, given)
+
+    def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return self._operate(FORGET_OPERATOR, given)
+
+    def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return self._operate(CONSENT, given)
+
+    def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return self._operate(DELETE_OPERATOR, given)
+
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
+        finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -2354,8 +2660,12 @@ class Operations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        review_rules: bool | None = None,
+        reset: Sequence[
+            Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"]
+        ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -2367,14 +2677,18 @@ class Operations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
+            "review_rules": review_rules,
             "reset": reset,
             "workspace_id": workspace_id,
         }
@@ -3399,8 +3713,9 @@ class AsyncOperations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3446,8 +3761,9 @@ class AsyncOperations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3557,8 +3873,9 @@ class AsyncOperations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3594,8 +3911,9 @@ class AsyncOperations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3633,8 +3951,9 @@ class AsyncOperations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3671,8 +3990,9 @@ class AsyncOperations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3715,7 +4035,8 @@ class AsyncOperations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -3788,6 +4109,70 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(MEMORY_FILE, given)
+
+    async def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(EXPORT_BUNDLE, given)
+
+    async def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(IMPORT_BUNDLE, given)
 
     async def memory_config(
         self,
@@ -4134,11 +4519,12 @@ class AsyncOperations:
         limit: int = 5,
         wing: str | None = None,
         room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words.
+        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
 
-        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
-        first.
+        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
+        that a text could reach. The best hit comes first.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -4147,6 +4533,7 @@ class AsyncOperations:
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
+            recipe: How the hits are ranked.
         """
         given: dict[str, Any] = {
             "query": query,
@@ -4155,6 +4542,7 @@ class AsyncOperations:
             "limit": limit,
             "wing": wing,
             "room": room,
+            "recipe": recipe,
         }
         return await self._operate(PALACE_SEARCH, given)
 
@@ -4166,9 +4554,9 @@ class AsyncOperations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same in the same words.
+        """Show drawers that say almost the same.
 
-        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -4426,6 +4814,23 @@ class AsyncOperations:
         }
         return await self._operate(PALACE_RECALL, given)
 
+    async def palace_ingest(
+        self,
+        *,
+        since_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+
+        Args:
+            since_seq: Only turns from this sequence on; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_INGEST, given)
+
     async def traverse(
         self,
         start_room: str,
@@ -4556,18 +4961,209 @@ class AsyncOperations:
         }
         return await self._operate(ADD_LESSON, given)
 
+    async def proposals(
+        self,
+        *,
+        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalsAnswer:
+        """List proposed rules, the newest first.
+
+        Args:
+            state: pending, approved, rejected or undone; all if absent.
+            crew_id: The crew; all if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PROPOSALS, given)
+
+    async def explain_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalExplained:
+        """Show a proposed rule with the entries of its evidence.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(EXPLAIN_PROPOSAL, given)
+
+    async def diff_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalDiff:
+        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(DIFF_PROPOSAL, given)
+
+    async def approve_proposal(
+        self,
+        proposal_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Approve a proposed rule: it is learned from then on.
+
+        Args:
+            proposal_id: The proposal.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
+        return await self._operate(APPROVE_PROPOSAL, given)
+
+    async def reject_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Reject a proposed rule; it is not proposed again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return await self._operate(REJECT_PROPOSAL, given)
+
+    async def undo_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return await self._operate(UNDO_PROPOSAL, given)
+
+    async def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(SHOW_OPERATOR, given)
+
+    async def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(OPERATORS, given)
+
+    async def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return await self._operate(FORGET_OPERATOR, given)
+
+    async def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return await self._operate(CONSENT, given)
+
+    async def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return await self._operate(DELETE_OPERATOR, given)
+
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
+        finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -4722,8 +5318,12 @@ class AsyncOperations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        review_rules: bool | None = None,
+        reset: Sequence[
+            Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"]
+        ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -4735,14 +5335,18 @@ class AsyncOperations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
+            "review_rules": review_rules,
             "reset": reset,
             "workspace_id": workspace_id,
         }

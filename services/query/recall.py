@@ -60,6 +60,9 @@ from .search import Explanation, Found, Searched, searched
 
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
+AMONG_EVIDENCE: Final = 64
+"""Hits that are searched where the workspace has learned rules: a rule is as like the query as its evidence, of which there
+may be dozens, and is returned above it."""
 DEEPER: Final = 4
 """So many times as many hits are searched again if repeats left too few."""
 FETCH_THREADS: Final = 2
@@ -224,7 +227,7 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        asked, now_ms = request.k, to_ms(now)
+        asked, now_ms = max(request.k, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             evidence = weighed(index, query, result, recipe.name, floor)
@@ -253,7 +256,7 @@ class RecallService:
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq,
         )
-        cosine = _mean_cosine([found[at] for at in judged.kept])
+        cosine = _mean_cosine([found[at] for at in judged.kept[: request.k]])
         return Answered(principal, workspace_id, request, scope, response, cosine, floor)
 
     async def _hits(
@@ -344,7 +347,8 @@ def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Se
     depth = request.walk_depth
     if depth is None and scope.agent_id is not None:
         depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
-    return walk(index, scope, [hit.doc for hit in found], request.k) if depth else []
+    most = max(request.k, len(found))
+    return walk(index, scope, [hit.doc for hit in found], most) if depth else []
 
 
 def _via(index: HotIndex, neighbour: Walked) -> Via:

@@ -32,7 +32,7 @@ from ...schemas.settings import Settings
 from ..access.nats_access import NatsUsers
 from ..access.owner_token import ensure_owner_token
 from ..access.tokens import TokenRegistry
-from ..data_dir import announce, lock
+from ..data_dir import announce, lock, subject_key
 from ..desk import Desk
 from ..endings import end_task
 from ..http.app import App
@@ -285,6 +285,7 @@ class Runtime:
             similar=SimilarEntries(store, recall.indexes),
             embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
+            subject_key=subject_key(data_dir),
         )
         filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
         self._reactors += await start_reactors(stack, replace(context, embed_unsettled=filling.unsettled), self._say)
@@ -344,6 +345,9 @@ class Runtime:
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
                 learning=memory.learning,
+                proposals=memory.proposals,
+                operators=memory.operators,
+                bundles=memory.bundles,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,

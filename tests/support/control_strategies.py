@@ -23,6 +23,7 @@ from crew_journal.schemas.events.drawers import (
     DrawerSuperseded,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     PipelineTier,
 )
 from crew_journal.schemas.events.embeddings import (
@@ -44,13 +45,20 @@ from crew_journal.schemas.events.memory import (
     ReferencedEntry,
 )
 from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
+from crew_journal.schemas.events.operators import (
+    OperatorDeleted,
+    OperatorForgotten,
+    OperatorProfileUpdated,
+    StatedFact,
+)
 from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.proposals import ProposalDecided, RuleProposed
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
 from crew_journal.schemas.events.restored import JournalRestored
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
 from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
-from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered, WorkspaceConfigured
+from crew_journal.schemas.events.workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ms, from_ms
@@ -216,6 +224,18 @@ _LEARNING = st.one_of(
         confidence=st.floats(0, 1),
         days=st.integers(1, 3),
     ),
+    st.builds(
+        RuleProposed,
+        crew_id=st.sampled_from(["c1", "c2"]),
+        pattern=st.sampled_from(["deploy denied", "ignore previous instructions"]),
+        evidence=st.just(("e1", "e2")),
+        confidence=st.floats(0, 1),
+    ),
+    st.builds(
+        ProposalDecided,
+        proposal_id=st.sampled_from(["n1", "n2", "n3"]),
+        decision=st.sampled_from(["rejected", "reopened"]),
+    ),
     st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
     st.builds(
         LessonRecorded,
@@ -254,11 +274,37 @@ _DRAWERS = st.one_of(
     st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
     st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
     st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),
+    st.builds(PalaceIngestAsked, since_seq=st.sampled_from([None, 3])),
     st.builds(PalaceIdentitySet, content=st.sampled_from(["we build parsers", "we build lexers"])),
+)
+_SUBJECTS = st.sampled_from(["0" * 64, "0" * 64, "1" * 64])
+_KEYS = st.sampled_from(["timezone", "prefers"])
+_OPERATORS = st.one_of(
+    st.builds(
+        OperatorProfileUpdated,
+        subject_hash=_SUBJECTS,
+        agent_id=st.sampled_from([None, "a1"]),
+        facts=st.lists(
+            st.builds(
+                StatedFact,
+                key=_KEYS,
+                value=st.sampled_from(["UTC+1", "naïve"]),
+                quote=st.just("I said so"),
+                entry_id=IDS,
+                seq=st.integers(1, 9),
+            ),
+            min_size=1,
+            max_size=2,
+        ).map(tuple),
+    ),
+    st.builds(OperatorForgotten, subject_hash=_SUBJECTS, key=st.one_of(st.none(), _KEYS)),
+    st.builds(OperatorDeleted, subject_hash=_SUBJECTS),
+    st.builds(ConsentChanged, subject_hash=_SUBJECTS, granted=st.booleans()),
 )
 _MEMORY = st.one_of(
     _FACTS,
     _DRAWERS,
+    _OPERATORS,
     st.builds(
         MemoryVersionsSwept,
         cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),

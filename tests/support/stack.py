@@ -45,6 +45,7 @@ from crew_journal.services.mcp.server import McpServer
 from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.block import MemoryBlocks
+from crew_journal.services.memory.bundles import Bundles
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
@@ -55,7 +56,9 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
+from crew_journal.services.memory.operators import Operators
 from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.proposals import Proposals
 from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
 from crew_journal.services.memory.providers.journal import JournalProvider
 from crew_journal.services.memory.providers.prompts import ProvidedPrompts
@@ -76,6 +79,7 @@ from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
 from crew_journal.services.palace.graph import KnowledgeGraph
+from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.palace.use_cases import Palace
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.combined import MemorySearch
@@ -89,6 +93,7 @@ from crew_journal.services.query.render import RenderService
 from crew_journal.services.runtime.bindings import Handlers, bind_operations
 
 POLL_S = 0.01
+SUBJECT_KEY = b"the key of tests"
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0
 """Seconds that a test waits for a condition; a slow and busy machine may need many of them."""
@@ -201,6 +206,14 @@ async def running_stack(
         document_search = DocumentSearch(
             chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
         )
+        drawers = DrawerSearch(
+            store,
+            Analyzer(Stemmer),
+            recall.queries,
+            budget_bytes=HOT_INDEX_BYTES,
+            clock=lambda: datetime.now(UTC),
+        )
+        ends.callback(drawers.close)
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
         providers = Providers(
@@ -218,6 +231,7 @@ async def running_stack(
         prompt_documents = PromptDocuments(store)
         ends.callback(prompt_documents.close)
         provided_prompts = ProvidedPrompts(prompt_documents, providers)
+        operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
         desk = Desk(store)
         bind_operations(
             desk,
@@ -239,6 +253,9 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
+                proposals=Proposals(journal, store, Retractions(store, queries, journal)),
+                operators=operators,
+                bundles=Bundles(store, documents.writing, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
@@ -252,12 +269,13 @@ async def running_stack(
                     registry,
                     provided_prompts,
                     document_search,
+                    operators.opener,
                     clock=lambda: datetime.now(UTC),
                 ),
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
-                palace=Palace.over(store, journal, Analyzer(Stemmer), log.keep),
+                palace=Palace.over(store, journal, drawers, log.keep),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

@@ -19,13 +19,13 @@ def token(role, agent="a1", crew="c1"):
 @pytest.mark.parametrize(
     ("role", "agent_id", "crew_id", "expected"),
     [
-        (Role.AGENT, None, None, Scope(OWN, "a1")),
+        (Role.AGENT, None, None, Scope(OWN, "a1", "c1")),
         (Role.LEAD, None, None, Scope(CREW, "a1", "c1")),
         (Role.ADMIN, None, None, Scope(WHOLE)),
         (Role.OWNER, None, None, Scope(WHOLE)),
         (Role.OWNER, "a7", None, Scope(OWN, "a7")),
         (Role.OWNER, "a7", "c7", Scope(CREW, "a7", "c7")),
-        (Role.AGENT, "a1", "c1", Scope(OWN, "a1")),
+        (Role.AGENT, "a1", "c1", Scope(OWN, "a1", "c1")),
     ],
 )
 def test_a_scope_left_out_follows_from_the_role(role, agent_id, crew_id, expected):
@@ -48,7 +48,7 @@ def test_another_agent_or_crew_than_the_tokens_is_refused(role):
 
 
 def test_a_lead_may_look_at_its_own_entries_alone():
-    assert resolve_scope(token(Role.LEAD), OWN) == Scope(OWN, "a1")
+    assert resolve_scope(token(Role.LEAD), OWN) == Scope(OWN, "a1", "c1")
 
 
 def test_a_scope_without_the_id_it_needs_says_which():

@@ -37,6 +37,7 @@ from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdate
 from .payload import ControlPayload
 from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
+from .restored import JournalRestored
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
@@ -75,6 +76,7 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     ErasureScoped,
     ErasureCompleted,
     LossAccepted,
+    JournalRestored,
     MemoryConfigUpdated,
     MemoryVersionsSwept,
     MemoryWriteRejected,

@@ -239,7 +239,7 @@ class Operations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -296,7 +296,7 @@ class Operations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -2897,7 +2897,7 @@ class AsyncOperations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -2954,7 +2954,7 @@ class AsyncOperations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.

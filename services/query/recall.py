@@ -227,22 +227,22 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        asked, now_ms = max(request.hits_wanted, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
+        asked, now_ms = max(request.k, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
             judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence)
             hits = arranged(shown, self._analyzer)
-            direct = [hit for hit in hits if hit.via is None][: request.hits_wanted]
-            if len(direct) == request.hits_wanted or len(found) < asked or not any(hit.repeats for hit in hits):
+            direct = [hit for hit in hits if hit.via is None][: request.k]
+            if len(direct) == request.k or len(found) < asked or not any(hit.repeats for hit in hits):
                 break
             if asked >= SEARCHED_MOST:
                 break
             asked = min(DEEPER * asked, SEARCHED_MOST)
         if len(direct) < len(hits):
             ids = {hit.record.entry_id for hit in direct}
-            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
+            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.k]
         response = RecallAnswer(
             receipt=None,
             hits=[_hit(hit, now_ms) for hit in direct],
@@ -256,7 +256,7 @@ class RecallService:
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq,
         )
-        cosine = _mean_cosine([found[at] for at in judged.kept[: request.hits_wanted]])
+        cosine = _mean_cosine([found[at] for at in judged.kept[: request.k]])
         return Answered(principal, workspace_id, request, scope, response, cosine, floor)
 
     async def _hits(
@@ -347,7 +347,7 @@ def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Se
     depth = request.walk_depth
     if depth is None and scope.agent_id is not None:
         depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
-    most = max(request.hits_wanted, len(found))
+    most = max(request.k, len(found))
     return walk(index, scope, [hit.doc for hit in found], most) if depth else []
 
 

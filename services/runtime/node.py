@@ -57,8 +57,8 @@ from ..memory.conversation import Conversations
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
+from ..operating.backup import backup_records
 from ..operating.letters import Letters
-from ..operating.long_work import Operations
 from ..operating.status import Node, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
@@ -323,9 +323,7 @@ class Runtime:
         )
         parts.show("ingest", ingest.figures)
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(
-            rebuild=partial(views.rebuild, gap_watch), verify=partial(views.verify, gap_watch), salvage=views.salvage
-        )
+        operations = views.operations(gap_watch, partial(backup_records, link.connect, utc_now))
         desk = Desk(store)
         bind_operations(
             desk,

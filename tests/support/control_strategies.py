@@ -54,13 +54,14 @@ from crew_journal.schemas.events.operators import (
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.proposals import ProposalDecided, RuleProposed
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
+from crew_journal.schemas.events.restored import JournalRestored
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
 from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from crew_journal.schemas.events.workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.sequence_set import SequenceSet
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.timestamps import format_ms, from_ms
 
 IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
 """Few entry ids, so that repeats and conflicts are common."""
@@ -197,6 +198,13 @@ _CONTROLS = st.one_of(
     st.builds(ErasureScoped, erasure_id=st.just("x1"), scope=_SCOPES),
     st.builds(ErasureCompleted, erasure_id=st.just("x1"), counts=st.just({"messages": 2})),
     st.builds(LossAccepted, loss_id=st.just("l1"), lost=_SCOPES),
+    st.builds(
+        JournalRestored,
+        backup_sha256=st.just("ab" * 32),
+        made_at=st.just(from_ms(EPOCH_MS)),
+        last_seq=st.just(5),
+        messages=st.just(5),
+    ),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )
 _DUES = st.one_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -74,6 +74,7 @@ from crew_journal.services.memory.stores import MemoryStores
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
+from crew_journal.services.operating.backup import Connect, backup_records
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
@@ -141,6 +142,13 @@ async def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(POLL_S)
+
+
+def _connected(client: Connection) -> Connect:
+    async def connect(_stack: AsyncExitStack, _name: str) -> Connection:
+        return client
+
+    return connect
 
 
 @asynccontextmanager
@@ -286,7 +294,12 @@ async def running_stack(
                 about={"started_at": datetime.now(UTC)},
                 clock=lambda: datetime.now(UTC),
             ),
-            operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
+            operations=Operations(
+                rebuild=node.rebuild,
+                verify=node.verify,
+                salvage=node.salvage,
+                backup=partial(backup_records, _connected(base.client), lambda: datetime.now(UTC)),
+            ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
             stores=MemoryStores(store, documents.writing.storing, registry, agents),

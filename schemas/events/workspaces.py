@@ -15,6 +15,15 @@ EMBED_CHAT: Final = "embed_chat"
 EVIDENCE_FLOOR: Final = "evidence_floor"
 """In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
 
+CONTEXT_BUDGET_TOKENS: Final = "context_budget_tokens"
+"""In ``settings``: tokens of a whole context; absent for the node's."""
+CONTEXT_SYSTEM_TOKENS: Final = "context_system_tokens"
+"""In ``settings``: tokens reserved for the system's text; absent for the node's."""
+SALIENCE_WEIGHTS: Final = "salience_weights"
+"""In ``settings``: fields of ``rules/salience.Weights`` that differ from the node's."""
+EPISODIC_TTL_HOURS: Final = "episodic_ttl_hours"
+"""In ``settings``: time to live of episodes; absent for the node's."""
+
 
 class WorkspaceConfigured(ControlPayload):
     """All settings of a workspace; the last event counts."""

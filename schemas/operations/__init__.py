@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from . import (
     agents,
+    context,
     conversation,
     document_search,
     documents,
@@ -11,6 +12,7 @@ from . import (
     facts,
     files,
     health,
+    layered,
     learning,
     letters,
     memory_block,
@@ -45,6 +47,8 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *facts.OPERATIONS,
     *palace.OPERATIONS,
     *palace_graph.OPERATIONS,
+    *layered.OPERATIONS,
+    *context.OPERATIONS,
     *learning.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,

@@ -35,7 +35,7 @@ from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .output import JSON_FLAG, report_error, show
-from .palace import palace
+from .palace import layered, palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
@@ -97,6 +97,7 @@ GROUPS: Final = {
     "workspace": workspaces,
     "kg": knowledge,
     "palace": palace,
+    "layered": layered,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

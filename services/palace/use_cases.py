@@ -22,6 +22,8 @@ class Palace:
     reading: PalaceReading
     filing: PalaceFiling
     navigation: Navigation
+    drawers: DrawerReader
+    words: DrawerSearch
 
     @classmethod
     def over(cls, views: ViewReader, journal: Recorder, analyzer: Analyzer, record: RecordSearch) -> Palace:
@@ -33,9 +35,11 @@ class Palace:
             analyzer: Turns texts into terms.
             record: Records searches.
         """
-        drawers = DrawerReader(views)
+        drawers, words = DrawerReader(views), DrawerSearch(views, analyzer)
         return cls(
-            PalaceReading(drawers, DrawerSearch(views, analyzer), record),
+            PalaceReading(drawers, words, record),
             PalaceFiling(views, drawers, journal),
             Navigation(drawers.places),
+            drawers,
+            words,
         )

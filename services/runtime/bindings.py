@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    context,
     conversation,
     document_search,
     documents,
@@ -20,6 +21,7 @@ from ...schemas.operations import (
     facts,
     files,
     health,
+    layered,
     learning,
     letters,
     memory_block,
@@ -51,6 +53,7 @@ from ...schemas.operations.tokens import (
 from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
+from ..layered.use_cases import Layered
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
 from ..memory.calibration import Calibration
@@ -117,6 +120,7 @@ class Handlers:
     memory_search: MemorySearch
     knowledge: KnowledgeGraph
     palace: Palace
+    layered: Layered
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -163,6 +167,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
     _bind_palace(desk, use.palace)
+    _bind_layered(desk, use.layered)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
@@ -223,6 +228,16 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.RESTORE_DRAWER, filing.restore)
     desk.bind(palace.SET_IDENTITY, filing.set_identity)
     desk.bind(palace.DIARY_WRITE, filing.write_diary)
+
+
+def _bind_layered(desk: Desk, use: Layered) -> None:
+    desk.bind(layered.LAYERED_WRITE, use.write)
+    desk.bind(layered.LAYERED_READ, use.read)
+    desk.bind(layered.LAYERED_QUERY, use.query)
+    desk.bind(layered.FACT_VERIFY, use.facts.verify)
+    desk.bind(layered.FACT_REQUEST_VERIFICATION, use.facts.request_verification)
+    desk.bind(layered.FACT_CONFLICTS, use.facts.conflicts)
+    desk.bind(context.CONTEXT_ASSEMBLE, use.assembling.assemble)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

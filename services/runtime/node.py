@@ -268,6 +268,7 @@ class Runtime:
             recall,
             analyzer,
             journal,
+            queries,
             store,
             settings,
             utc_now,
@@ -358,6 +359,7 @@ class Runtime:
                 files=memory.files,
                 knowledge=memory.knowledge,
                 palace=documents.palace,
+                layered=documents.layered,
             ),
         )
         limits = HttpLimits.of(settings)

@@ -56,7 +56,7 @@ class LayeredWriteRequest(Request):
     )
     fact_type: FactType = Field(
         default=FactType.DEFAULT,
-        description="Of a fact: how fast it goes stale: permanent never, stable half in 180 days, default in 30, volatile in 1.",
+        description="Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30, volatile in 1.",
     )
     half_life_hours: float | None = Field(
         default=None,
@@ -311,7 +311,7 @@ LAYERED_QUERY: Final = Operation(
     name="layered_query",
     request=LayeredQueryRequest,
     answer=LayeredQueryAnswer,
-    route="GET /v1/layered/search",
+    route="POST /v1/layered/query",
     effect=Effect.READS,
     views=_EVERY,
     errors=(404, *OF_PROVIDERS),

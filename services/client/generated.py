@@ -2169,8 +2169,8 @@ class Operations:
             object: Of a fact: the value, or the other entity.
             text: Of a fact: its wording; subject, predicate and object if absent.
             confidence: Of a fact: how certain it is, 0 to 1.
-            fact_type: Of a fact: how fast it goes stale. Half-lives: permanent never, stable 180 days, default
-                30, volatile 1.
+            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
             half_life_hours: Of a fact: a half-life of its own, in hours.
             single_valued: Of a fact: the subject has one value of the predicate at a time.
             valid_from: Of a fact: since when it holds.
@@ -4863,8 +4863,8 @@ class AsyncOperations:
             object: Of a fact: the value, or the other entity.
             text: Of a fact: its wording; subject, predicate and object if absent.
             confidence: Of a fact: how certain it is, 0 to 1.
-            fact_type: Of a fact: how fast it goes stale. Half-lives: permanent never, stable 180 days, default
-                30, volatile 1.
+            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
             half_life_hours: Of a fact: a half-life of its own, in hours.
             single_valued: Of a fact: the subject has one value of the predicate at a time.
             valid_from: Of a fact: since when it holds.

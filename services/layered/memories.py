@@ -1,6 +1,7 @@
 """Gathers the memories that may go into a context, each with its salience: facts, entries, drawers, documents, the run.
 
-Invariant: nothing is gathered that the token may not read, and no document of an agent whose memory is off. The relevance of a recalled entry follows the order of the recall.
+Invariant: nothing is gathered that the token may not read, and no document of an agent whose memory is
+off. The relevance of a recalled entry follows the order of the recall.
 """
 
 from __future__ import annotations

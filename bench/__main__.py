@@ -26,6 +26,7 @@ BENCHES: Final = (
     "freshness",
     "memory",
     "block",
+    "context",
     "injection",
     "quality",
     "further",

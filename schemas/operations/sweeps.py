@@ -12,10 +12,12 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 class SweepRequest(Request):
     """Run a sweep now, after those that were missed.
 
-    Returns when the sweep's event is folded; a compaction when it has finished.
+    Returns when the sweep's event is folded; a compaction or reflection when it has finished.
     """
 
-    sweep: Literal["decay", "health", "index", "compaction"] = Field(description="decay, health, index or compaction.")
+    sweep: Literal["decay", "health", "index", "compaction", "reflection"] = Field(
+        description="decay, health, index, compaction or reflection."
+    )
     workspace_id: Workspace = None
 
 

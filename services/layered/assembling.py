@@ -77,7 +77,7 @@ class Assembling:
         moments: Moments,
     ) -> None:
         self._views = views
-        self._memories = memories
+        self.memories = memories
         self._indexes = indexes
         self._record = record
         self._choices = choices
@@ -102,7 +102,7 @@ class Assembling:
         choices = await asyncio.to_thread(choices_of, self._choices, self._views, caller.workspace_id)
         query = asked.query or asked.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
         wanted = Asked(caller, asked, query if query.strip() else "-", choices, now_ms)
-        gathered = await self._memories.gather(wanted)
+        gathered = await self.memories.gather(wanted)
         phase = asked.phase or phase_of(asked.step, asked.max_steps)
         given = ContextInput(
             asked.prompt,

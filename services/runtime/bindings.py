@@ -261,10 +261,10 @@ def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], Broke
 
 
 def _sweep(use: Handlers) -> Handler[SweepRequest, SweepAnswer]:
-    """A compaction is waited for, because its events come before its end; of the others the tick is enough."""
+    """Compaction and reflection are waited for: their events come before their end; of the others the tick is enough."""
 
     async def handle(caller: Caller, asked: SweepRequest) -> SweepAnswer:
-        if asked.sweep == "compaction":
+        if asked.sweep in ("compaction", "reflection"):
             return await use.sweeps.run(caller.workspace_id, asked.sweep)
         return await use.timekeeper.run_now(caller, asked)
 

@@ -25,6 +25,7 @@ def test_compaction_and_decay_are_due_at_three_health_half_an_hour_later_and_the
         "decay": ["21T03:00", "22T03:00"],
         "health": ["21T03:30", "22T03:30"],
         "index": ["21T06:00", "21T12:00", "21T18:00", "22T00:00"],
+        "reflection": ["21T05:00"],
         "consolidation": ["21T07:00", "21T13:00", "21T19:00", "22T01:00"],
     }
 

@@ -1,8 +1,8 @@
 """Reflects on facts when a reflection is due: which contradict each other, and which are stale.
 
-Invariant: nothing is changed or deleted: a conflict becomes one ``fact.conflict_found``, whose id follows from the two facts,
-and what is in doubt one ``fact.verification_requested`` a tick. A fact whose verification is already wanted is not asked for
-again. Facts are those that hold at the tick's ``due``.
+Invariant: nothing is changed or deleted: a conflict becomes one ``fact.conflict_found``, whose id follows from the two
+facts, and what is in doubt one ``fact.verification_requested`` a tick and cause. A fact whose verification is wanted is not
+asked for again. Facts are those that hold at the tick's ``due``.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ from ...schemas.rules.salience import Freshness, state_of
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..query.chunks.documents import RecordSearch
-from .choices import LayeredChoices, choices_of
+from .choices import LayeredChoices
 from .fact_index import FactIndexes
 from .facts import shown_conflicts, shown_parts
+from .kept import Kept
 from .memories import Asked, Gathered, Memories
 from .moment import Moments
 
@@ -61,7 +62,7 @@ class Assembling:
         memories: Gathers memories.
         indexes: The facts in memory.
         record: Records which memories are in a context.
-        choices: What counts on this node.
+        choices: What counts in a workspace.
         tokenizer: Counts tokens.
         moments: The time of a request.
     """
@@ -72,7 +73,7 @@ class Assembling:
         memories: Memories,
         indexes: FactIndexes,
         record: RecordSearch,
-        choices: LayeredChoices,
+        choices: Kept[LayeredChoices],
         tokenizer: Tokenizer,
         moments: Moments,
     ) -> None:
@@ -99,7 +100,7 @@ class Assembling:
         """
         now_ms = self._moments.ms(asked.now)
         view_seq = self._views.view_seq(*CONTEXT_ASSEMBLE.views)
-        choices = await asyncio.to_thread(choices_of, self._choices, self._views, caller.workspace_id)
+        choices = await self._choices.of(caller.workspace_id)
         query = asked.query or asked.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
         wanted = Asked(caller, asked, query if query.strip() else "-", choices, now_ms)
         gathered = await self.memories.gather(wanted)

@@ -22,6 +22,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.context.budget import Budget
 from ...schemas.rules.salience import Weights
 from ...schemas.views import WORKSPACE_SETTINGS
+from .kept import Kept, in_thread
 
 UNBOUNDED_TOKENS: Final = 1_000_000
 """The budget of a node whose context budget is switched off."""
@@ -70,7 +71,11 @@ class LayeredChoices:
         return replace(self, weights=weights, budget=budget, episodic_ttl_hours=ttl)
 
 
-def choices_of(node: LayeredChoices, views: ViewReader, workspace_id: str) -> LayeredChoices:
-    """What counts in a workspace; blocking."""
-    rows = views.rows(_SETTINGS, [workspace_id])
-    return node.overridden(json.loads(rows[0][0])) if rows else node
+def kept_choices(node: LayeredChoices, views: ViewReader) -> Kept[LayeredChoices]:
+    """What counts in each workspace."""
+
+    def read(workspace_id: str) -> LayeredChoices:
+        rows = views.rows(_SETTINGS, [workspace_id])
+        return node.overridden(json.loads(rows[0][0])) if rows else node
+
+    return Kept(views, (WORKSPACE_SETTINGS,), in_thread(read))

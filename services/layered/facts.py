@@ -39,8 +39,9 @@ from ...schemas.views import FACTS_PROJECTION, IMPORTANCE, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..palace.graph import KnowledgeGraph, Layered
-from .choices import LayeredChoices, choices_of
+from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
+from .kept import Kept
 from .moment import Moments
 
 CANDIDATES: Final = 200
@@ -115,7 +116,7 @@ class LayeredFacts:
         journal: Records verifications.
         graph: Records facts.
         indexes: The facts in memory.
-        choices: What counts on this node.
+        choices: What counts in a workspace.
         moments: The time of a request.
     """
 
@@ -125,7 +126,7 @@ class LayeredFacts:
         journal: Recorder,
         graph: KnowledgeGraph,
         indexes: FactIndexes,
-        choices: LayeredChoices,
+        choices: Kept[LayeredChoices],
         moments: Moments,
     ) -> None:
         self._views = views
@@ -154,8 +155,8 @@ class LayeredFacts:
             confidence = asked.confidence if "confidence" in asked.model_fields_set else None
             seq = await self._record(caller, FactVerified(fact_id=added.triple_id, confidence=confidence), "verified")
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
-        conflicts, _ = await asyncio.to_thread(self._conflicts, caller, self._moments.ms(None), None)
-        own = tuple(one for one in conflicts if added.triple_id in one.fact_ids)
+        found = await self.conflicts(caller, FactConflictsRequest())
+        own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
         return LayeredWriteAnswer(kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own)
 
     async def read(self, caller: Caller, fact_id: str) -> LayeredFact:
@@ -164,25 +165,32 @@ class LayeredFacts:
         Raises:
             NotFound: If there is none.
         """
-        return await asyncio.to_thread(self._read, caller, fact_id)
+        choices = await self._choices.of(caller.workspace_id)
+        return await asyncio.to_thread(self._read, caller, fact_id, choices)
 
     async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
         """Facts that hold, by salience; with a text those that share words with it."""
         now_ms = self._moments.ms(asked.now)
         view_seq = self._views.view_seq(FACTS_PROJECTION, IMPORTANCE_PROJECTION)
-        found = await asyncio.to_thread(self.found, caller.workspace_id, asked.text, asked.namespace, now_ms)
+        choices = await self._choices.of(caller.workspace_id)
+        found = await asyncio.to_thread(self._found, caller.workspace_id, asked.text, asked.namespace, now_ms, choices)
         shown = tuple(_shown(one) for one in found[: asked.limit])
         return LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
 
-    def found(self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int) -> list[RankedFact]:
-        """The candidates of a query, by salience; blocking."""
-        choices = choices_of(self._choices, self._views, workspace_id)
+    def candidates(
+        self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int
+    ) -> list[tuple[KnownFact, float]]:
+        """Facts that hold, with their similarity to a text, the most similar first; all without one. Blocking."""
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
             if text is None:
-                facts = [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
-            else:
-                facts = [(one.fact, one.similarity) for one in index.search(text, namespace, now_ms, CANDIDATES)]
+                return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
+            return [(one.fact, one.similarity) for one in index.search(text, namespace, now_ms, CANDIDATES)]
+
+    def _found(
+        self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int, choices: LayeredChoices
+    ) -> list[RankedFact]:
+        facts = self.candidates(workspace_id, text, namespace, now_ms)
         uses = uses_of(self._views, workspace_id, [fact.row.entry_id for fact, _ in facts])
         return ranked(facts, uses, choices.weights, now_ms, decays=choices.decays)
 
@@ -210,7 +218,8 @@ class LayeredFacts:
         """Conflicts among the facts that hold, and facts whose verification is wanted."""
         view_seq = self._views.view_seq(FACTS_PROJECTION)
         now_ms = self._moments.ms(asked.now)
-        found, wanted = await asyncio.to_thread(self._conflicts, caller, now_ms, asked.namespace)
+        choices = await self._choices.of(caller.workspace_id)
+        found, wanted = await asyncio.to_thread(self._conflicts, caller, now_ms, asked.namespace, choices)
         return FactConflictsAnswer(conflicts=tuple(found), wanted=wanted, view_seq=view_seq)
 
     async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
@@ -218,9 +227,8 @@ class LayeredFacts:
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
         return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
 
-    def _read(self, caller: Caller, fact_id: str) -> LayeredFact:
+    def _read(self, caller: Caller, fact_id: str, choices: LayeredChoices) -> LayeredFact:
         now_ms, workspace_id = self._moments.ms(None), caller.workspace_id
-        choices = choices_of(self._choices, self._views, workspace_id)
         with self._indexes.lock:
             fact = self._indexes.fresh(workspace_id).get(fact_id)
         if fact is None:
@@ -230,9 +238,8 @@ class LayeredFacts:
         return _shown(one).model_copy(update={"salience": None, "parts": None})
 
     def _conflicts(
-        self, caller: Caller, now_ms: int, namespace: str | None
+        self, caller: Caller, now_ms: int, namespace: str | None, choices: LayeredChoices
     ) -> tuple[list[FactConflict], tuple[LayeredFact, ...]]:
-        choices = choices_of(self._choices, self._views, caller.workspace_id)
         with self._indexes.lock:
             index = self._indexes.fresh(caller.workspace_id)
             found = shown_conflicts(index, index.conflicts(now_ms), namespace)

@@ -26,6 +26,7 @@ from ...schemas.rules.salience import Freshness, Remembered, parts_of, salience,
 from ...schemas.rules.text import Analyzer
 from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.timestamps import format_ms, from_ms, parse_ts, to_ms
+from ...schemas.views.drawers import DRAWER_USES, DRAWERS, PALACE_IDENTITIES
 from ..desk import Caller
 from ..memory.block import DocumentsByOwner
 from ..memory.documents.addressing import check_own
@@ -35,7 +36,8 @@ from ..palace.rows import Drawer
 from ..palace.use_cases import Palace
 from ..query.recall import RecallService
 from .choices import LayeredChoices
-from .facts import NEVER, LayeredFacts, RankedFact, Uses, uses_of
+from .facts import NEVER, LayeredFacts, RankedFact, Uses, ranked, uses_of
+from .kept import Kept
 from .runs import Runs
 
 RECALLED: Final = 50
@@ -123,17 +125,22 @@ class Memories:
         self._recall = recall
         self._runs = runs
         self._drawers = palace.drawers
+        self._standing = Kept(views, (DRAWERS, DRAWER_USES, PALACE_IDENTITIES), self._read_standing)
         self._words = palace.words
         self._documents = documents
         self._registry = registry
         self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
 
+    def close(self) -> None:
+        """Follow the views no more."""
+        self._standing.close()
+
     async def gather(self, asked: Asked) -> Gathered:
         """All candidates of a context."""
         check_own(asked.caller, asked.request)
-        (facts, recalled, drawers, documents, working) = await asyncio.gather(
+        (known, recalled, drawers, documents, working) = await asyncio.gather(
             asyncio.to_thread(
-                self._facts.found, asked.caller.workspace_id, asked.query, asked.request.namespace, asked.now_ms
+                self._facts.candidates, asked.caller.workspace_id, asked.query, asked.request.namespace, asked.now_ms
             ),
             self._recalled(asked),
             self._of_palace(asked),
@@ -141,16 +148,19 @@ class Memories:
             self._working(asked),
         )
         hits, answer = recalled
-        made = Gathered(facts=facts, recall=answer)
+        made = Gathered(recall=answer)
         of_run = {one.item.id for one in working}
         candidates = [*working, *(one for one in hits if one.item.id not in of_run), *drawers, *documents]
         entry_ids = [one.entry_id for one in candidates if one.entry_id is not None]
+        entry_ids += [fact.row.entry_id for fact, _ in known]
         uses = await asyncio.to_thread(uses_of, self._views, asked.caller.workspace_id, entry_ids)
         for one in candidates:
             made.items.append(_weighed(one, uses.get(one.entry_id or "", NEVER), asked))
             if one.entry_id is not None:
                 made.entry_ids[one.item.id] = one.entry_id
-        for fact in facts:
+        choices = asked.choices
+        made.facts = ranked(known, uses, choices.weights, asked.now_ms, decays=choices.decays)
+        for fact in made.facts:
             item = _of_fact(fact)
             made.items.append(item)
             made.entry_ids[item.id] = fact.fact.row.entry_id
@@ -172,11 +182,8 @@ class Memories:
 
     async def _of_palace(self, asked: Asked) -> list[_Candidate]:
         workspace_id = asked.caller.workspace_id
-        found, essential, identity = await asyncio.gather(
-            asyncio.to_thread(self._words.search, workspace_id, asked.query, DRAWERS_FOUND, None, None),
-            self._drawers.important(workspace_id, None, ESSENTIAL),
-            self._drawers.identity(workspace_id),
-        )
+        essential, identity = await self._standing.of(workspace_id)
+        found = await asyncio.to_thread(self._words.search, workspace_id, asked.query, DRAWERS_FOUND, None, None)
         similar = {one.drawer_id: one.similarity for one in found}
         known = {one.row.drawer_id: one for one in essential}
         known |= await self._drawers.of_ids(workspace_id, [one for one in similar if one not in known])
@@ -185,6 +192,11 @@ class Memories:
             item = _item(Memory.SEMANTIC, "identity", identity.strip(), "identity")
             made.append(_Candidate(item, Remembered(1.0, asked.now_ms, confidence=1.0)))
         return made
+
+    async def _read_standing(self, workspace_id: str) -> tuple[list[Drawer], str | None]:
+        """The essential drawers and the identity."""
+        essential = await self._drawers.important(workspace_id, None, ESSENTIAL)
+        return essential, await self._drawers.identity(workspace_id)
 
     async def _of_documents(self, asked: Asked) -> list[_Candidate]:
         """Paragraphs of the memory documents of agent, crew and workspace, and their procedures."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,9 +29,10 @@ from ..query.chunks.documents import RecordSearch
 from ..query.entries.queries import JournalQueries
 from ..query.recall import RecallService
 from .assembling import Assembling, Tokenizer
-from .choices import LayeredChoices, choices_of
+from .choices import LayeredChoices, kept_choices
 from .fact_index import FactIndexes
 from .facts import LayeredFacts
+from .kept import Kept
 from .memories import Memories
 from .moment import Moments
 from .procedures import Procedures
@@ -47,7 +47,7 @@ class Layered:
     procedures: Procedures
     runs: Runs
     assembling: Assembling
-    choices: LayeredChoices
+    choices: Kept[LayeredChoices]
     views: ViewReader
     moments: Moments
 
@@ -87,13 +87,18 @@ class Layered:
             clock: The time now, UTC.
             tokenizer: Counts tokens; an estimate if absent.
         """
-        choices, moments = LayeredChoices.of(settings), Moments(clock)
+        choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
         indexes = FactIndexes(views, analyzer)
         facts = LayeredFacts(views, journal, graph, indexes, choices, moments)
         runs = Runs(queries)
         memories = Memories(views, facts, recall, runs, palace, owned, registry, analyzer)
         assembling = Assembling(views, memories, indexes, record, choices, tokenizer or Tokenizer(), moments)
         return cls(facts, Procedures(documents), runs, assembling, choices, views, moments)
+
+    def close(self) -> None:
+        """Follow the views no more."""
+        self.choices.close()
+        self.assembling.memories.close()
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
         """Write a fact or a procedure."""
@@ -114,5 +119,5 @@ class Layered:
             return await self.procedures.query(caller, asked)
         if asked.kind == "fact":
             return await self.facts.query(caller, asked)
-        choices = await asyncio.to_thread(choices_of, self.choices, self.views, caller.workspace_id)
+        choices = await self.choices.of(caller.workspace_id)
         return await self.runs.episodes(caller, asked, since_of(choices.episodic_ttl_hours, self.moments.ms(asked.now)))

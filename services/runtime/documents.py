@@ -115,5 +115,6 @@ async def start_documents(
         clock,
         tokenizer_of(settings.context_tokenizer),
     )
+    stack.callback(layered.close)
     parts.show("context", lambda: dict(layered.assembling.figures()))
     return ServedDocuments(search, combined, providers, provided, blocks, palace, layered)

@@ -229,6 +229,7 @@ async def running_stack(
             Settings(),
             lambda: datetime.now(UTC),
         )
+        ends.callback(layered.close)
         parts.show("context", lambda: dict(layered.assembling.figures()))
         desk = Desk(store)
         bind_operations(

@@ -246,7 +246,7 @@ async def _quality(
         found = await recall.answer(
             OWNER,
             RecallRequest(
-                query=question["query"], k=50, mode=INJECT, asked_at=now, agent_id=agent, workspace_id="locomo"
+                query=question["query"], k=20, mode=INJECT, asked_at=now, agent_id=agent, workspace_id="locomo"
             ),
         )
         ids = [hit.entry_id for hit in found.response.hits]
@@ -268,7 +268,7 @@ async def _quality(
         inside = {one.id for one in context.items}
         holds.append(bool(relevant & inside))
         first.append(bool(relevant & set(own)))
-    report.baseline(f"{LOCOMO}, {name}: recall", float(np.mean(plain)), "recall@10", "mode inject, 50 hits")
+    report.baseline(f"{LOCOMO}, {name}: recall", float(np.mean(plain)), "recall@10", "mode inject, 20 hits")
     report.figure(f"{LOCOMO}, {name}: salience on top", float(np.mean(salient)), "recall@10")
     report.figure(
         f"{LOCOMO}, {name}: what salience costs", float(np.mean(plain) - np.mean(salient)), "recall@10",

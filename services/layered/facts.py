@@ -6,7 +6,7 @@ Invariant: decay and salience rank and mark, they never hide; a conflict changes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,6 @@ from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
 from ...schemas.events.facts import FactVerified, VerificationRequested
 from ...schemas.events.payload import ControlPayload
-from ...schemas.ids import name_key
 from ...schemas.operations.facts import KgAddRequest
 from ...schemas.operations.layered import (
     FactConflict,
@@ -35,7 +34,7 @@ from ...schemas.rules.interference import Conflict
 from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, parts_of, salience, state_of
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
-from ...schemas.views import FACTS_PROJECTION, IMPORTANCE, IMPORTANCE_PROJECTION
+from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..palace.graph import KnowledgeGraph, Layered
@@ -43,22 +42,10 @@ from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
 from .kept import Kept
 from .moment import Moments
+from .uses import NEVER, UseCounts, Uses
 
 CANDIDATES: Final = 200
 """Facts that are found by their words and then ranked by salience."""
-_USES: Final = f"""SELECT entry_id, reference_count, last_referenced_at FROM {IMPORTANCE}
-    WHERE key IN (SELECT unnest(?)) AND workspace_id = ? AND reference_count > 0"""
-
-
-@dataclass(frozen=True, slots=True)
-class Uses:
-    """How often an entry was used, and when last."""
-
-    count: int = 0
-    last_ms: int | None = None
-
-
-NEVER: Final = Uses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +63,9 @@ class RankedFact:
     salience: float
 
 
-def uses_of(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -> dict[str, Uses]:
-    """How often entries were used; those that never were are left out. Blocking."""
-    if not entry_ids:
-        return {}
-    keys = [name_key((workspace_id, entry_id)) for entry_id in entry_ids]
-    rows = views.rows(_USES, [keys, workspace_id])
-    return {entry_id: Uses(count, last_ms) for entry_id, count, last_ms in rows}
-
-
 def ranked(
     facts: Sequence[tuple[KnownFact, float]],
-    uses: dict[str, Uses],
+    uses: Mapping[str, Uses],
     weights: Weights,
     now_ms: int,
     *,
@@ -117,6 +95,7 @@ class LayeredFacts:
         graph: Records facts.
         indexes: The facts in memory.
         choices: What counts in a workspace.
+        uses: How often entries were used.
         moments: The time of a request.
     """
 
@@ -127,6 +106,7 @@ class LayeredFacts:
         graph: KnowledgeGraph,
         indexes: FactIndexes,
         choices: Kept[LayeredChoices],
+        uses: UseCounts,
         moments: Moments,
     ) -> None:
         self._views = views
@@ -134,6 +114,7 @@ class LayeredFacts:
         self._graph = graph
         self._indexes = indexes
         self._choices = choices
+        self._uses = uses
         self._moments = moments
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
@@ -165,15 +146,19 @@ class LayeredFacts:
         Raises:
             NotFound: If there is none.
         """
-        choices = await self._choices.of(caller.workspace_id)
-        return await asyncio.to_thread(self._read, caller, fact_id, choices)
+        now_ms, workspace_id = self._moments.ms(None), caller.workspace_id
+        fact = await asyncio.to_thread(self._get, workspace_id, fact_id)
+        if fact is None:
+            raise NotFound(f"no fact {fact_id[:64]}", hint="take the id from `layered query fact`")
+        [one] = await self._ranked(workspace_id, [(fact, 0.0)], now_ms)
+        return _shown(one).model_copy(update={"salience": None, "parts": None})
 
     async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
         """Facts that hold, by salience; with a text those that share words with it."""
         now_ms = self._moments.ms(asked.now)
         view_seq = self._views.view_seq(FACTS_PROJECTION, IMPORTANCE_PROJECTION)
-        choices = await self._choices.of(caller.workspace_id)
-        found = await asyncio.to_thread(self._found, caller.workspace_id, asked.text, asked.namespace, now_ms, choices)
+        facts = await asyncio.to_thread(self.candidates, caller.workspace_id, asked.text, asked.namespace, now_ms)
+        found = await self._ranked(caller.workspace_id, facts, now_ms)
         shown = tuple(_shown(one) for one in found[: asked.limit])
         return LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
 
@@ -187,12 +172,11 @@ class LayeredFacts:
                 return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
             return [(one.fact, one.similarity) for one in index.search(text, namespace, now_ms, CANDIDATES)]
 
-    def _found(
-        self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int, choices: LayeredChoices
+    async def _ranked(
+        self, workspace_id: str, facts: Sequence[tuple[KnownFact, float]], now_ms: int
     ) -> list[RankedFact]:
-        facts = self.candidates(workspace_id, text, namespace, now_ms)
-        uses = uses_of(self._views, workspace_id, [fact.row.entry_id for fact, _ in facts])
-        return ranked(facts, uses, choices.weights, now_ms, decays=choices.decays)
+        choices = await self._choices.of(workspace_id)
+        return ranked(facts, await self._uses.of(workspace_id), choices.weights, now_ms, decays=choices.decays)
 
     async def verify(self, caller: Caller, asked: FactVerifyRequest) -> FactVerifyAnswer:
         """Record that a fact holds; returns once it can be read.
@@ -218,39 +202,28 @@ class LayeredFacts:
         """Conflicts among the facts that hold, and facts whose verification is wanted."""
         view_seq = self._views.view_seq(FACTS_PROJECTION)
         now_ms = self._moments.ms(asked.now)
-        choices = await self._choices.of(caller.workspace_id)
-        found, wanted = await asyncio.to_thread(self._conflicts, caller, now_ms, asked.namespace, choices)
-        return FactConflictsAnswer(conflicts=tuple(found), wanted=wanted, view_seq=view_seq)
+        found, asked_for = await asyncio.to_thread(self._conflicts, caller.workspace_id, now_ms, asked.namespace)
+        wanted = await self._ranked(caller.workspace_id, [(fact, 0.0) for fact in asked_for], now_ms)
+        wanted.sort(key=lambda one: (one.fact.row.verify_asked_ms or 0, one.fact.row.fact_id))
+        return FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
 
     async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
         seq = await self._record(caller, said, what)
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
         return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
 
-    def _read(self, caller: Caller, fact_id: str, choices: LayeredChoices) -> LayeredFact:
-        now_ms, workspace_id = self._moments.ms(None), caller.workspace_id
+    def _get(self, workspace_id: str, fact_id: str) -> KnownFact | None:
         with self._indexes.lock:
-            fact = self._indexes.fresh(workspace_id).get(fact_id)
-        if fact is None:
-            raise NotFound(f"no fact {fact_id[:64]}", hint="take the id from `layered query fact`")
-        uses = uses_of(self._views, workspace_id, [fact.row.entry_id])
-        [one] = ranked([(fact, 0.0)], uses, choices.weights, now_ms, decays=choices.decays)
-        return _shown(one).model_copy(update={"salience": None, "parts": None})
+            return self._indexes.fresh(workspace_id).get(fact_id)
 
     def _conflicts(
-        self, caller: Caller, now_ms: int, namespace: str | None, choices: LayeredChoices
-    ) -> tuple[list[FactConflict], tuple[LayeredFact, ...]]:
+        self, workspace_id: str, now_ms: int, namespace: str | None
+    ) -> tuple[list[FactConflict], list[KnownFact]]:
+        """Conflicts among facts that hold, and facts that hold and are to be verified."""
         with self._indexes.lock:
-            index = self._indexes.fresh(caller.workspace_id)
+            index = self._indexes.fresh(workspace_id)
             found = shown_conflicts(index, index.conflicts(now_ms), namespace)
-            asked = [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
-        asked.sort(key=lambda fact: (fact.row.verify_asked_ms or 0, fact.row.fact_id))
-        uses = uses_of(self._views, caller.workspace_id, [fact.row.entry_id for fact in asked])
-        by_id = {
-            one.fact.row.fact_id: one
-            for one in ranked([(fact, 0.0) for fact in asked], uses, choices.weights, now_ms, decays=choices.decays)
-        }
-        return found, tuple(_shown(by_id[fact.row.fact_id]) for fact in asked)
+            return found, [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
 
     async def _record(self, caller: Caller, said: ControlPayload, what: str) -> int:
         kind, actor = caller.acts_as

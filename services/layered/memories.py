@@ -36,13 +36,14 @@ from ..palace.rows import Drawer
 from ..palace.use_cases import Palace
 from ..query.recall import RecallService
 from .choices import LayeredChoices
-from .facts import NEVER, LayeredFacts, RankedFact, Uses, ranked, uses_of
+from .facts import LayeredFacts, RankedFact, ranked
 from .kept import Kept
 from .runs import Runs
+from .uses import NEVER, UseCounts, Uses
 
-RECALLED: Final = 50
-"""Entries that recall is asked for; a turn of conversation has 30 tokens, so they fill 1,500."""
-DRAWERS_FOUND: Final = 20
+RECALLED: Final = 20
+"""Entries that recall is asked for. On locomo_dev, 50 hold an answer no more often and take twice as long to read."""
+DRAWERS_FOUND: Final = 10
 ESSENTIAL: Final = 15
 """Most important drawers, whatever the query (the palace's essential story)."""
 _RANK_STEP: Final = 1e-4
@@ -100,6 +101,7 @@ class Memories:
 
     Args:
         views: The views.
+        uses: How often entries were used.
         facts: Facts by salience.
         recall: Recalls entries.
         runs: The working memory of a run.
@@ -112,6 +114,7 @@ class Memories:
     def __init__(
         self,
         views: ViewReader,
+        uses: UseCounts,
         facts: LayeredFacts,
         recall: RecallService,
         runs: Runs,
@@ -120,12 +123,13 @@ class Memories:
         registry: Registry,
         analyzer: Analyzer,
     ) -> None:
-        self._views = views
+        self._uses = uses
         self._facts = facts
         self._recall = recall
         self._runs = runs
         self._drawers = palace.drawers
         self._standing = Kept(views, (DRAWERS, DRAWER_USES, PALACE_IDENTITIES), self._read_standing)
+        self._read_before = Kept(views, (DRAWERS, DRAWER_USES), _none_yet)
         self._words = palace.words
         self._documents = documents
         self._registry = registry
@@ -134,6 +138,7 @@ class Memories:
     def close(self) -> None:
         """Follow the views no more."""
         self._standing.close()
+        self._read_before.close()
 
     async def gather(self, asked: Asked) -> Gathered:
         """All candidates of a context."""
@@ -151,9 +156,7 @@ class Memories:
         made = Gathered(recall=answer)
         of_run = {one.item.id for one in working}
         candidates = [*working, *(one for one in hits if one.item.id not in of_run), *drawers, *documents]
-        entry_ids = [one.entry_id for one in candidates if one.entry_id is not None]
-        entry_ids += [fact.row.entry_id for fact, _ in known]
-        uses = await asyncio.to_thread(uses_of, self._views, asked.caller.workspace_id, entry_ids)
+        uses = await self._uses.of(asked.caller.workspace_id)
         for one in candidates:
             made.items.append(_weighed(one, uses.get(one.entry_id or "", NEVER), asked))
             if one.entry_id is not None:
@@ -186,7 +189,9 @@ class Memories:
         found = await asyncio.to_thread(self._words.search, workspace_id, asked.query, DRAWERS_FOUND, None, None)
         similar = {one.drawer_id: one.similarity for one in found}
         known = {one.row.drawer_id: one for one in essential}
-        known |= await self._drawers.of_ids(workspace_id, [one for one in similar if one not in known])
+        before = await self._read_before.of(workspace_id)
+        before |= await self._drawers.of_ids(workspace_id, [one for one in similar if one not in before])
+        known |= {drawer_id: before[drawer_id] for drawer_id in similar if drawer_id in before}
         made = [_of_drawer(drawer, similar.get(drawer_id, 0.0)) for drawer_id, drawer in sorted(known.items())]
         if identity and identity.strip():
             item = _item(Memory.SEMANTIC, "identity", identity.strip(), "identity")
@@ -251,6 +256,10 @@ class Memories:
         relevance = _shared(wanted, self._terms(one.summary))
         item = _item(Memory.WORKING, one.entry_id, text, "entry")
         return _Candidate(item, Remembered(relevance, to_ms(parse_ts(one.ts))), one.entry_id)
+
+
+async def _none_yet(_workspace_id: str) -> dict[str, Drawer]:
+    return {}
 
 
 def _documents_of(owned: OwnedDocuments, today: str) -> Iterator[tuple[str, str | None]]:

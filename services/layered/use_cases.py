@@ -37,6 +37,7 @@ from .memories import Memories
 from .moment import Moments
 from .procedures import Procedures
 from .runs import Runs, since_of
+from .uses import UseCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Layered:
     procedures: Procedures
     runs: Runs
     assembling: Assembling
+    uses: UseCounts
     choices: Kept[LayeredChoices]
     views: ViewReader
     moments: Moments
@@ -89,14 +91,16 @@ class Layered:
         """
         choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
         indexes = FactIndexes(views, analyzer)
-        facts = LayeredFacts(views, journal, graph, indexes, choices, moments)
+        uses = UseCounts(views)
+        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments)
         runs = Runs(queries)
-        memories = Memories(views, facts, recall, runs, palace, owned, registry, analyzer)
+        memories = Memories(views, uses, facts, recall, runs, palace, owned, registry, analyzer)
         assembling = Assembling(views, memories, indexes, record, choices, tokenizer or Tokenizer(), moments)
-        return cls(facts, Procedures(documents), runs, assembling, choices, views, moments)
+        return cls(facts, Procedures(documents), runs, assembling, uses, choices, views, moments)
 
     def close(self) -> None:
         """Follow the views no more."""
+        self.uses.close()
         self.choices.close()
         self.assembling.memories.close()
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from ..errors import InvalidQuery
+from .layered_tools import LAYERED_TOOLS
 from .operation import Operation
 from .palace_graph_tools import PALACE_GRAPH_TOOLS, PALACE_NAVIGATION_TOOLS
 from .palace_tools import PALACE_DRAWERS
@@ -119,6 +120,7 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
         Tool("tokens", "tokens", "List the tokens of a workspace."),
     ),
+    "layered": LAYERED_TOOLS,
     "palace": (*PALACE_DRAWERS, *PALACE_GRAPH_TOOLS, *PALACE_NAVIGATION_TOOLS),
 }
 """Every toolset by its name."""

@@ -2507,16 +2507,16 @@ class Operations:
 
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "reflection"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; a compaction or reflection when it has finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction or reflection.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -5201,16 +5201,16 @@ class AsyncOperations:
 
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "reflection"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; a compaction or reflection when it has finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction or reflection.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}

@@ -1,4 +1,4 @@
-"""The nightly reflection over a real journal: contradictions and stale facts become entries, once, and nothing is deleted."""
+"""The nightly reflection over a real journal: contradictions and stale facts become entries once; nothing is deleted."""
 
 from __future__ import annotations
 

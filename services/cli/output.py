@@ -1,6 +1,6 @@
 """What a command prints: data on stdout, everything else on stderr, and nothing that acts on the terminal.
 
-Invariant: text that came from an agent reaches a terminal only through :func:`safe`, and never as rich markup; a
+Invariant: text that came from an agent reaches a terminal only through ``safe``, and never as rich markup; a
 memory must not be able to clear the screen, set the title or hide what comes after it.
 """
 
@@ -13,28 +13,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
+from ..printable import safe as safe
+
 JSON_FLAG: Final = "--json"
 PIPE_WIDTH: Final = 160
 """Columns of a table that goes into a file or a pipe, where there is no width to ask for."""
 _WIDEST: Final = 10_000
 """Columns of the widest table: more than all its cells have."""
-JOINERS: Final = "\u200c\u200d"
-"""Not printable by Unicode, but Persian and the emoji of families are unreadable without them."""
 SEVERITY_STYLES: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
 Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def safe(text: object) -> str:
-    r"""``text`` with every character that could act on a terminal shown as its escape.
-
-    Control characters (ANSI escapes begin with one), bidirectional overrides, line separators and other invisible
-    characters become ``\x1b``, ``\u202e`` and so on; what can be printed is left as it is.
-    """
-    plain = str(text)
-    if plain.isprintable():
-        return plain
-    return "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode("ascii") for c in plain)
 
 
 def age(seconds: float) -> str:

@@ -5,11 +5,13 @@ Invariant: every route below ``/v1`` requires a token; every answer, errors incl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
 
 from .budget import BodyBudget
 from .edge import Edge
@@ -31,9 +33,14 @@ SUMMARY: Final = "Memory for crews of agents: an append-only journal and recall 
 
 
 class App(Starlette):
-    """The application on top of ``services``; it opens and closes nothing itself."""
+    """The application on top of ``services``; it opens and closes nothing itself.
 
-    def __init__(self, services: AppServices) -> None:
+    Args:
+        services: Every use-case.
+        pages: Routes for people, which are not in the description.
+    """
+
+    def __init__(self, services: AppServices, pages: Sequence[BaseRoute] = ()) -> None:
         self._described: tuple[Described, ...] = (*JOURNAL_ROUTES, *operation_routes(), *ADMIN_ROUTES, *STATUS_ROUTES)
         metrics = HttpMetrics()
         super().__init__(
@@ -41,6 +48,7 @@ class App(Starlette):
                 *(route.for_starlette() for route in (*self._described, *HIDDEN_ROUTES)),
                 *MCP_ROUTES,
                 *MEMORY_STORE_ROUTES,
+                *pages,
             ],
             middleware=[Middleware(Edge, hosts=services.limits.hosts, metrics=metrics)],
             exception_handlers=EXCEPTION_HANDLERS,

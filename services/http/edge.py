@@ -34,7 +34,7 @@ SECURITY_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
-"""Answers are data of one token; nothing of them may be cached, framed, sniffed or run."""
+"""Answers are data of one token; nothing of them may be cached, framed, sniffed or run. A page sets a policy of its own."""
 _SECURITY_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
@@ -64,7 +64,9 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-trace-id", trace_id.encode()), *_SECURITY_HEADERS]
+                own = {name for name, _ in message["headers"]}
+                added = [pair for pair in _SECURITY_HEADERS if pair[0] not in own]
+                message["headers"] = [*message["headers"], (b"x-trace-id", trace_id.encode()), *added]
             await send(message)
 
         try:

@@ -77,7 +77,7 @@ async def given(request: Request, operation: Operation[Any, Any], limit: int) ->
         InvalidQuery: If a parameter is unknown or given twice, or the body is not a JSON object.
         EntryTooLarge: If the body has more than ``limit`` bytes.
     """
-    kinds = _kinds(operation.request)
+    kinds = readers(operation.request)
     raw: dict[str, Any] = await _body(request, operation, limit) if operation.has_body else {}
     for name, value in request.path_params.items():
         if name in raw:
@@ -110,7 +110,7 @@ async def _body(request: Request, operation: Operation[Any, Any], limit: int) ->
         raise for_effect(error, operation) from None
 
 
-def _kinds(model: type[AskedFor]) -> Mapping[str, Callable[[str], Any]]:
+def readers(model: type[AskedFor]) -> Mapping[str, Callable[[str], Any]]:
     """How the text of each field is read; what it is not stays text, and validation says so."""
     found = _KINDS.get(model)
     if found is None:

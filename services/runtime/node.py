@@ -68,6 +68,7 @@ from ..query.entries.queries import JournalQueries
 from ..query.model_search import ModelSearch
 from ..query.recall import RecallService
 from ..query.render import RenderService
+from ..web.routes import web_routes
 from .bindings import Handlers, bind_operations
 from .documents import start_documents
 from .embedding import Embedding
@@ -378,7 +379,8 @@ class Runtime:
                 mcp=mcp,
                 stores=memory.stores,
                 limits=limits,
-            )
+            ),
+            web_routes(),
         )
         bounds = ConnectionBounds(connections=settings.http_connections)
         server = await parts.begin("http", HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds))

@@ -84,7 +84,10 @@ async def answers(runtime: Runtime, min_seq: int = 0) -> Answers:
             "limit": 500,
             "min_seq": min_seq,
         }
-        page = orjson.loads((await http.get("/v1/journal", params=asked)).raise_for_status().content)
+        first = await http.get("/v1/journal", params=asked)
+        if first.status_code == 404:  # without any message the workspace is unknown
+            return found
+        page = orjson.loads(first.raise_for_status().content)
         assert page["next_cursor"] is None
         for entry in page["entries"]:
             del entry["seq"]

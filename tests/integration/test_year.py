@@ -19,7 +19,7 @@ from crew_journal.consumers.host.bulk import fold_range
 from crew_journal.schemas.rules.importance import DAY_MS, base_importance, decayed
 
 FULL_ENTRIES = 100_000
-BOUNDED_ENTRIES = 2_000
+BOUNDED_ENTRIES = 800
 REBUILD_BATCH = 5_000
 _ROWS = """SELECT i.entry_type, i.severity, i.priority, i.indexed_at, i.reference_count, i.importance_score, d.due_ms
     FROM memory_importance i JOIN memory_decays d USING (workspace_id) WHERE i.indexed_at <= d.due_ms"""

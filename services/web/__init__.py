@@ -1,0 +1,1 @@
+"""Pages for people at ``/``: server-rendered, escaped throughout, under a strict content policy."""

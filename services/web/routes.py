@@ -1,0 +1,202 @@
+"""The routes of the pages: one loop over ``PAGES``, signing in and out, files, and the forms.
+
+Invariants: every page but that for signing in needs a token; text reaches a page only through Jinja's escaping and ``safe``;
+a form can ask for the operations in ``FORMS`` and for no other.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import orjson
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ...schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
+from ...schemas.operations.embeddings import ACTIVATE_MODEL
+from ...schemas.operations.health import MEASURE_HEALTH
+from ...schemas.operations.letters import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
+from ...schemas.operations.operation import Operation
+from ...schemas.operations.priorities import SET_PRIORITY
+from ...schemas.operations.retractions import RESTORE, RETRACT
+from ..http.operations import readers
+from ..http.problems import trace_id_of
+from ..http.route import services_of
+from ..printable import safe
+from ..query.entries.filters import parse_filters
+from .pages import PAGES, Page, Visit, workspaces
+from .session import COOKIE, check_code, form_of, keep, signed_in
+
+HERE: Final = Path(__file__).parent
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""Nothing runs or loads but our own files."""
+HEADERS: Final = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+"""With ``no-referrer``, as answers have it, a browser sends ``Origin: null`` with a form."""
+FORMS: Final[dict[str, Operation[Any, Any]]] = {
+    operation.name: operation
+    for operation in (
+        RETRACT,
+        RESTORE,
+        SET_PRIORITY,
+        RETRY_DEAD_LETTER,
+        DISCARD_DEAD_LETTER,
+        MEASURE_HEALTH,
+        ACTIVATE_MODEL,
+    )
+}
+
+
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    made.finalize = lambda value: safe(value, keep="\n") if type(value) is str else value
+    made.filters["json"] = _json
+    made.filters["when"] = lambda ts: str(ts)[:16].replace("T", " ")
+    return made
+
+
+def _json(value: object) -> str:
+    """JSON with line breaks; parts of an entry may be text that is JSON already."""
+    return orjson.dumps(orjson.loads(orjson.dumps(value)), option=orjson.OPT_INDENT_2).decode()
+
+
+_TEMPLATES: Final = _templates()
+
+
+def web_routes() -> list[Route | Mount]:
+    """Every page, the forms, and the files."""
+    return [
+        *(Route(page.path, _serve(page), methods=["GET"]) for page in PAGES),
+        Route("/ui/login", sign_in_page, methods=["GET"]),
+        Route("/ui/login", sign_in, methods=["POST"]),
+        Route("/ui/logout", sign_out, methods=["POST"]),
+        Route("/ui/do/{operation}", do, methods=["POST"]),
+        Mount("/ui/static", StaticFiles(directory=HERE / "static")),
+    ]
+
+
+def _serve(page: Page) -> Any:
+    async def serve(request: Request) -> Response:
+        services = services_of(request)
+        try:
+            principal, code = signed_in(request, services)
+        except NotAuthenticated:
+            return _to_sign_in(request)
+        visit = Visit(request, services, principal, request.query_params.get("workspace_id", "").strip() or None)
+        status, values, template = HTTPStatus.OK.value, {}, page.template
+        try:
+            if page.administrators and not principal.role.administers:
+                raise NotAllowed(
+                    f"a token of role {principal.role.value} may not see this page", hint="sign in as ADMIN"
+                )
+            values = await page.build(visit)
+        except CrewJournalError as error:
+            status, values, template = error.status, {"error": error, "trace_id": trace_id_of(request)}, "error.html"
+        shown = {
+            "page": page,
+            "pages": [
+                other for other in PAGES if other.key and (principal.role.administers or not other.administrators)
+            ],
+            "principal": principal,
+            "code": code,
+            "workspace": visit.workspace,
+            "workspaces": await workspaces(visit),
+            "here": _address(request),
+            "asked": request.query_params,
+            "link": _linker(visit.workspace),
+        }
+        return _page(template, status, **shown, **values)
+
+    return serve
+
+
+def _linker(workspace: str | None) -> Any:
+    def link(path: str, **query: object) -> str:
+        named = {"workspace_id": workspace, **query}
+        text = urlencode({name: str(value) for name, value in named.items() if value not in (None, "")})
+        return f"{path}?{text}" if text else path
+
+    return link
+
+
+def _address(request: Request) -> str:
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+
+
+def _page(template: str, status: int, /, **values: Any) -> Response:
+    text = _TEMPLATES.get_template(template).render(values)
+    return HTMLResponse(text, status, HEADERS)
+
+
+def _to_sign_in(request: Request) -> Response:
+    return RedirectResponse(f"/ui/login?{urlencode({'next': _address(request)})}", HTTPStatus.SEE_OTHER)
+
+
+async def sign_in_page(request: Request) -> Response:
+    """The form for the token."""
+    return _page("login.html", HTTPStatus.OK, next=_local(request.query_params.get("next", "/")), error=None)
+
+
+async def sign_in(request: Request) -> Response:
+    """Keep the token in a cookie, if it is valid."""
+    following = "/"
+    try:
+        form = await form_of(request)
+        following = _local(form.get("next", "/"))
+        token = form.get("token", "").strip()
+        services_of(request).tokens.authenticate(token)
+    except CrewJournalError as error:
+        return _page("login.html", error.status, next=following, error=error)
+    response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
+    keep(response, token, secure=request.url.scheme == "https")
+    return response
+
+
+async def sign_out(request: Request) -> Response:
+    """Forget the token."""
+    response = RedirectResponse("/ui/login", HTTPStatus.SEE_OTHER)
+    try:
+        form = await form_of(request)
+        _, code = signed_in(request, services_of(request))
+        check_code(form, code)
+    except CrewJournalError:
+        return response
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return response
+
+
+async def do(request: Request) -> Response:
+    """Ask for the operation of a form, then show the page it came from."""
+    services = services_of(request)
+    try:
+        principal, code = signed_in(request, services)
+        form = await form_of(request)
+        check_code(form, code)
+        back = _local(form.pop("back", "/"))
+        operation = FORMS.get(request.path_params["operation"])
+        if operation is None:
+            raise NotFound("no form asks for this", hint=f"there are {', '.join(sorted(FORMS))}")
+        kinds = readers(operation.request)
+        raw = {name: kinds[name](value) if name in kinds else value for name, value in form.items() if value.strip()}
+        answer = await services.desk.run(operation, principal, raw)
+        if seq := getattr(answer, "seq", None):
+            await services.queries.count(principal, parse_filters([]), min_seq=seq)  # the page is to show the change
+    except CrewJournalError as error:
+        return _page("refused.html", error.status, error=error, trace_id=trace_id_of(request))
+    return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+
+
+def _local(address: str) -> str:
+    """The address if it is a path of this service, else the first page: a link must not lead elsewhere after signing in."""
+    ours = address.startswith("/") and not address.startswith("//") and "\\" not in address and address.isprintable()
+    return address if ours else "/"

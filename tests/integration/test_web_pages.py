@@ -1,0 +1,170 @@
+"""The pages at ``/``: signing in, what each shows to whom, the forms, and hostile text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from pathlib import Path
+
+import httpx
+import pytest
+from support.running import running_node
+
+from crew_journal.schemas.principal import Role
+from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.runtime import Runtime
+from crew_journal.services.web.pages import PAGES
+from crew_journal.services.web.session import COOKIE
+
+HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 7 }}"
+ENTRY = {"entry_type": "run.completed", "agent_id": "ada", "crew_id": "platform"}
+
+
+@pytest.fixture(scope="module")
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runtime]:
+    async with running_node(tmp_path_factory.mktemp("pages")) as runtime:
+        async with AsyncCrewJournal(runtime.http_url, runtime.owner_token) as journal:
+            hostile = {
+                **ENTRY,
+                "id": "hostile",
+                "summary": HOSTILE,
+                "payload": {HOSTILE: [HOSTILE]},
+                "actor_id": "<b>x",
+            }
+            await journal.append(hostile)
+            await journal.append({**ENTRY, "id": "plain", "summary": "The checkout deploy was denied"})
+            last = await journal.append(
+                {**ENTRY, "id": "far", "workspace_id": "far", "summary": "Of another workspace"}
+            )
+            await journal.count(min_seq=last.seq)
+        yield runtime
+
+
+def browser(node: Runtime, token: str | None = None) -> httpx.AsyncClient:
+    """A client that follows no redirect and has the cookie of ``token``."""
+    cookies = {} if token is None else {COOKIE: token}
+    return httpx.AsyncClient(base_url=node.http_url, cookies=cookies, trust_env=False, timeout=60)
+
+
+async def token_of(node: Runtime, role: Role, workspace: str = "default", agent: str | None = None) -> str:
+    async with AsyncCrewJournal(node.http_url, node.owner_token) as journal:
+        made = await journal.create_token(role=role.value, workspace_id=workspace, agent_id=agent)
+        return made.token
+
+
+def code_in(page: str) -> str:
+    found = re.search(r'name="code" value="([0-9a-f]{64})"', page)
+    assert found is not None
+    return found[1]
+
+
+async def test_without_a_token_every_page_leads_to_the_sign_in_and_back(node: Runtime) -> None:
+    async with browser(node) as http:
+        for path in ("/", "/ui/journal?severities=warn", "/ui/entry/plain", "/ui/status"):
+            answer = await http.get(path)
+            assert answer.status_code == 303
+            form = await http.get(answer.headers["location"])
+            assert f'name="next" value="{path}"' in unescape(form.text)
+        wrong = await http.post("/ui/login", data={"token": "cj_wrong", "next": "/"})
+        assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
+
+
+async def test_signing_in_sets_a_cookie_that_no_script_and_no_other_site_can_use(node: Runtime) -> None:
+    async with browser(node) as http:
+        answer = await http.post("/ui/login", data={"token": node.owner_token, "next": "/ui/health"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/health")
+        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(answer.headers["set-cookie"].split("; "))
+        assert (await http.get("/ui/health")).status_code == 200
+        assert (await http.get("/v1/journal")).status_code == 401, "the cookie counts for pages alone"
+
+
+@pytest.mark.parametrize("following", ["https://evil.example/", "//evil.example/", "/\\evil.example", "evil"])
+async def test_signing_in_never_leads_to_another_site(node: Runtime, following: str) -> None:
+    async with browser(node) as http:
+        answer = await http.post("/ui/login", data={"token": node.owner_token, "next": following})
+        assert answer.headers["location"] == "/"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
+async def test_every_page_shows_hostile_text_as_text_under_a_strict_policy(node: Runtime, page: object) -> None:
+    path = page.path.replace("{entry_id}", "hostile")  # type: ignore[attr-defined]
+    async with browser(node, node.owner_token) as http:
+        answer = await http.get(path, params={"query": "alert onload desrever", "q": "alert"})
+    assert answer.status_code == 200
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    for never in ("<script>alert", "<img", "<b>x", "\u202e", "\u202c", "49 "):
+        assert never not in answer.text
+    assert 'style="' not in answer.text
+    if page.template in ("entry.html", "journal.html", "recall.html"):  # type: ignore[attr-defined]
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in answer.text
+        assert "{{ 7 * 7 }}" in answer.text
+
+
+async def test_an_agents_token_sees_its_own_workspace_and_no_page_of_operators(node: Runtime) -> None:
+    async with browser(node, await token_of(node, Role.AGENT, agent="ada")) as http:
+        shown = (await http.get("/")).text
+        assert "Dead letters" not in shown
+        assert (await http.get("/ui/letters")).status_code == 403
+        assert (await http.get("/ui/journal", params={"workspace_id": "far"})).status_code == 403
+        assert "Of another workspace" not in (await http.get("/ui/journal")).text
+        assert (await http.get("/ui/entry/far")).status_code == 404
+
+
+async def test_the_owner_looks_into_a_workspace_by_its_address(node: Runtime) -> None:
+    async with browser(node, node.owner_token) as http:
+        shown = (await http.get("/ui/journal", params={"workspace_id": "far"})).text
+        assert "Of another workspace" in shown
+        assert "/ui/entry/far?workspace_id=far" in shown
+
+
+async def test_an_entry_is_retracted_and_restored_by_the_forms_of_its_page(node: Runtime) -> None:
+    async with browser(node, node.owner_token) as http:
+        page = (await http.get("/ui/entry/plain")).text
+        form = {"code": code_in(page), "back": "/ui/entry/plain", "entry_id": "plain", "reason": "was a drill"}
+        done = await http.post("/ui/do/retract", data=form, headers={"Origin": node.http_url})
+        assert (done.status_code, done.headers["location"]) == (303, "/ui/entry/plain")
+        assert "was a drill" in (await http.get("/ui/entry/plain")).text
+        assert (await http.post("/ui/do/restore", data={**form, "reason": "it was real"})).status_code == 303
+        assert "was a drill" not in (await http.get("/ui/entry/plain")).text
+
+
+async def test_a_form_that_is_not_ours_changes_nothing(node: Runtime) -> None:
+    form = {"entry_id": "plain", "reason": "forged", "back": "/"}
+    async with browser(node, node.owner_token) as http:
+        code = code_in((await http.get("/")).text)
+        assert (await http.post("/ui/do/retract", data=form)).status_code == 403
+        assert (await http.post("/ui/do/retract", data={**form, "code": "0" * 64})).status_code == 403
+        foreign = await http.post(
+            "/ui/do/retract", data={**form, "code": code}, headers={"Origin": "https://evil.example"}
+        )
+        assert foreign.status_code == 403
+        assert (await http.post("/ui/do/create_token", data={**form, "code": code})).status_code == 404
+        assert "forged" not in (await http.get("/ui/entry/plain")).text
+    async with browser(node) as http:
+        assert (await http.post("/ui/do/retract", data={**form, "code": code})).status_code == 401
+
+
+async def test_wrong_fields_are_answered_with_the_field_and_the_fix(node: Runtime) -> None:
+    async with browser(node, node.owner_token) as http:
+        code = code_in((await http.get("/")).text)
+        answer = await http.post("/ui/do/set_priority", data={"code": code, "entry_id": "plain", "priority": "KING"})
+        assert answer.status_code == 422
+        assert "priority" in answer.text
+
+
+async def test_signing_out_forgets_the_token_only_on_our_own_request(node: Runtime) -> None:
+    async with browser(node, node.owner_token) as http:
+        forged = await http.post("/ui/logout", data={})
+        assert "set-cookie" not in forged.headers
+        gone = await http.post("/ui/logout", data={"code": code_in((await http.get("/")).text)})
+        assert "Max-Age=0" in gone.headers["set-cookie"]
+
+
+async def test_files_of_the_pages_are_served_and_nothing_beside_them(node: Runtime) -> None:
+    async with browser(node) as http:
+        for name in sorted(path.name for path in (Path(__file__).parents[2] / "services/web/static").iterdir()):
+            assert (await http.get(f"/ui/static/{name}")).status_code == 200
+        for name in ("../pages.py", "%2e%2e/pages.py", "/etc/passwd"):
+            assert (await http.get(f"/ui/static/{name}")).status_code in (404, 405)

@@ -32,6 +32,7 @@ BENCHES: Final = (
     "further",
     "precision",
     "typos",
+    "hook",
 )
 
 

@@ -166,7 +166,7 @@ async def run(quick: bool, folder: Path) -> Report:
         )
         latencies(report, "500 entries/s written", plain, None, P99_MS, note)
         latencies(report, "500 entries/s written, with a query that ranks topics", ranked, None, P99_MS, note)
-        for part in (kept, registry, chunks, recall):
+        for part in (blocks, kept, registry, chunks, recall):
             part.close()
     return report
 

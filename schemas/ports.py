@@ -5,11 +5,13 @@ Invariant: vectors cross a port as bytes (little-endian float32, L2-normalised, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from .events.envelope import DocumentWritten, EntryRecorded, VectorDerived
+
+R = TypeVar("R")
 
 
 @runtime_checkable
@@ -104,6 +106,12 @@ class TableChanges:
     written: list[Mapping[str, Any]] = field(default_factory=list)
     removed: list[Mapping[str, Any]] = field(default_factory=list)
     rewritten: set[str] = field(default_factory=set)
+
+    def rows(self, row: type[R]) -> Iterator[R]:
+        """The rows that were written, of a table into which rows and no columns are written."""
+        names: tuple[str, ...] = row._fields  # type: ignore[attr-defined] # a NamedTuple
+        for columns in self.written:
+            yield from map(row._make, zip(*(columns[name] for name in names), strict=True))  # type: ignore[attr-defined]
 
 
 Changes = dict[str, TableChanges]

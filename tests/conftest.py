@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def patience() -> Iterator[None]:
     """No test fails because a machine is slow: see ``support.patience``."""
     with patient():
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a run that was killed leaves lies with pytest's own files, which later runs remove."""
+    former, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.getbasetemp())
+    yield
+    tempfile.tempdir = former
 
 
 @pytest.fixture(scope="session", autouse=True)

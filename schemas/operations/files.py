@@ -10,6 +10,8 @@ from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION
 from .documents import ForAgent, ForCrew
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
+PATH_CHARS: Final = 1_024
+"""Longest path that is looked at; an error repeats the path. Keys of documents are shorter."""
 FileCommand = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 
@@ -22,7 +24,9 @@ class MemoryFileRequest(Request):
 
     command: FileCommand = Field(description="view, create, str_replace, insert, delete or rename.")
     path: str | None = Field(
-        default=None, description="The file, such as /memories/notes/a.md; for view and delete also a folder."
+        default=None,
+        max_length=PATH_CHARS,
+        description="The file, such as /memories/notes/a.md; for view and delete also a folder.",
     )
     view_range: Annotated[tuple[StrictInt, ...], Field(min_length=2, max_length=2)] | None = Field(
         default=None, description="For view: first and last line, from 1; -1 for the end."
@@ -34,8 +38,8 @@ class MemoryFileRequest(Request):
         default=None, description="For insert: the line after which to insert; 0 for the start."
     )
     insert_text: str | None = Field(default=None, description="For insert: the lines.")
-    old_path: str | None = Field(default=None, description="For rename: the file or folder.")
-    new_path: str | None = Field(default=None, description="For rename: its new path.")
+    old_path: str | None = Field(default=None, max_length=PATH_CHARS, description="For rename: the file or folder.")
+    new_path: str | None = Field(default=None, max_length=PATH_CHARS, description="For rename: its new path.")
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None

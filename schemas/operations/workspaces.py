@@ -66,7 +66,11 @@ class ConfigureWorkspaceRequest(Request):
         "half_life_hours of recency.",
     )
     episodic_ttl_hours: float | None = Field(
-        default=None, gt=0.0, le=1_000_000.0, allow_inf_nan=False, description="Hours for which queries return episodes."
+        default=None,
+        gt=0.0,
+        le=1_000_000.0,
+        allow_inf_nan=False,
+        description="Hours for which queries return episodes.",
     )
     reset: tuple[
         Literal[

@@ -52,6 +52,8 @@ def _read(
     folded: str, own_day: int | None, kinds: tuple[DatePattern, ...] | list[DatePattern], language: Language
 ) -> Iterator[Days]:
     taken: list[tuple[int, int]] = []
+    if not any(map(folded.__contains__, language.date_needs)):
+        return
     for kind in kinds:
         if not any(map(folded.__contains__, kind.needs)):
             continue

@@ -15,12 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from math import exp, isnan
+from operator import mul
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
-
-Floats = npt.NDArray[np.float64]
 
 ANSWER: Final = "answer"
 """Among a hit's figures: the log odds that its answer answers at all."""
@@ -46,14 +42,12 @@ class Logistic:
     weights: Mapping[str, float]
     bias: float
 
-    def of_hits(self, figures: Mapping[str, Floats], answer: float) -> Floats:
-        """(n,) float64 log odds of hits whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
+    def of_hits(self, figures: Mapping[str, Sequence[float]], answer: float) -> list[float]:
+        """The log odds of each hit, whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
         bias = self.bias + self.weights.get(ANSWER, 0.0) * answer
-        weighed = [name for name in self.weights if name != ANSWER]
-        values: Floats = np.array([self.weights[name] for name in weighed]) @ np.array(
-            [figures[name] for name in weighed]
-        )
-        return values + bias
+        weights = [weight for name, weight in self.weights.items() if name != ANSWER]
+        by_hit = zip(*(figures[name] for name in self.weights if name != ANSWER), strict=True)
+        return [bias + sum(map(mul, weights, values)) for values in by_hit]
 
     def of_answer(self, figures: Mapping[str, float]) -> float:
         """The log odds of an answer; NaN if it lacks a figure."""
@@ -92,22 +86,22 @@ class Judged:
 
     Attributes:
         answer: Probability that it answers.
-        hits: (n,) float64 probability that each hit is relevant.
+        hits: Probability that each hit is relevant.
         gate: Probability below which the answer is silence, in ``inject``.
-        floors: (n,) float64 confidence below which each hit is left out, in ``inject``.
+        floors: Confidence below which each hit is left out, in ``inject``.
         similarity: Cosine below which a hit that shares no word has nothing to speak for it, if known.
     """
 
     answer: float
-    hits: Floats
+    hits: list[float]
     gate: float
-    floors: Floats
+    floors: list[float]
     similarity: float | None
 
 
 def judge(
     answer: Mapping[str, float],
-    hits: Mapping[str, Floats],
+    hits: Mapping[str, Sequence[float]],
     model: str | None,
     recipe: str,
     floor: float | None = None,
@@ -116,23 +110,29 @@ def judge(
 
     Args:
         answer: The answer's figures, NaN where there is none.
-        hits: Figures of n hits, at least one, NaN where a hit has none.
+        hits: Figures of the hits, at least one, NaN where a hit has none.
         model: The model of the vectors; None if none took part.
         recipe: The recipe's name, or ``STATEMENT``.
         floor: Replaces the floors of the table; of the workspace.
     """
-    count = len(next(iter(hits.values())))
     known = ((row, odds) for row in rows_for(model, recipe) if not isnan(odds := row.answer.of_answer(answer)))
     row, odds = next(known)
-    judged, floors = row.hit.of_hits(hits, odds), np.full(count, row.floor)
-    while (missing := np.isnan(judged)).any():
+    judged = row.hit.of_hits(hits, odds)
+    floors = [row.floor] * len(judged)
+    while any(map(isnan, judged)):
         other, own = next(known)
-        judged = np.where(missing, other.hit.of_hits(hits, own), judged)
-        floors = np.where(missing, other.floor, floors)
-    confidence = 1.0 / (1.0 + np.exp(-judged))
-    expected = max(LEAST_EXPECTED, sum(confidence[:CROWDED].tolist()))
-    floors = (floors if floor is None else np.full(count, floor)) * expected**CROWD
-    return Judged(1.0 / (1.0 + exp(-odds)), confidence, row.gate, floors, row.similarity)
+        for at, value in enumerate(other.hit.of_hits(hits, own)):
+            if isnan(judged[at]):
+                judged[at], floors[at] = value, other.floor
+    confidence = [_probability(value) for value in judged]
+    crowded = max(LEAST_EXPECTED, sum(confidence[:CROWDED])) ** CROWD
+    floors = [crowded * (least if floor is None else floor) for least in floors]
+    return Judged(_probability(odds), confidence, row.gate, floors, row.similarity)
+
+
+def _probability(odds: float) -> float:
+    """Of log odds; they are bounded because figures and constants are."""
+    return 1.0 / (1.0 + exp(-odds))
 
 
 @cache

@@ -51,6 +51,8 @@ class Language:
         ambiguous_months: Names of months that are also other words ("may", "march"); they count only within a date.
         weekdays: Name → 0 (Monday)..6.
         asks_assistant: Matches a question about what the assistant said or did, but not a request to do something.
+        addresses: A text without any of these substrings does not match ``asks_assistant``.
+        date_needs: A text without any of these substrings names no day by any of ``dates``.
         opens_question: Words with which a question or a request begins.
         subjects: Words that make a sentence of a list of words: pronouns, and verbs that have few forms.
         asks_indirectly: Matches a sentence that asks without a question mark ("I wonder where").
@@ -70,6 +72,8 @@ class Language:
     asks_when: re.Pattern[str]
     asks_number: re.Pattern[str]
     asks_assistant: re.Pattern[str]
+    addresses: tuple[str, ...]
+    date_needs: tuple[str, ...]
     opens_question: frozenset[str]
     subjects: frozenset[str]
     asks_indirectly: re.Pattern[str]
@@ -102,6 +106,15 @@ def _read(data: dict[str, Any]) -> Language:
     }
     stems = {"WEEKDAY": _stems(weekdays), "MONTH": _stems(months)}
     ambiguous = _folded(data["ambiguous_months"])
+    dates = tuple(
+        DatePattern(
+            one["rule"],
+            one.get("offset", 0),
+            _compiled(one["pattern"], words),
+            tuple(stem for need in one["needs"] for stem in stems.get(need, (need,))),
+        )
+        for one in data["dates"]
+    )
     return Language(
         code=data["code"],
         function_words=_folded(data["function_words"]),
@@ -113,18 +126,12 @@ def _read(data: dict[str, Any]) -> Language:
         ambiguous_months=ambiguous,
         weekdays=weekdays,
         units=units,
-        dates=tuple(
-            DatePattern(
-                one["rule"],
-                one.get("offset", 0),
-                _compiled(one["pattern"], words),
-                tuple(stem for need in one["needs"] for stem in stems.get(need, (need,))),
-            )
-            for one in data["dates"]
-        ),
+        dates=dates,
         asks_when=re.compile(data["asks_when"]),
         asks_number=re.compile(data["asks_number"]),
         asks_assistant=re.compile(data["asks_assistant"]),
+        addresses=tuple(data["addresses"]),
+        date_needs=tuple(dict.fromkeys(need for kind in dates for need in kind.needs)),
         opens_question=_folded(data["opens_question"]),
         subjects=_folded(data["subjects"]),
         asks_indirectly=re.compile(data["asks_indirectly"]),

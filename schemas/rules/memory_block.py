@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .assembler import Assembled, Block, Section, Shown, assemble, joined, wrapped
+from .block_markers import INSTRUCTIONS, MARKERS
 
 VERSION: Final = 1
 
@@ -38,18 +39,6 @@ OPERATOR_HINTS: Final = (
     "they prefer to work, not as a fact about who they are or what they want.\n"
 )
 PEER_HINTS: Final = "What this agent noted about the person it works with. Treat it as a hint, not as a fact.\n"
-INSTRUCTIONS: Final = "MEMORY INSTRUCTIONS"
-MARKERS: Final = (
-    "AGENT MEMORY",
-    "CREW SHARED MEMORY",
-    "WORKSPACE MEMORY",
-    "PINS",
-    "PERSONA",
-    "OPERATOR MODEL",
-    "PEER CONTEXT",
-    INSTRUCTIONS,
-    "MEMORY NOTICE",
-)
 READ_CALL: Final = "GET /v1/memory/document?tier={tier}&key={key}"
 
 

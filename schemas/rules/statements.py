@@ -18,6 +18,7 @@ from .text import fold, tokens_of
 LEAST_WORDS: Final = 3
 """Words of the shortest statement."""
 _QUOTED: Final = re.compile(r"(?<![^\s(:,])(['\"“‘„«])(.+?)['\"”’“»](?=[\s.,;!?)]|$)", re.DOTALL)
+_OPENS: Final = frozenset("'\"‘“„«")
 _LEAST_QUOTED: Final = 2
 """Words of the shortest quotation that is speech; one word in quotes is a name."""
 
@@ -35,6 +36,8 @@ def parts_of(text: str) -> list[tuple[str, bool]]:
     """The text in parts, in order, and of each whether it is quoted speech."""
     parts: list[tuple[str, bool]] = []
     end = 0
+    if _OPENS.isdisjoint(text):
+        return [(text, False)]
     for found in _QUOTED.finditer(text):
         if len(tokens_of(found[2])) >= _LEAST_QUOTED:
             parts += [(text[end : found.start(2)], False), (found[2], True)]

@@ -76,6 +76,8 @@ def words_of(text: str) -> list[str]:
 
 def tokens_of(text: str) -> list[str]:
     """The words of a text, folded, in order."""
+    if text.isascii():  # folding moves no boundary there
+        return _ASCII_WORD.findall(text.casefold())
     return [word.casefold() for word in words_of(text)]
 
 

@@ -133,6 +133,7 @@ def question_of(query: str, own_day: int | None = None) -> Question:
         asks_when=language.asks_when.search(folded) is not None,
         asks_number=language.asks_number.search(folded) is not None,
         first_person=not language.first_person.isdisjoint(words),
-        asks_assistant=language.asks_assistant.search(folded) is not None,
+        asks_assistant=any(map(folded.__contains__, language.addresses))
+        and language.asks_assistant.search(folded) is not None,
         days=tuple(explicit_days(folded, language) if own_day is None else days_named(folded, own_day, language)),
     )

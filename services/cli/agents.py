@@ -6,6 +6,7 @@ Invariant: ``create`` refuses what is registered, ``update`` what is not; ``upda
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,39 +27,53 @@ AgentId = Annotated[str, Argument(metavar="AGENT", help="Id of the agent.")]
 CrewId = Annotated[str, Argument(metavar="CREW", help="Id of the crew.")]
 NewId = Annotated[str | None, Argument(metavar="[ID]", help="The id; without it, one is made of --name.")]
 PersonName = Annotated[str | None, Option("--name", help="Name for people.")]
-Role = Annotated[str | None, Option("--role", help="What it is in its crew: agent or lead.")]
-Crew = Annotated[str | None, Option("--crew", help="Its crew.")]
-Memory = Annotated[
-    bool | None,
-    Option("--memory/--no-memory", help="Whether its memory is on: written, searched and put into its prompt."),
-]
-Budget = Annotated[int | None, Option("--budget", min=0, help="Characters of memory in its prompt (15,000).")]
-Depth = Annotated[
-    int | None, Option("--walk-depth", "--memory-walk-depth", min=0, max=1, help="Hops of its recalls by default.")
-]
 SettingsJson = Annotated[str | None, Option("--settings", help="Further settings, a JSON object.")]
 _SETTINGS: Final = "--settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What an agent is registered with; absent options are not sent."""
+
+    name: PersonName = None
+    role: Annotated[str | None, Option("--role", help="What it is in its crew: agent or lead.")] = None
+    crew: Annotated[str | None, Option("--crew", help="Its crew.")] = None
+    memory: Annotated[
+        bool | None,
+        Option("--memory/--no-memory", help="Whether its memory is on: written, searched and put into its prompt."),
+    ] = None
+    budget: Annotated[int | None, Option("--budget", min=0, help="Characters of memory in its prompt (15,000).")] = None
+    walk_depth: Annotated[
+        int | None, Option("--walk-depth", "--memory-walk-depth", min=0, max=1, help="Hops of its recalls by default.")
+    ] = None
+    settings: SettingsJson = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the request."""
+        return _given(
+            name=self.name,
+            role=self.role,
+            crew_id=self.crew,
+            memory_enabled=self.memory,
+            memory_budget_chars=self.budget,
+            memory_walk_depth=self.walk_depth,
+            settings=_object(self.settings),
+        )
 
 
 @agents.command("create")
 @grouped
 def create_agent(
     agent_id: NewId = None,
-    name: PersonName = None,
-    role: Role = None,
-    crew: Crew = None,
-    memory: Memory = None,
-    budget: Budget = None,
-    walk_depth: Depth = None,
-    settings: SettingsJson = None,
     workspace: Workspace = None,
     *,
+    profile: Profile,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Register an agent that is not registered yet."""
-    asked = _agent(name, role, crew, memory, budget, walk_depth, settings)
-    new = _new_id(agent_id, name)
+    asked, new = profile.fields, _new_id(agent_id, profile.name)
     with client(where) as journal:
         _refuse_known("agent", new, lambda: journal.agent(new, workspace_id=workspace))
         show(journal.register_agent(new, **asked, workspace_id=workspace), json_output, print_registered)
@@ -68,20 +83,14 @@ def create_agent(
 @grouped
 def update_agent(
     agent_id: AgentId,
-    name: PersonName = None,
-    role: Role = None,
-    crew: Crew = None,
-    memory: Memory = None,
-    budget: Budget = None,
-    walk_depth: Depth = None,
-    settings: SettingsJson = None,
     workspace: Workspace = None,
     *,
+    profile: Profile,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Change the given settings of an agent and keep the others."""
-    asked = _agent(name, role, crew, memory, budget, walk_depth, settings)
+    asked = profile.fields
     with client(where) as journal:
         show(journal.update_agent(agent_id, **asked, workspace_id=workspace), json_output, print_registered)
 
@@ -120,26 +129,6 @@ def update_crew(
         known = journal.crew(crew_id, workspace_id=workspace)
         asked = {"name": known.name, "settings": known.settings, **_given(name=name, settings=_object(settings))}
         show(journal.register_crew(crew_id, **asked, workspace_id=workspace), json_output, print_registered)
-
-
-def _agent(
-    name: str | None,
-    role: str | None,
-    crew: str | None,
-    memory: bool | None,
-    budget: int | None,
-    depth: int | None,
-    settings: str | None,
-) -> dict[str, Any]:
-    return _given(
-        name=name,
-        role=role,
-        crew_id=crew,
-        memory_enabled=memory,
-        memory_budget_chars=budget,
-        memory_walk_depth=depth,
-        settings=_object(settings),
-    )
 
 
 def _given(**values: Any) -> dict[str, Any]:

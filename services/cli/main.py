@@ -19,6 +19,7 @@ from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
+from .broker import broker
 from .checks import doctor
 from .connect import connect
 from .demo import demo
@@ -98,6 +99,7 @@ GROUPS: Final = {
     "kg": knowledge,
     "palace": palace,
     "layered": layered,
+    "broker": broker,
 }
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
+from ...schemas.rules.block_markers import MARKERS
 from .find import Address, find
 from .project import Project, project_of
 
@@ -33,12 +34,7 @@ _TURN_CHARS: Final = 20_000
 _SUMMARY_CHARS: Final = 2_000
 _STATE: Final = "hooks"
 _MARKS: Final = (
-    ("[AGENT MEMORY]", "[END AGENT MEMORY]"),
-    ("[CREW SHARED MEMORY]", "[END CREW SHARED MEMORY]"),
-    ("[WORKSPACE MEMORY]", "[END WORKSPACE MEMORY]"),
-    ("[PINS]", "[END PINS]"),
-    ("[PERSONA]", "[END PERSONA]"),
-    ("[MEMORY INSTRUCTIONS]", "[END MEMORY INSTRUCTIONS]"),
+    *((f"[{name}]", f"[END {name}]") for name in MARKERS),
     ("<recalled-memory", "</recalled-memory"),
     ("<system-reminder>", "</system-reminder>"),
 )

@@ -33,6 +33,8 @@ _UNREACHABLE: Final = -32000
 """Code of our own, in JSON-RPC's range for servers."""
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_COMPLETE: Final = {"resultType": "complete"}
+"""What every result needs since 2026-07-28; older clients ignore it, like ``ttlMs`` and ``cacheScope`` of a list."""
 _CHANGED: Final = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 Message = dict[str, Any]
@@ -196,8 +198,8 @@ def _without_service(message: Message, why: str) -> Message | None:
         return None
     envelope = {"jsonrpc": "2.0", "id": message["id"]}
     if message.get("method") == "tools/list":
-        return {**envelope, "result": {"tools": []}}
+        return {**envelope, "result": {**_COMPLETE, "ttlMs": 0, "cacheScope": "private", "tools": []}}
     if message.get("method") == "tools/call":
-        text = f"The memory is not available: {why}. Nothing was read or stored. Go on without it and say so."
-        return {**envelope, "result": {"content": [{"type": "text", "text": text}], "isError": True}}
+        text = f"The memory is not available: {why}. Nothing was read, and a write may be lost. Go on without it and say so."
+        return {**envelope, "result": {**_COMPLETE, "content": [{"type": "text", "text": text}], "isError": True}}
     return {**envelope, "error": {"code": _UNREACHABLE, "message": why}}

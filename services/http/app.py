@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from .budget import BodyBudget
 from .edge import Edge
@@ -30,6 +31,25 @@ from .routes_status import HIDDEN_ROUTES, STATUS_ROUTES
 TITLE: Final = "Crew Journal"
 API_VERSION: Final = "1"
 SUMMARY: Final = "Memory for crews of agents: an append-only journal and recall from it."
+
+
+class _Router(Router):
+    """Looks a path without fields up; comparing it with the patterns of all routes takes a tenth of a short request."""
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        super().__init__(routes)
+        fixed = [route for route in routes if isinstance(route, Route) and "{" not in route.path]
+        self._fixed = {(method, route.path): route for route in reversed(fixed) for method in route.methods or ()}
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        route = self._fixed.get((scope.get("method", ""), scope.get("path", "")))
+        if route is None:
+            await super().app(scope, receive, send)
+            return
+        _, found = route.matches(scope)
+        scope.update(found)
+        await route.handle(scope, receive, send)
 
 
 class App(Starlette):
@@ -53,6 +73,7 @@ class App(Starlette):
             middleware=[Middleware(Edge, hosts=services.limits.hosts, metrics=metrics)],
             exception_handlers=EXCEPTION_HANDLERS,
         )
+        self.router = _Router(self.routes)
         self.state.services = services
         self.state.metrics = metrics
         self.state.bodies = BodyBudget(services.limits.bodies_bytes)

@@ -7,6 +7,7 @@ re-bound to loopback is refused before any route sees it; an unexpected exceptio
 from __future__ import annotations
 
 import ipaddress
+import random
 import re
 import time
 from collections.abc import Iterable
@@ -17,7 +18,6 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...schemas.ids import uuid7_hex
 from ..problem import log_unexpected
 from .metrics import HttpMetrics
 from .problems import problem_response, unexpected_response
@@ -97,7 +97,7 @@ class Edge:
 
 def _trace_id(headers: Headers) -> str:
     match = _TRACEPARENT.match(headers.get("traceparent", ""))
-    return match[1] if match else uuid7_hex()
+    return match[1] if match else f"{random.getrandbits(128) | 1:032x}"  # a system call takes 40 µs beside busy threads
 
 
 def _is_accepted(host: str, names: frozenset[str]) -> bool:

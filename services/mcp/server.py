@@ -7,7 +7,6 @@ between two requests.
 from __future__ import annotations
 
 import asyncio
-import json
 from importlib.metadata import version as distribution_version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,7 +108,7 @@ def _server(tools: Tools) -> Server[Any]:
         outcome = await tools.call(ctx.request.scope[_CONNECTION], params.name, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=outcome.text)],
-            structured_content=json.loads(json.dumps(outcome.structured)),
+            structured_content=dict(outcome.structured),
             is_error=outcome.is_error,
         )
 

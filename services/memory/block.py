@@ -26,7 +26,7 @@ from .block_input import BlockState, block_input, ranked
 from .documents.addressing import check_own
 from .documents.owned import OwnedDocuments
 from .documents.past import Past
-from .learned import NOW, Learned
+from .prompt_learning import CrewLearning, PromptLearning
 from .registry import Registry
 
 TOPICS_RANKED: Final = 20
@@ -45,7 +45,7 @@ class MemoryBlocks:
     """Builds blocks.
 
     Args:
-        views: The views.
+        views: The views; followed until ``close``.
         registry: What is registered.
         documents: The present documents.
         search: Ranks topics.
@@ -66,7 +66,8 @@ class MemoryBlocks:
         self._documents = documents
         self._search = search
         self._clock = clock
-        self._learned = Learned(views)
+        self._learning = PromptLearning(views)
+        self.close = self._learning.close
 
     async def build(self, caller: Caller, asked: MemoryBlockRequest) -> MemoryBlockAnswer:
         """The block.
@@ -115,8 +116,8 @@ class MemoryBlocks:
             OwnedDocuments() if owner is None else await self._documents.of(workspace_id, owner, today)
             for owner in _owners(agent_id, crew_id)
         ]
-        state = BlockState(today, agent, frozenset(row.agent_id for row in members), own, crew, workspace)
-        return await asyncio.to_thread(self._with_learned, state, workspace_id, crew_id, NOW)
+        learned = CrewLearning() if crew_id is None else await self._learning.of(workspace_id, crew_id)
+        return BlockState(today, agent, frozenset(row.agent_id for row in members), own, crew, workspace, learned)
 
     def _then(self, workspace_id: str, agent_id: str | None, crew_id: str | None, seq: int) -> BlockState:
         past = Past(self._views, workspace_id, seq)
@@ -126,17 +127,9 @@ class MemoryBlocks:
         own, crew, workspace = [
             OwnedDocuments() if owner is None else past.documents(owner) for owner in _owners(agent_id, crew_id)
         ]
-        state = BlockState(past.day() or self._clock().astimezone(UTC).date(), agent, members, own, crew, workspace)
-        return self._with_learned(state, workspace_id, crew_id, seq)
-
-    def _with_learned(self, state: BlockState, workspace_id: str, crew_id: str | None, seq: int) -> BlockState:
-        if crew_id is None:
-            return state
-        return replace(
-            state,
-            rules=self._learned.rules(workspace_id, crew_id, seq),
-            outcomes=self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq),
-        )
+        learned = CrewLearning() if crew_id is None else self._learning.at(workspace_id, crew_id, seq)
+        today = past.day() or self._clock().astimezone(UTC).date()
+        return BlockState(today, agent, members, own, crew, workspace, learned)
 
     async def _relevance(self, workspace_id: str, crew_id: str | None, query: str) -> Mapping[str, float]:
         """Label of a topic → how well its best chunk matches the query."""

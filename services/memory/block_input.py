@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final
 
@@ -17,8 +17,6 @@ from ...schemas.rules.assembler import Section
 from ...schemas.rules.lessons import (
     OUTCOMES_LABEL,
     RULES_LABEL,
-    LearnedRule,
-    Lesson,
     outcomes_text,
     rules_text,
 )
@@ -27,6 +25,7 @@ from ...schemas.rules.tiers import TIERS, key_problem
 from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.owned import OwnedDocuments
+from .prompt_learning import CrewLearning
 
 _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
 _SLUG_DIGITS: Final = 16
@@ -42,8 +41,7 @@ class BlockState:
     own: OwnedDocuments
     crew: OwnedDocuments
     workspace: OwnedDocuments
-    rules: Sequence[LearnedRule] = ()
-    outcomes: Sequence[Lesson] = ()
+    learned: CrewLearning = field(default_factory=CrewLearning)
 
 
 def peer_slug(user: str, workspace_id: str) -> str:
@@ -129,8 +127,8 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
 
 def _learned(state: BlockState, is_lead: bool) -> tuple[Section, ...]:
     """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler."""
-    rules = Section("rules", RULES_LABEL, rules_text(state.rules))
-    return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.outcomes))) if is_lead else (rules,)
+    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules))
+    return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes))) if is_lead else (rules,)
 
 
 def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -> Iterator[Section]:

@@ -31,9 +31,8 @@ from ...schemas.views import DOCUMENTS
 from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
 from .documents.addressing import Address, address_of, check_may_write
-from .documents.answers import shown
-from .documents.checks import CONSOLIDATE
-from .documents.drafts import Draft, mint_write_id
+from .documents.answers import CONSOLIDATE, shown
+from .documents.drafts import api_draft
 from .documents.moving import Moving
 from .documents.ports import Enabled, check_enabled
 from .documents.storing import Storing
@@ -138,7 +137,7 @@ class Files:
             raise exists
         address = self._target(caller, asked, path, inner, sizes)
         row = await self._moving.row(address)
-        draft = _draft(address, DocumentAction.REPLACE, asked.file_text or "", row.seq if row else 0)
+        draft = api_draft(address, DocumentAction.REPLACE, asked.file_text or "", row.seq if row else 0)
         try:
             written = await self._storing.store(caller, draft)
         except DocumentConflict:
@@ -171,7 +170,7 @@ class Files:
                     shown(caller, file.address.label, "", file.row.finding), hint="delete it, or ask an operator"
                 )
             text, message = change(file.row.content)
-            draft = _draft(file.address, DocumentAction.REPLACE, text, file.row.seq)
+            draft = api_draft(file.address, DocumentAction.REPLACE, text, file.row.seq)
             try:
                 return _answer(message, await self._storing.store(caller, draft))
             except DocumentConflict:
@@ -189,7 +188,7 @@ class Files:
             raise FileRefused(f"The path {path} does not exist", field="path")
         addresses = [self._writable(caller, asked, place_of(name)) for name in names]
         written = [
-            await self._storing.store(caller, _draft(address, DocumentAction.RETRACT, "", None))
+            await self._storing.store(caller, api_draft(address, DocumentAction.RETRACT, "", None))
             for address in addresses
         ]
         return MemoryFileAnswer(text=f"Successfully deleted {path}", seq=written[-1].seq)
@@ -272,17 +271,6 @@ def _at_or_below(inner: str, sizes: Mapping[str, int]) -> list[str]:
 
 def _missing(path: str) -> FileRefused:
     return FileRefused(f"The path {path} does not exist. Please provide a valid path.", field="path")
-
-
-def _draft(address: Address, action: DocumentAction, content: str, expected_seq: int | None) -> Draft:
-    return Draft(
-        address=address,
-        action=action,
-        content=content,
-        source="api",
-        write_id=mint_write_id(),
-        expected_seq=expected_seq,
-    )
 
 
 def _answer(text: str, written: DocumentWrittenAnswer) -> MemoryFileAnswer:

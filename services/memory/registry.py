@@ -7,7 +7,7 @@ are followed from then on, and another file of views is read anew.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from ...schemas.ports import CommittedBatch, ViewReader
@@ -89,9 +89,7 @@ class Registry:
 def _written(batch: CommittedBatch, table: Table[Any], row: type[_R]) -> Iterable[_R]:
     """The rows of a table that a commit wrote and that count."""
     changes = batch.changes.get(table.name)
-    columns: Iterable[Mapping[str, Any]] = changes.written if changes is not None else ()
-    found = (row(*values) for part in columns for values in zip(*(part[name] for name in row._fields), strict=True))
-    return (one for one in found if one.until_seq is None)
+    return (one for one in changes.rows(row) if one.until_seq is None) if changes is not None else ()
 
 
 def _keep(known: dict[tuple[str, str], _R], rows: Iterable[_R]) -> None:

@@ -23,7 +23,7 @@ from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.addressing import Address
 from .documents.answers import shown
-from .documents.drafts import Draft, mint_write_id
+from .documents.drafts import api_draft
 from .documents.history import History
 from .documents.moving import Moving
 from .documents.ports import Enabled, check_enabled
@@ -283,15 +283,7 @@ class MemoryStores:
     async def _store(
         self, caller: Caller, address: Address, action: DocumentAction, content: str, expected_seq: int | None
     ) -> None:
-        draft = Draft(
-            address=address,
-            action=action,
-            content=content,
-            source="api",
-            write_id=mint_write_id(),
-            expected_seq=expected_seq,
-        )
-        await self._storing.store(caller, draft)
+        await self._storing.store(caller, api_draft(address, action, content, expected_seq))
 
     async def _now(self, caller: Caller, address: Address) -> Stored:
         row = await self._moving.row(address)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from ...schemas.operations.recall import RecallHit
-from ...schemas.operations.retractions import State
+from ...schemas.operations.recall import Via
+from ...schemas.operations.retractions import Standing, State
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
+from .hot.records import EntryRecord
+from .search import Explanation
 
 NEAR: Final = 0.75
 """Least share of common content words, so that a text of seven words may have two more."""
@@ -86,27 +89,42 @@ COMPARED_CHARS: Final = 2_000
 _LAST: Final = frozenset({State.RETRACTED, State.STALE})
 
 
-class Text:
-    """What is compared of a hit; most hits need no such comparison."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A hit before it becomes part of an answer, under the names of ``RecallHit``."""
 
-    def __init__(self, hit: RecallHit, analyzer: Analyzer) -> None:
-        more = [part for name in _TEXTS if isinstance(part := hit.payload.get(name), str)]
-        whole = "\n".join((hit.summary, *more))
+    record: EntryRecord
+    seq: int
+    ts_ms: int
+    score: float
+    confidence: float | None
+    reason: str
+    live_priority: str
+    explanation: Explanation | None
+    via: Via | None
+    standing: Standing | None
+    repeats: int = 0
+
+
+class Text:
+    """What is compared of an entry.
+
+    ``_begins`` is the first two letters of the content words, which stemming leaves as they are, but for "dying" and
+    "die": few entries need a further comparison.
+    """
+
+    def __init__(self, record: EntryRecord, analyzer: Analyzer) -> None:
+        more = [part for name in _TEXTS if isinstance(part := record.payload.get(name), str)]
+        whole = "\n".join((record.summary, *more))
         self.text, self._rest = whole[:COMPARED_CHARS], whole[COMPARED_CHARS:]
         self._analyzer = analyzer
+        self._tokens = tokens_of(self.text)
+        begins = " ".join([word[:2] for word in {*self._tokens} - STOP_WORDS])
+        self._begins = frozenset(begins.replace("y", "i").split(" "))
 
     @cached_property
     def _folded(self) -> str:
         return " ".join(fold(self.text).split()).strip(" .!?")
-
-    @cached_property
-    def _tokens(self) -> list[str]:
-        return tokens_of(self.text)
-
-    @cached_property
-    def _begins(self) -> frozenset[str]:
-        """The first two letters of the content words, which stemming leaves as they are, but for "dying" and "die"."""
-        return frozenset([word[:2].replace("y", "i") for word in self._tokens if word not in STOP_WORDS])
 
     @cached_property
     def _words(self) -> list[int]:
@@ -115,12 +133,10 @@ class Text:
 
     def repeats(self, other: Text) -> bool:
         """Whether both say the same."""
-        if self._rest != other._rest:
+        if not (self._begins <= other._begins or other._begins <= self._begins) or self._rest != other._rest:
             return False
         if self._folded == other._folded:
             return True
-        if not (self._begins <= other._begins or other._begins <= self._begins):  # stems cost ten times as much
-            return False
         few, many = sorted((self._words, other._words), key=len)
         if len(few) < FEWEST_WORDS or len(few) < NEAR * len(many):
             return False
@@ -142,28 +158,29 @@ def _marked(text: str) -> set[str]:
     return found
 
 
-def arranged(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[RecallHit]:
+def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
     """Hits, best first, without repeats and in the order in which they count."""
     return _in_order(_without_repeats(hits, analyzer))
 
 
-def _without_repeats(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[RecallHit]:
-    alike: dict[tuple[str | None, ...], list[RecallHit]] = {}
+def _without_repeats(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
+    alike: dict[tuple[str | None, ...], list[Shown]] = {}
     for hit in hits:
-        alike.setdefault((hit.entry_type, hit.actor_type, hit.actor_id, hit.agent_id), []).append(hit)
+        one = hit.record
+        alike.setdefault((one.entry_type, one.actor_type, one.actor_id, one.agent_id), []).append(hit)
     if len(alike) == len(hits):
         return list(hits)
     best = {id(found): hit for some in alike.values() for found, hit in _distinct(some, analyzer)}
     return [best[id(hit)] for hit in hits if id(hit) in best]
 
 
-def _distinct(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[tuple[RecallHit, RecallHit]]:
+def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Shown]]:
     """The best hit of each that say the same, and the one that stands for them."""
     if len(hits) == 1:
         return [(hits[0], hits[0])]
-    groups: list[tuple[Text, list[RecallHit]]] = []
+    groups: list[tuple[Text, list[Shown]]] = []
     for hit in hits:
-        text = Text(hit, analyzer)
+        text = Text(hit.record, analyzer)
         same = next((members for known, members in groups if known.repeats(text)), None)
         if same is None:
             groups.append((text, [hit]))
@@ -172,20 +189,26 @@ def _distinct(hits: Sequence[RecallHit], analyzer: Analyzer) -> list[tuple[Recal
     return [(members[0], members[0] if len(members) == 1 else _one_of(members)) for _, members in groups]
 
 
-def _one_of(members: Sequence[RecallHit]) -> RecallHit:
-    newest = max(members, key=lambda hit: (hit.standing is None, hit.ts, hit.seq))
+def _one_of(members: Sequence[Shown]) -> Shown:
+    newest = max(members, key=lambda hit: (hit.standing is None, hit.ts_ms, hit.seq))
     best = members[0]
-    first = {"score": best.score, "via": best.via, "confidence": best.confidence, "reason": best.reason}
-    return newest.model_copy(update={"repeats": len(members) - 1, **first})
+    return replace(
+        newest,
+        repeats=len(members) - 1,
+        score=best.score,
+        via=best.via,
+        confidence=best.confidence,
+        reason=best.reason,
+    )
 
 
-def _in_order(hits: list[RecallHit]) -> list[RecallHit]:
-    place = {hit.entry_id: float(at) for at, hit in enumerate(hits)}
+def _in_order(hits: list[Shown]) -> list[Shown]:
     if all(hit.standing is None for hit in hits):
         return hits
+    place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
         if hit.standing is not None:
             above = len(hits) if hit.standing.state in _LAST else place.get(hit.standing.by or "", -1)
-            if above >= place[hit.entry_id]:
-                place[hit.entry_id] = above + 0.5
-    return sorted(hits, key=lambda hit: place[hit.entry_id])
+            if above >= place[hit.record.entry_id]:
+                place[hit.record.entry_id] = above + 0.5
+    return sorted(hits, key=lambda hit: place[hit.record.entry_id])

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from ...schemas.operations.recall import (
     INJECT,
@@ -21,7 +23,6 @@ from ...schemas.operations.recall import (
     Degraded,
     HitExplanation,
     RecallAnswer,
-    RecallHit,
     RecallRequest,
     Via,
 )
@@ -33,7 +34,7 @@ from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from .arms.walk import Walked, walk
-from .arranging import arranged
+from .arranging import Shown, arranged
 from .asking import no_table, query_of
 from .evidence.floors import Floors
 from .evidence.judging import Judgement, Weighed, judgement, weighed
@@ -223,12 +224,12 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        asked = request.hits_wanted
+        asked, now_ms = request.hits_wanted, to_ms(now)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
-            judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence, to_ms(now))
+            judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence)
             hits = arranged(shown, self._analyzer)
             direct = [hit for hit in hits if hit.via is None][: request.hits_wanted]
             if len(direct) == request.hits_wanted or len(found) < asked or not any(hit.repeats for hit in hits):
@@ -236,11 +237,12 @@ class RecallService:
             if asked >= SEARCHED_MOST:
                 break
             asked = min(DEEPER * asked, SEARCHED_MOST)
-        ids = {hit.entry_id for hit in direct}
-        hits = direct + [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
+        if len(direct) < len(hits):
+            ids = {hit.record.entry_id for hit in direct}
+            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
         response = RecallAnswer(
             receipt=None,
-            hits=hits,
+            hits=[_hit(hit, now_ms) for hit in direct],
             confidence=judged.answer,
             no_evidence=not judged.kept,
             recipe=recipe.name,
@@ -262,8 +264,7 @@ class RecallService:
         request: RecallRequest,
         result: Searched,
         evidence: Weighed,
-        now_ms: int,
-    ) -> tuple[Judgement, list[RecallHit]]:
+    ) -> tuple[Judgement, list[Shown]]:
         """What was found and has evidence, and its neighbours, with their records."""
         found = result.hits
         walked = _neighbours(index, scope, request, found)
@@ -283,7 +284,7 @@ class RecallService:
             if neighbour.via in kept:
                 speaks[at] = (None, "similar to a hit", via)
         return judged, [
-            _hit(shown[at][0], shown[at][1], record, every[at], now_ms, live[at], speaks[at], standings[at])
+            _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standings[at])
             for at in speaks
             if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
         ]
@@ -308,8 +309,9 @@ class RecallService:
     ) -> list[tuple[int, int, EntryRecord | None]]:
         """Sequence, time and record of each hit: from memory, or from the views for older entries."""
         documents = index.documents
-        seqs, times = documents.seq[docs].tolist(), documents.ts_ms[docs].tolist()
-        shown = [(seq, ts_ms, index.records.get(doc)) for doc, seq, ts_ms in zip(docs, seqs, times, strict=True)]
+        places = np.array(docs, np.intp)
+        seqs, times = documents.seq[places].tolist(), documents.ts_ms[places].tolist()
+        shown = list(zip(seqs, times, index.records.of(docs), strict=True))
         missing = [seq for seq, _, record in shown if record is None]
         if not missing:
             return shown
@@ -356,30 +358,37 @@ def _live_priorities(index: HotIndex, hits: Sequence[Found | Walked]) -> list[st
     return [index.priorities.get(index.documents.id_of(hit.doc)) for hit in hits]
 
 
-def _hit(
+def _shown(
     seq: int,
     ts_ms: int,
     record: EntryRecord,
     found: Found | Walked,
-    now_ms: int,
     live_priority: str | None,
     evidence: tuple[float | None, str, Via | None],
     standing: Standing | None,
-) -> RecallHit:
-    explanation = found.explanation if isinstance(found, Found) else None
-    return RecallHit(
-        **record._asdict(),
-        score=found.score if isinstance(found, Found) else found.weight,
-        confidence=evidence[0],
-        reason=evidence[1],
-        ts=format_ms(ts_ms),
-        age_seconds=max(0, now_ms - ts_ms) / 1000,
-        live_priority=live_priority or record.priority,
-        seq=seq,
-        explain=_explain(explanation) if explanation is not None else None,
-        via=evidence[2],
-        standing=standing,
-    )
+) -> Shown:
+    confidence, reason, via = evidence
+    explanation, score = (found.explanation, found.score) if isinstance(found, Found) else (None, found.weight)
+    live = live_priority or record.priority
+    return Shown(record, seq, ts_ms, score, confidence, reason, live, explanation, via, standing)
+
+
+def _hit(shown: Shown, now_ms: int) -> dict[str, Any]:
+    """The fields of a ``RecallHit``: the answer validates all its hits at once."""
+    return {
+        **shown.record._asdict(),
+        "score": shown.score,
+        "confidence": shown.confidence,
+        "reason": shown.reason,
+        "ts": format_ms(shown.ts_ms),
+        "age_seconds": max(0, now_ms - shown.ts_ms) / 1000,
+        "live_priority": shown.live_priority,
+        "seq": shown.seq,
+        "explain": _explain(shown.explanation) if shown.explanation is not None else None,
+        "via": shown.via,
+        "standing": shown.standing,
+        "repeats": shown.repeats,
+    }
 
 
 def _explain(why: Explanation) -> HitExplanation:

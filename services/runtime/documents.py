@@ -97,6 +97,7 @@ async def start_documents(
     stack.callback(prompts.close)
     owned = ProvidedPrompts(prompts, providers)
     blocks = MemoryBlocks(views, memory.registry, owned, search, clock=clock)
+    stack.callback(blocks.close)
     palace = Palace.over(views, journal, analyzer, memory.record_search)
     combined = MemorySearch(search, recall, memory.record_search)
     layered = Layered.over(

@@ -104,14 +104,21 @@ def test_a_session_is_given_memory_and_the_next_one_recalls_what_it_said(reposit
         ]
 
 
-def test_without_a_node_the_command_exits_with_0_and_says_so(repository: Path, tmp_path: Path) -> None:
+def test_what_connect_wrote_into_a_fresh_home_exits_with_0_and_says_so_without_a_node(
+    repository: Path, tmp_path: Path
+) -> None:
     session = Session(repository, "alone")
     session.turn("u1", "user", "hello")
     env = environment(CREW_JOURNAL_DATA_DIR=str(tmp_path / "data"), XDG_STATE_HOME=str(tmp_path / "state"))
-    for event in ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd"):
+    home = tmp_path / "home"
+    subprocess.run(
+        [COMMAND, "connect", "claude-code", "--yes", "--home", home], capture_output=True, check=True, env=env
+    )
+    written = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
+    assert set(written) == {"SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd"}
+    for event, [group] in written.items():
         given = session.event(event, prompt="hello")
-        done = subprocess.run(
-            [COMMAND, "hook", event], input=given, capture_output=True, text=True, check=True, env=env
-        )
+        command = group["hooks"][0]["command"]
+        done = subprocess.run(command, shell=True, input=given, capture_output=True, text=True, check=True, env=env)
         assert "no service runs" in json.loads(done.stdout)["systemMessage"]
     assert not list((tmp_path / "state").rglob("alone")), "what was not captured is captured later"

@@ -70,10 +70,25 @@ async def test_without_a_service_calls_fail_with_the_reason_and_no_tool_is_liste
         )
     )
     answers = {answer.get("id"): answer for answer in map(json.loads, ended.stdout.splitlines())}
-    assert answers[1]["result"] == {"tools": []}
+    assert answers[1]["result"]["tools"] == []
     assert answers[2]["result"]["isError"]
     assert "not available" in answers[2]["result"]["content"][0]["text"]
     assert answers[None]["error"]["code"] == -32700
+
+
+async def test_a_service_that_goes_away_leaves_answers_that_the_sdk_reads(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "data") as node:
+        arguments = [*COMMAND[1:], "mcp", "--url", node.http_url, "--token", node.owner_token, "--agent", "ada"]
+        parameters = StdioServerParameters(command=COMMAND[0], args=arguments)
+        client = Client(parameters, mode="2026-07-28")
+        await client.__aenter__()
+    try:
+        called = await client.call_tool("recall", {"query": "anything"})
+        assert called.is_error
+        assert "not available" in cast(Any, called.content[0]).text
+        assert (await client.list_tools()).tools == []
+    finally:
+        await client.__aexit__(None, None, None)
 
 
 async def test_the_command_of_the_client_alone_forwards_to_a_service(tmp_path: Path) -> None:

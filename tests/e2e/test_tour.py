@@ -36,8 +36,13 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     assert 0 < searched.index("topics/deployment.md") < searched.index("daily/"), "the topic beats the daily noise"
     block = of("memory block --agent researcher")
     assert "7 days since the last notes" in block
-    for text in ("Wants CHANGELOG entries in the same PR", "- Reads release notes first", "PostgreSQL 16", "option B"):
+    texts = ("Wants CHANGELOG entries in the same PR", "- Reads release notes first", "PostgreSQL 16", "option B")
+    for text in (*texts, "- Never force-pushes to main"):
         assert text in block
+    assert "PostgreSQL 16" in of("cat home/crew"), "the lead's decision is a file of the agent's directory"
+    of_files = of("memory block --path")
+    assert "- Never force-pushes to main" in of_files
+    assert "PostgreSQL 16" in of_files
     newcomer = of("memory block --agent newcomer")
     assert "PostgreSQL 16" in newcomer
     assert "CHANGELOG" not in newcomer, "no agent is given the memory of another"

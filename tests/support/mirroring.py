@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+from support.stack import Stack
 
 from crew_journal.schemas.rules.tiers import Scope
 from crew_journal.services.cli.mirror.documents import Documents, Side
@@ -138,3 +141,21 @@ class MirrorWorld:
     def owner(self, scope: str) -> dict[str, Any]:
         mine = {"agent_id": AGENT} if scope == "agent" else {"crew_id": self.crew or CREW}
         return {"scope": scope, "workspace_id": self.workspace, **mine}
+
+
+_workspaces = iter(range(10_000))
+
+
+async def played(stack: Stack, tmp_path: Path, play: Callable[[MirrorWorld], None], **options: object) -> None:
+    """Play in a thread, because the client and the mirror block, in a workspace of its own."""
+    workspace = f"acme{next(_workspaces)}"
+    with stack.sync_client() as journal:
+        world = MirrorWorld(tmp_path / "home", journal, workspace=workspace, **options)  # type: ignore[arg-type]
+        await asyncio.to_thread(play, world)
+
+
+def shell(text: str, path: Path) -> None:
+    """``echo text >> path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(f"{text}\n")

@@ -59,6 +59,13 @@ def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
     assert asked(text, "inject").kept == []
 
 
+@pytest.mark.parametrize(
+    "text", ["why was the chekcout denied?", "who denied the deploy of the chckout?", "what happened to the reviewwer?"]
+)
+def test_a_question_with_one_misspelt_rare_word_gets_its_hit_in_inject(text):
+    assert asked(text, "inject").reasons[0].startswith("same words: ")
+
+
 def test_a_floor_of_the_workspace_leaves_out_more_or_less():
     text = "was the checkout deploy denied on time?"
     assert len(asked(text, "inject", floor=0.0).kept) > len(asked(text, "inject", floor=0.5).kept)
@@ -74,14 +81,14 @@ def test_the_name_of_a_speaker_is_no_evidence_by_itself():
 @given(st.integers(1, 12), st.floats(0, 1), st.sampled_from(["conversational", "robust", "rrf", "dense", "lexical"]))
 def test_confidence_is_a_probability_for_every_recipe_whatever_is_missing(n, words, recipe):
     known = {name for row in evidence_rows() for name in row.hit.weights} - {ANSWER}
-    hits = {name: np.full(n, np.nan) for name in known}
-    hits |= {name: np.full(n, words) for name in ("words", "words_near", "length", "place")}
+    hits = {name: [np.nan] * n for name in known}
+    hits |= {name: [words] * n for name in ("words", "words_near", "length", "place")}
     answer = {name: np.nan for row in evidence_rows() for name in row.answer.weights}
     answer |= {"words": words, "words_near": words}
     judged = judge(answer, hits, "a model nobody measured", recipe)
     assert 0.0 <= judged.answer <= 1.0
-    assert judged.hits.shape == (n,)
-    assert ((judged.hits >= 0) & (judged.hits <= 1)).all()
+    assert len(judged.hits) == n
+    assert all(0 <= sure <= 1 for sure in judged.hits)
 
 
 def test_every_search_ends_at_a_row_that_needs_words_alone():

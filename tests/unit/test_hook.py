@@ -19,6 +19,8 @@ from crew_journal.services.client.project import Project, project_of, slug
         ("[AGENT MEMORY]\nx\n[END AGENT MEMORY]\nhello", "hello"),
         ('<recalled-memory nonce="ab">x</recalled-memory nonce="ab"> hello', "hello"),
         ("[PINS] without an end", ""),
+        ("[OPERATOR MODEL]\nlikes tea\n[END OPERATOR MODEL]\nhello", "hello"),
+        ("[MEMORY NOTICE]\nx\n[END MEMORY NOTICE]\nhello", "hello"),
         ("nothing given", "nothing given"),
     ],
 )

@@ -85,17 +85,17 @@ def test_noise_is_not_found_and_not_counted():
 def test_a_query_that_failed_half_way_leaves_nothing_to_the_next(monkeypatch, others):
     texts = ["parser broke", "billing ran", "parser billing", *["night"] * others]
     events = [recorded(seq, text) for seq, text in enumerate(texts, 1)]
-    index, shares = index_of(events), lexical._Norms.shares
+    index, share = index_of(events), lexical._share
     begun = []
 
-    def failing(norms, part):
+    def failing(part, norm):
         begun.append(part)
         if len(begun) > 1:
             raise MemoryError
-        return shares(norms, part)
+        return share(part, norm)
 
     with monkeypatch.context() as patched:
-        patched.setattr(lexical._Norms, "shares", failing)
+        patched.setattr(lexical, "_share", failing)
         with pytest.raises(MemoryError):
             lane(index, "parser billing")
     assert lane(index, "billing") == lane(index_of(events), "billing")

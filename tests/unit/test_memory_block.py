@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.assembler import CUT_SUFFIX, Section, cut_to
+from crew_journal.schemas.rules.block_markers import MARKERS
 from crew_journal.schemas.rules.memory_block import (
-    MARKERS,
     BlockInput,
     Daily,
     MemoryBlock,

@@ -66,7 +66,7 @@ class State:
         of: Whose documents these are: workspace, agent and crew.
         mirror: Id of this directory; part of its write ids, so that equal lines of two directories count twice.
         files: ``agent/AGENT.md`` → what is known of it.
-        passed: The sequence that the views had reached at a pass that was completed; 0 if none was. What was first written
+        passed: The sequence that the views had reached at a completed pass; None if there was none. What was first written
             later, and is not among ``files``, was never in the directory.
         former: ``agent/.crew-journal-old-7-AGENT.md`` → what was taken away.
     """
@@ -76,7 +76,7 @@ class State:
     mirror: str = field(default_factory=uuid7_hex)
     files: dict[str, Known] = field(default_factory=dict)
     former: dict[str, Former] = field(default_factory=dict)
-    passed: int = 0
+    passed: int | None = None
 
     @classmethod
     def load(cls, folder: Path, of: str) -> State:

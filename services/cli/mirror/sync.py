@@ -83,7 +83,7 @@ class Mirror:
                 except OSError as error:
                     self._report.refuse(document.path, error.strerror or str(error))
 
-        is_first, self._state.passed = not self._state.passed, view_seq
+        is_first, self._state.passed = self._state.passed is None, view_seq
         if is_first:
             self._state.save()
 
@@ -141,7 +141,8 @@ class Mirror:
         found = base_among(versions, data, base.seq if base is not None else 0)
         if found is not None or base is not None:
             return found or base
-        is_new = bool(self._state.passed and versions and versions[-1].seq > self._state.passed)
+        passed = self._state.passed
+        is_new = passed is not None and bool(versions) and versions[-1].seq > passed
         return Base(0 if is_new else shown.seq) if is_new or not shown.bytes else None
 
     def _take_over(

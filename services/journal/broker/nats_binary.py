@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,8 @@ ATOMIC_BATCH_VERSION: Final[Version] = (2, 12, 0)
 """First with atomic batches, the only group commit under ``sync_interval: always`` (facts/nats.md)."""
 BINARY_NAME: Final = "nats-server"
 INSTALL_HINT: Final = (
-    "put a newer one on PATH (apt install nats-server, brew install nats-server, or a release of nats-io/nats-server) or "
-    "name it with CREW_JOURNAL_NATS_SERVER; in a checkout, `make setup` or deploy/install-nats fetches one"
+    "`crew-journal broker install` fetches one; or put a newer one on PATH (brew install nats-server, or a release of "
+    "nats-io/nats-server) or name it with CREW_JOURNAL_NATS_SERVER"
 )
 VERSION_TIMEOUT_S: Final = 10.0
 """Seconds for ``nats-server --version``, which takes about 10 ms; a cold disk may need a second or two."""
@@ -104,7 +105,8 @@ def _candidates(cache_dirs: Sequence[Path], override: Path | None, search_path: 
         return
     folders = (os.environ.get("PATH", os.defpath) if search_path is None else search_path).split(os.pathsep)
     seen: set[Path] = set()
-    for folder in [*folders, *(str(cache) for cache in cache_dirs)]:
+    beside = [str(Path(sys.executable).parent)] if search_path is None else []  # of the extra ``broker``
+    for folder in [*folders, *beside, *(str(cache) for cache in cache_dirs)]:
         where = shutil.which(BINARY_NAME, path=folder) if folder else None
         if where is not None and (real := Path(where).resolve()) not in seen:
             seen.add(real)

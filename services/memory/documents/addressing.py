@@ -76,11 +76,13 @@ def rule_of(tier: str) -> TierRule:
     """The rule of a tier.
 
     Raises:
-        InvalidTier: If there is no such tier.
+        InvalidTier: If there is no such tier; case counts.
     """
     rule = TIERS.get(tier)
     if rule is None:
-        raise InvalidTier(f"there is no tier {tier[:32]!r}", hint=f"use one of {', '.join(TIERS)}", field="tier")
+        raise InvalidTier(
+            f"there is no tier {tier[:32]!r}", hint=f"use one of {', '.join(TIERS)}; case counts", field="tier"
+        )
     return rule
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ....schemas.errors import CapExceeded, Quarantined
 from ....schemas.operations.documents import DocumentAnswer, DocumentShown, Finding, VersionShown
 from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import TIERS
@@ -15,12 +16,43 @@ from ....schemas.views.documents import DocumentRow, VersionRow
 from ...desk import Caller
 from .addressing import Address
 
+CONSOLIDATE: Final = (
+    "merge duplicates, drop what is out of date and summarise current_entries; "
+    "then write the result in this turn with mode=replace"
+)
 _EMPTY: Final = sha256_of("")
 
 
 def usage(size: int, cap: int) -> str:
     """``3900 of 4000 bytes, 97%``."""
     return f"{size} of {cap} bytes, {size * 100 // cap}%"
+
+
+def blocked(label: str, finding: str) -> Quarantined:
+    """The refusal of a text in which the scanners found ``category/pattern``."""
+    category, _, pattern = finding.partition("/")
+    return Quarantined(
+        f"{label} would hold a possible prompt injection: category={category} pattern={pattern}",
+        hint="say it in other words, without instructions to a reader; nothing was written",
+        field="content",
+    )
+
+
+def too_large(label: str, tier: str, cap: int, projected: int, current: int, text: str) -> CapExceeded:
+    """The refusal of a write after which a document would have ``projected`` bytes; ``text`` is what may be shown of it."""
+    return CapExceeded(
+        f"{label} would have {projected} of {cap} bytes; it has {usage(current, cap)}",
+        hint=CONSOLIDATE,
+        field="content",
+        facts={
+            "tier": tier,
+            "cap_bytes": cap,
+            "projected_size": projected,
+            "current_size": current,
+            "current_entries": text,
+            "usage": usage(current, cap),
+        },
+    )
 
 
 def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:

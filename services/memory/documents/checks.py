@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from ....schemas.errors import BrokerError, CapExceeded, Quarantined, WriteRefused
+from ....schemas.errors import BrokerError, CapExceeded, DocumentError, Quarantined, WriteRefused
 from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWriteVerifierBlocked, RejectionReason
 from ....schemas.events.payload import ControlPayload
 from ....schemas.ports import ViewReader
@@ -22,13 +22,9 @@ from ....schemas.views.documents import MemoryConfigRow
 from ...desk import Caller
 from ...journal.intake.recorder import Recorder
 from .addressing import Address
-from .answers import shown, usage
+from .answers import blocked, shown, too_large
 from .present import WrittenDocument
 
-CONSOLIDATE: Final = (
-    "merge duplicates, drop what is out of date and summarise current_entries; "
-    "then write the result in this turn with mode=replace"
-)
 SHARED_WORDS: Final = 0.5
 """Share of words from which on two lines are compared; the rule itself asks for more."""
 _PINS: Final = f"""SELECT content FROM {DOCUMENTS} WHERE workspace_id = ? AND tier = 'pins'
@@ -79,12 +75,7 @@ class Checks:
         if finding is None:
             return
         await self._reject(caller, address, "injection", source, finding=finding)
-        category, _, pattern = finding.partition("/")
-        raise Quarantined(
-            f"{address.label} would hold a possible prompt injection: category={category} pattern={pattern}",
-            hint="say it in other words, without instructions to a reader",
-            field="content",
-        )
+        raise blocked(address.label, finding)
 
     async def cap(
         self, caller: Caller, document: WrittenDocument, address: Address, size: int, source: str, *, whole: bool
@@ -109,25 +100,14 @@ class Checks:
         if projected <= cap and total <= AGENT_TOTAL_BYTES:
             return
         await self._reject(caller, address, "cap", source, bytes=projected, cap_bytes=cap)
-        if projected > cap:
-            wrong = f"{address.label} would have {projected} of {cap} bytes; it has {usage(current, cap)}"
-        else:
-            wrong = f"the documents of {address.owner} would have {total} of {AGENT_TOTAL_BYTES} bytes"
         finding = document.row.finding if document.row else None
-        raise CapExceeded(
-            wrong,
-            hint=CONSOLIDATE if projected > cap else "shorten or retract documents that are out of date",
-            field="content",
-            facts={
-                "tier": address.tier,
-                "cap_bytes": cap,
-                "projected_size": projected,
-                "current_size": current,
-                "current_entries": shown(caller, address.label, document.content, finding),
-                "usage": usage(current, cap),
-                "total_bytes": total,
-            },
-        )
+        text = shown(caller, address.label, document.content, finding)
+        refusal = too_large(address.label, address.tier, cap, projected, current, text)
+        if projected <= cap:
+            refusal.message = f"the documents of {address.owner} would have {total} of {AGENT_TOTAL_BYTES} bytes"
+            refusal.hint = "shorten or retract documents that are out of date"
+        refusal.facts["total_bytes"] = total
+        raise refusal
 
     async def verify(
         self, caller: Caller, address: Address, content: str, config: MemoryConfigRow, source: str
@@ -161,6 +141,22 @@ class Checks:
             f"the content contradicts a pinned fact: {found}",
             hint="leave it out, or ask an OWNER or ADMIN to change pins.md",
             field="content",
+        )
+
+    async def refused_by_provider(self, caller: Caller, address: Address, error: DocumentError, source: str) -> None:
+        """Record that the memory provider of the workspace refused a write; its message may quote the text."""
+        reason: RejectionReason = "injection" if isinstance(error, Quarantined) else "provider"
+        size: object = None
+        if isinstance(error, CapExceeded):
+            reason, size = "cap", error.facts.get("projected_size")
+        await self._reject(
+            caller,
+            address,
+            reason,
+            source,
+            finding=f"provider/{type(error).__name__}",
+            bytes=size if isinstance(size, int) else None,
+            cap_bytes=address.rule.cap_bytes if reason == "cap" else None,
         )
 
     def _contradicted(self, workspace_id: str, owners: list[str], content: str) -> str | None:

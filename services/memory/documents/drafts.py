@@ -75,6 +75,18 @@ class Draft:
         return version.doc_key == address.key and version.piece in (None, self.content)
 
 
+def api_draft(address: Address, action: DocumentAction, content: str, expected_seq: int | None) -> Draft:
+    """A write over the API under an id of its own."""
+    return Draft(
+        address=address,
+        action=action,
+        content=content,
+        source="api",
+        write_id=mint_write_id(),
+        expected_seq=expected_seq,
+    )
+
+
 def mint_write_id() -> str:
     """A new write id: ``w_`` and a UUIDv7."""
     return "w_" + uuid7_hex()

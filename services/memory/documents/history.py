@@ -26,7 +26,7 @@ _WITH_TEXT: Final = f"{_SELECT} AND bytes > 0 ORDER BY seq DESC LIMIT 1"
 _PIECES: Final = f"SELECT action, piece FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ? ORDER BY seq"
 _CAUSES: Final = f"""SELECT write_id, data_subject_id FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ?
     ORDER BY seq DESC LIMIT {MAX_CAUSES}"""
-_BY_WRITE: Final = f"SELECT {VERSIONS.names} FROM {VERSIONS} WHERE key = ? AND workspace_id = ? AND write_id = ?"
+_BY_WRITE: Final = f"SELECT {VERSIONS.names} FROM {VERSIONS} WHERE key IN (SELECT unnest(?::UBIGINT[]))"
 
 
 class History:
@@ -69,10 +69,11 @@ class History:
             return found[0]
         raise NotFound(f"{address.label} was never written", hint="write it", field="tier")
 
-    def written(self, workspace_id: str, write_id: str) -> VersionRow | None:
-        """The version of a write id; None if it is new."""
-        rows = self._views.rows(_BY_WRITE, [name_key((workspace_id, write_id)), workspace_id, write_id])
-        return VersionRow(*rows[0]) if rows else None
+    def written(self, writes: list[tuple[str, str]]) -> list[VersionRow | None]:
+        """The version of each (workspace, write id); None where it is new."""
+        rows = [VersionRow(*row) for row in self._views.rows(_BY_WRITE, [[name_key(write) for write in writes]])]
+        known = {(row.workspace_id, row.write_id): row for row in rows}
+        return [known.get(write) for write in writes]
 
     def causes(self, address: Address, base_seq: int, seq: int) -> tuple[tuple[str, ...], str | None]:
         """Ids of the writes that gave the text, the last 1,000, newest first, and whose personal data it is."""

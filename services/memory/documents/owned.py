@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ....schemas.ports import CommittedBatch, ViewReader
 from ....schemas.rules.memory_block import WINDOW_DAYS
@@ -126,16 +126,15 @@ class PromptDocuments:
         if changes.removed or changes.rewritten:
             self._forget()
             return
-        for columns in changes.written:
-            for index, name in enumerate(zip(columns["workspace_id"], columns["owner"], strict=True)):
-                if (owned := self._owners.get(name)) is None:
-                    continue
-                row = DocumentRow(*(_plain(columns[column][index]) for column in DocumentRow._fields))
-                if row.tier == "daily" and not row.content:
-                    self._owners.pop(name)  # the newest day with notes may be another one now
-                    self._loaded.discard(name)
-                else:
-                    owned.take(row)
+        for row in changes.rows(DocumentRow):
+            name = row.workspace_id, row.owner
+            if (owned := self._owners.get(name)) is None:
+                continue
+            if row.tier == "daily" and not row.content:
+                self._owners.pop(name)  # the newest day with notes may be another one now
+                self._loaded.discard(name)
+            else:
+                owned.take(row)
 
     def _forget(self) -> None:
         self._owners.clear()
@@ -150,7 +149,3 @@ class PromptDocuments:
             total -= sizes[name]
             del self._owners[name]
             self._loaded.discard(name)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value

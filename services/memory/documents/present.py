@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ....schemas.ports import CommittedBatch, TableChanges, ViewReader
+from ....schemas.ports import CommittedBatch, ViewReader
 from ....schemas.rules.documents import SCAN_OVERLAP, joint
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import DocumentRow
 from .addressing import Address
-from .scanning import Scanning
+from .scanning import Scanning, scanning
 from .turns import Turns
 
 KEPT: Final = 256
@@ -30,7 +30,7 @@ _SIZES: Final = f"SELECT tier, doc_key, seq, bytes FROM {DOCUMENTS} WHERE worksp
 _Name = tuple[str, str, str, str | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pending:
     """A write that the views may lack.
 
@@ -45,6 +45,10 @@ class Pending:
     size: int
     end: str
     seq: int | None = None
+
+    def after(self, end: str) -> str:
+        """The last characters of the document after it, if ``end`` are those before."""
+        return self.end if self.whole else (end + self.end)[-SCAN_OVERLAP:]
 
 
 @dataclass(slots=True)
@@ -80,11 +84,12 @@ class WrittenDocument:
     owner: OwnerSizes
     row: DocumentRow | None = None
     turns: Turns = field(default_factory=Turns)
-    scanning: Scanning = field(default_factory=Scanning)
+    scanning: Scanning = field(default_factory=scanning)
     pending: list[Pending] = field(default_factory=list)
     users: int = 0
     stale: bool = True
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _end: str | None = None
 
     @property
     def seq(self) -> int:
@@ -107,27 +112,32 @@ class WrittenDocument:
     @property
     def end(self) -> str:
         """Its last characters once all that is pending is stored."""
-        end = self.content[-SCAN_OVERLAP:]
-        for one in self.pending:
-            end = one.end if one.whole else (end + one.end)[-SCAN_OVERLAP:]
-        return end
+        if self._end is None:
+            self._end = self.content[-SCAN_OVERLAP:]
+            for one in self.pending:
+                self._end = one.after(self._end)
+        return self._end
 
     def reserve(self, text: str, *, whole: bool) -> Pending:
         """Count a write from now on."""
         added = text if whole else joint(self.end, text)
         made = Pending(whole, len(added.encode()), added[-SCAN_OVERLAP:])
+        self._end = made.after(self.end)
         self.pending.append(made)
         return made
 
     def release(self, made: Pending) -> None:
         """Count a write no more: the views have it, or it failed."""
-        self.pending = [one for one in self.pending if one is not made]
+        if made in self.pending:
+            self.pending.remove(made)
+            self._end = None
 
     def take(self, row: DocumentRow | None) -> None:
         """The row as the views have it now."""
         if row is None or row.seq >= self.seq:
             self.row = row
         self.pending = [one for one in self.pending if one.seq is None or one.seq > self.seq]
+        self._end = None
 
 
 class PresentDocuments:
@@ -193,7 +203,7 @@ class PresentDocuments:
             return
         if changes.removed or changes.rewritten:
             self._forget()
-        for row in _rows(changes):
+        for row in changes.rows(DocumentRow):
             owner = self._owners.get((row.workspace_id, row.owner))
             if owner is None:
                 continue
@@ -218,11 +228,3 @@ class PresentDocuments:
         if len(self._documents) >= KEPT:
             used = {name[:2] for name in self._documents}
             self._owners = {name: sizes for name, sizes in self._owners.items() if name in used}
-
-
-def _rows(changes: TableChanges) -> list[DocumentRow]:
-    return [
-        DocumentRow(*row)
-        for columns in changes.written
-        for row in zip(*(columns[name] for name in DocumentRow._fields), strict=True)
-    ]

@@ -32,16 +32,19 @@ from ...desk import Caller
 from ...journal.intake.recorder import Recorder
 from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
-from .answers import shown, usage
-from .checks import CONSOLIDATE, Checks
+from .answers import CONSOLIDATE, shown, usage
+from .checks import Checks
 from .configs import MemoryConfigs
 from .drafts import Draft
+from .grouped import Grouped
 from .history import History
 from .ports import DocumentPublisher, Enabled, check_enabled, enable_writer
 from .present import Pending, PresentDocuments, WrittenDocument
 
 ATTEMPTS: Final = 3
 """How often a text is checked and published that names no version, while other nodes write the document."""
+WRITES_AT_ONCE: Final = 256
+"""Write ids of one query."""
 
 
 class Storing:
@@ -70,6 +73,7 @@ class Storing:
         self._writer = writer
         self._enabled = enabled
         self._history = history
+        self._written = Grouped(history.written, WRITES_AT_ONCE, lambda _: 1)
         self._wait_s = wait_s
         self._checks = Checks(views, journal)
         self._present = PresentDocuments(views)
@@ -111,7 +115,7 @@ class Storing:
     async def _append(
         self, caller: Caller, draft: Draft, document: WrittenDocument, config: MemoryConfigRow
     ) -> DocumentWrittenAnswer:
-        finding = await document.scanning.appended(document.end, draft.content)
+        finding = await document.scanning((document.end, draft.content))
         await self._checks.quarantine(caller, draft.address, finding, draft.source)
         await self._checks.verify(caller, draft.address, draft.content, config, draft.source)
         await self._cap(caller, draft, document)
@@ -197,7 +201,7 @@ class Storing:
         Raises:
             WriteIdTaken: If it is another write.
         """
-        known = await asyncio.to_thread(self._history.written, draft.address.workspace_id, draft.write_id)
+        known = await self._written((draft.address.workspace_id, draft.write_id))
         if known is not None and not draft.is_same_as(known):
             raise WriteIdTaken(
                 f"the write id {draft.write_id} belongs to another write, at {known.seq}",

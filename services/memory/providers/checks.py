@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ....schemas.errors import (
-    CapExceeded,
     CascadeUnsupported,
     DocumentError,
     EmptyContent,
@@ -20,7 +19,6 @@ from ....schemas.errors import (
     InvalidTier,
     MissingKey,
     NotAllowed,
-    Quarantined,
     ScopeMismatch,
     SelectorConflict,
 )
@@ -37,8 +35,10 @@ from ....schemas.provider import (
     RecallRequest,
     RetainRequest,
 )
-from ....schemas.rules.injection import scan
+from ....schemas.rules.documents import finding_in
 from ....schemas.rules.tiers import TIERS, Scope, TierRule, Writer, key_problem, owner_of, tier_of_label
+from ..documents.addressing import rule_of
+from ..documents.answers import blocked, too_large
 
 MODES: Final = ("replace", "append")
 _RECALL_SCOPES: Final[dict[str, tuple[Scope, ...]]] = {
@@ -207,20 +207,6 @@ def owner_to_list(bound: ProviderScope, asked: LabelsRequest) -> tuple[Scope, st
     return scope, _owner_name(bound, scope, "the request")
 
 
-def rule_of(tier: str) -> TierRule:
-    """The rule of a tier.
-
-    Raises:
-        InvalidTier: If there is no such tier; case counts.
-    """
-    rule = TIERS.get(tier)
-    if rule is None:
-        raise InvalidTier(
-            f"tier {tier[:32]!r} is not a tier", hint=f"use one of {', '.join(TIERS)}; case counts", field="tier"
-        )
-    return rule
-
-
 def check_result(place: Place, before: str, after: str) -> None:
     """Check the text that a document would have.
 
@@ -228,29 +214,11 @@ def check_result(place: Place, before: str, after: str) -> None:
         Quarantined: If the scanners block it.
         CapExceeded: If it is larger than the tier allows.
     """
-    found = scan(after)
-    if found is not None:
-        raise Quarantined(
-            f"{place.label} would hold a possible prompt injection: {found.category}/{found.pattern}",
-            hint="say it in other words; nothing was written",
-            field="content",
-        )
+    if (finding := finding_in(after)) is not None:
+        raise blocked(place.label, finding)
     cap, size, present = place.rule.cap_bytes, len(after.encode()), len(before.encode())
     if cap is not None and size > cap:
-        usage = f"{present} of {cap} bytes, {present * 100 // cap}%"
-        raise CapExceeded(
-            f"{place.label} would have {size} bytes, tier {place.tier} allows {cap}",
-            hint="shorten the present text and write it in this turn with mode replace",
-            field="content",
-            facts={
-                "tier": place.tier,
-                "cap_bytes": cap,
-                "projected_size": size,
-                "current_size": present,
-                "current_entries": before,
-                "usage": usage,
-            },
-        )
+        raise too_large(place.label, place.tier, cap, size, present, before)
 
 
 async def health_of(probe: Callable[[], Awaitable[str | None]], clock: Callable[[], datetime]) -> HealthStatus:

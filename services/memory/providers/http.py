@@ -48,7 +48,8 @@ from ....schemas.provider import (
     RetainResult,
 )
 from ....schemas.rules.tiers import TIERS, KeyKind, Scope, owner_of
-from .checks import Place, check_role, check_scope, health_of, owner_to_list, place_to_forget, place_to_read, rule_of
+from ..documents.addressing import rule_of
+from .checks import Place, check_role, check_scope, health_of, owner_to_list, place_to_forget, place_to_read
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one answer of a provider; an ordinary write takes some 5 ms."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
-from ....schemas.errors import NotByProvider
+from ....schemas.errors import CapExceeded, NotByProvider, Quarantined, WriteRefused
 from ....schemas.operations.document_search import DocumentHit, DocumentSearchAnswer, DocumentSearchRequest
 from ....schemas.operations.documents import (
     AppendDailyRequest,
@@ -43,8 +43,8 @@ from ...journal.intake.recorder import Recorder
 from ...query.chunks.documents import DocumentSearch
 from ...query.chunks.scope import file_scope
 from ..documents.addressing import Address, Addressed, address_of, check_may_write
-from ..documents.answers import empty_answer, finding_of, usage
-from ..documents.checks import CONSOLIDATE, Checks
+from ..documents.answers import CONSOLIDATE, empty_answer, finding_of, usage
+from ..documents.checks import Checks
 from ..documents.configs import MemoryConfigs
 from ..documents.drafts import mint_write_id
 from ..documents.ports import Enabled, check_enabled, enable_writer
@@ -52,6 +52,7 @@ from ..documents.use_cases import Documents
 from .calls import answered
 from .choosing import Providers
 
+_SOURCE: Final = "api"
 _Q = TypeVar("_Q", bound=Request)
 _A = TypeVar("_A", bound=BaseModel)
 
@@ -223,7 +224,7 @@ class ProvidedDocuments:
         check_may_write(caller, address)
         await check_enabled(self._enabled, caller)
         config = await self._configs.of(caller.workspace_id)
-        content, warning = await self._checks.scrub(caller, address, content, config, "api")
+        content, warning = await self._checks.scrub(caller, address, content, config, _SOURCE)
         provider, scope = self._of(caller, asked, address)
         request = RetainRequest(
             workspace_id=scope.workspace_id,
@@ -235,7 +236,11 @@ class ProvidedDocuments:
             scope=address.scope.value,
         )
         await enable_writer(self._enabled, caller)
-        wrote = await answered(provider.retain(request))
+        try:
+            wrote = await answered(provider.retain(request))
+        except (CapExceeded, Quarantined, WriteRefused) as error:
+            await self._checks.refused_by_provider(caller, address, error, _SOURCE)
+            raise
         answer = _written(address, request.write_id or "", len(content.encode()), wrote.bytes)
         if answer.cap_pct < SOFT_CAP_PERCENT:
             return answer.model_copy(update={"warning": warning})

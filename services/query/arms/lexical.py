@@ -70,28 +70,6 @@ class LexicalResult:
         return np.zeros(len(docs), np.float32) if self.sums is None else self.sums[docs]
 
 
-@dataclass(frozen=True, slots=True)
-class _Norms:
-    """``k1 * (1 - b + b * |d| / avg)`` as ``flat + slope * length``."""
-
-    length: npt.NDArray[np.uint16]
-    flat: np.float32
-    slope: np.float32
-
-    def shares(self, part: TermPart) -> Scores:
-        """(p,) float32 share of the term in the score of each of its documents."""
-        norm = self.length[part.docs].astype(np.float32)
-        norm *= self.slope
-        norm += self.flat
-        if part.tf is None:
-            norm += np.float32(1.0)
-            return np.divide(part.gain, norm, out=norm)
-        often = part.tf.astype(np.float32)
-        norm += often
-        often *= part.gain
-        return np.divide(often, norm, out=norm)
-
-
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
@@ -112,10 +90,13 @@ def search_lexical(
         return NOTHING
     average = scoped.total_length / scoped.size
     slope = np.float32(K1 * B / average) if average else np.float32(0.0)
-    norms = _Norms(index.documents.length, np.float32(K1 * (1.0 - B)), slope)
     sums, touched = index.sums.begin([part.docs for part in parts], scoped.count)
+    norms = index.documents.length[touched].astype(np.float32)
+    norms *= slope
+    norms += np.float32(K1 * (1.0 - B))
+    begin = 0
     for part in parts:
-        sums[part.docs] += norms.shares(part)
+        sums[part.docs] += _share(part, norms[begin : (begin := begin + len(part.docs))])
     long = [part for part in parts if len(part.docs) > depth]
     if long:  # one list alone is long enough; documents of the rarest term score highest
         rarest = max(long, key=lambda part: part.gain)
@@ -124,6 +105,22 @@ def search_lexical(
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
     return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for)
+
+
+def _share(part: TermPart, norm: Scores) -> Scores:
+    """(p,) float32 share of a term in the score of each of its documents; uses up ``norm``.
+
+    Args:
+        part: The term.
+        norm: (p,) float32 ``k1 * (1 - b + b * |d| / avg)``.
+    """
+    if part.tf is None:
+        norm += np.float32(1.0)
+        return np.divide(part.gain, norm, out=norm)
+    often = part.tf.astype(np.float32)
+    norm += often
+    often *= part.gain
+    return np.divide(often, norm, out=norm)
 
 
 def idf_of(frequency: int, size: int) -> float:
@@ -135,6 +132,8 @@ def _further_parts(
     index: HotIndex, scoped: ScopedDocuments, missing: Sequence[int], wording: Wording
 ) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int]]:
     """The parts of other forms and of words that replace the missing ones; which words those are; ``stands_for``."""
+    if not missing and not wording.forms:
+        return (), {}, {}
     parts, found = _parts(index, scoped, list(wording.forms), SHARE)
     stands_for = {form: wording.forms[form] for form in found}
     with_form = set(stands_for.values())

@@ -2,19 +2,23 @@
 
 Names of people are left out of the words that count: they say of whom a question asks, and meet something in every scope.
 
+Few hits are judged, so these are plain numbers: for ten, an operation of numpy costs more than a loop.
+
 Invariant: figures are seen through the query's scope; of the index nothing is read but what concerns the hits judged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import log1p
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arms.lexical import LexicalResult, idf_of
-from ..hot.documents import ABSENT
 from ..hot.index import HotIndex
 from ..hot.lists import Docs
 from ..hot.sessions import neighbours
@@ -37,85 +41,86 @@ class Figures:
     """Of n hits and of their answer.
 
     Attributes:
-        hits: Name → (n,) float64, NaN where a hit has none.
+        hits: Name → one value a hit, NaN where it has none.
         answer: Name → the value, NaN where there is none.
-        shared: (t, n) bool: which of the query's terms each hit holds.
-        terms: The t terms, names of people left out.
+        shared: Of each hit, which of ``terms`` it holds: their places.
+        terms: The query's terms, names of people left out.
     """
 
-    hits: dict[str, Floats]
-    answer: dict[str, float]
-    shared: npt.NDArray[np.bool_]
+    hits: Mapping[str, Sequence[float]]
+    answer: Mapping[str, float]
+    shared: Sequence[set[int]]
     terms: tuple[int, ...]
 
 
 def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
     """The figures of the hits in ``found.order``."""
-    order, docs = found.order, found.docs[found.order]
-    terms, weights = _weights(index, query, found)
+    order = found.order
+    docs = found.docs[order]
     count = len(docs)
-    either = _shared(found.lexical, terms, np.concatenate((docs, _previous(index, found, docs))))
-    shared = either[:, :count]
-    near = shared | either[:, count:]
-    whole = float(weights.sum()) or 1.0
-    total = found.total[order]
-    best = float(total[0]) if len(total) else 0.0
-    cosine = found.cosine[order].astype(np.float64)
+    terms, weights = _weights(index, query, found)
+    previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
+    either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
+    shared, before = either[:count], either[count:]
+    whole = sum(weights) or 1.0
+    total = found.total[order].tolist()
+    best = total[0] if count else 0.0
+    behind = [best - score for score in total]
+    lead = behind[1] if count > 1 else 0.0
+    cosine = found.cosine[order].tolist()
+    mean, deviation = _likeness(found)
+    asks_when = "time" in found.shares
+    none = [0.0] * count
     hits = {
         "score": total,
-        "behind": best - total,
-        "place": np.log1p(np.arange(count)),
-        "context": found.context[order],
-        "static": found.static[order],
+        "behind": behind,
+        "ahead": [score - following for score, following in pairwise(total)] + none[:1],
+        "lead": [lead] * count,
+        "when": behind if asks_when else none,
+        "place": [log1p(place) for place in range(count)],
+        "context": found.context[order].tolist(),
+        "static": found.static[order].tolist(),
         "cosine": cosine,
-        "words": weights @ shared / whole,
-        "words_near": weights @ near / whole,
-        "length": np.log1p(index.documents.words[docs].astype(np.float64)),
+        "likeness": [(value - mean) / deviation for value in cosine],
+        "words": [sum([weights[at] for at in held]) / whole for held in shared],
+        "words_near": [sum([weights[at] for at in held]) / whole for held in map(set.union, shared, before)],
+        "length": [log1p(words) for words in index.documents.words[docs].tolist()],
     }
+    for name in SHARES:
+        hits[name] = found.shares[name][order].tolist() if name in found.shares else none
     heard = {*found.lexical.idf, *found.lexical.stands_for.values()}
-    known = np.array([term in heard for term in terms], bool)
-    first = {name: _best(hits[name][:JUDGED]) for name in BY_BEST}
-    mean, deviation = _likeness(found)
-    hits["likeness"] = (cosine - mean) / deviation
-    ahead = np.zeros(count)
-    np.subtract(total[:-1], total[1:], out=ahead[:-1])
-    hits |= {"ahead": ahead, "when": hits["behind"] * ("time" in found.shares)}
-    answer = {
-        **first,
+    unheard = sum(weight for term, weight in zip(terms, weights, strict=True) if term not in heard)
+    answer = {name: _best(hits[name][:JUDGED]) for name in BY_BEST}
+    answer |= {
         "score": best,
-        "lead": float(best - total[1]) if len(total) > 1 else 0.0,
+        "lead": lead,
         "background": _mean(found.context),
-        "unheard": float(weights[~known].sum()) / whole,
-        "likeness": (first["cosine"] - mean) / deviation,
-        "many": float(np.log1p(len(terms))),
+        "unheard": unheard / whole,
+        "likeness": (answer["cosine"] - mean) / deviation,
+        "many": log1p(len(terms)),
     }
-    hits["lead"] = np.full(count, answer["lead"])
-    hits |= {name: found.shares[name][order] if name in found.shares else np.zeros(count) for name in SHARES}
     return Figures(hits, answer, shared, terms)
 
 
-def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], Floats]:
+def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float]]:
     """The query's terms that are not names of speakers (all terms, if every one is a name), and their idf in scope."""
     names = index.names.name_words(query.words.values(), found.scoped.speakers)
     telling = tuple(term for term in query.terms if query.words.get(term) not in names) or tuple(query.terms)
     unheard = idf_of(0, found.scoped.size)
-    return telling, np.array([found.lexical.idf.get(term, unheard) for term in telling], np.float64)
+    return telling, [found.lexical.idf.get(term, unheard) for term in telling]
 
 
-def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> npt.NDArray[np.bool_]:
-    held = np.zeros((len(terms), len(docs)), bool)
+def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:
+    """Of each document, the places of the terms that it holds."""
+    held: list[set[int]] = [set() for _ in docs]
     row = {term: at for at, term in enumerate(terms)}
     for part in lexical.parts:
         at = row.get(lexical.stands_for.get(part.term, part.term))
         if at is not None:
-            held[at] |= part.docs.take(part.docs.searchsorted(docs), mode="clip") == docs
+            matches = part.docs.take(part.docs.searchsorted(docs), mode="clip") == docs
+            for place in matches.nonzero()[0].tolist():
+                held[place].add(at)
     return held
-
-
-def _previous(index: HotIndex, found: Searched, docs: Docs) -> Docs:
-    """The entry before each in its session, in scope; itself where there is none."""
-    previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
-    return np.where(previous == ABSENT, docs, previous)
 
 
 def _likeness(found: Searched) -> tuple[float, float]:
@@ -130,8 +135,8 @@ def _likeness(found: Searched) -> tuple[float, float]:
     return mean, spread**0.5 if spread > 0 else np.nan
 
 
-def _best(values: Floats) -> float:
-    known = sorted(value for value in values.tolist() if value == value)[-BEST:]  # NaN is not itself
+def _best(values: Sequence[float]) -> float:
+    known = sorted([value for value in values if value == value])[-BEST:]  # NaN is not itself
     return sum(known) / len(known) if known else np.nan
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
+from operator import and_
 from typing import Final
-
-import numpy as np
-import numpy.typing as npt
 
 from ....schemas.operations.recall import INJECT, Mode
 from ....schemas.rules.evidence import STATEMENT, Judged, judge
@@ -44,16 +43,16 @@ class Weighed:
     """What a search says for its k hits, before anything is left out.
 
     Attributes:
-        confidence: (k,) float64 probability that each is relevant.
-        enough: (k,) bool: which have enough for ``inject``.
-        something: (k,) bool: which have anything at all.
+        confidence: Probability that each is relevant.
+        enough: Whether each has enough for ``inject``.
+        something: Whether each has anything at all.
         reasons: What speaks for each.
         answer: Probability that there is an answer among them; None where nothing was found.
     """
 
-    confidence: npt.NDArray[np.float64]
-    enough: npt.NDArray[np.bool_]
-    something: npt.NDArray[np.bool_]
+    confidence: list[float]
+    enough: list[bool]
+    something: list[bool]
     reasons: list[str]
     answer: float | None
 
@@ -87,18 +86,18 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
     """
     count = len(found.hits)
     if not count:
-        none = np.zeros(0, bool)
-        return Weighed(np.zeros(0), none, none, [], None)
+        return Weighed([], [], [], [], None)
     figures = figures_of(index, query, found)
     model = index.model if query.vector is not None else None
     kind = recipe if query.told is Told.ASKS else STATEMENT
     judged = judge(figures.answer, figures.hits, model, kind, floor)
-    enough = (judged.hits >= judged.floors) & (judged.answer >= judged.gate)
-    if floor is None and found.scoped.size < FEW:
-        enough |= judged.hits >= SURE
+    answers = judged.answer >= judged.gate
+    enough = [answers and sure >= least for sure, least in zip(judged.hits, judged.floors, strict=True)]
     something = _something(figures, judged)
-    if floor is not None:
-        enough &= something  # a floor of zero lets everything through that search would return
+    if floor is not None:  # a floor of zero lets everything through that search would return
+        enough = list(map(and_, enough, something))
+    elif found.scoped.size < FEW:
+        enough = [has or sure >= SURE for has, sure in zip(enough, judged.hits, strict=True)]
     reasons = _reasons(index, query, found, figures, count)
     return Weighed(judged.hits[:count], enough[:count], something[:count], reasons, judged.answer)
 
@@ -111,8 +110,8 @@ def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judg
         mode: ``inject`` is strict.
         names: Of each hit the name by which the query names it, None if it does not; empty for none.
     """
-    confidence, reasons, answer = of.confidence.tolist(), list(of.reasons), of.answer
-    chosen = (of.enough if mode == INJECT else of.something).tolist()
+    confidence, reasons, answer = list(of.confidence), list(of.reasons), of.answer
+    chosen = list(of.enough if mode == INJECT else of.something)
     for at, name in enumerate(names):
         if name is not None:
             confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
@@ -126,19 +125,19 @@ def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judg
     )
 
 
-def _something(figures: Figures, judged: Judged) -> npt.NDArray[np.bool_]:
+def _something(figures: Figures, judged: Judged) -> list[bool]:
     hits = figures.hits
-    chosen = (hits["words_near"] > 0) | _at_least(hits["static"], PIECES)
     if judged.similarity is not None:
-        return chosen | _at_least(hits["cosine"], judged.similarity)
-    usual = np.isnan(hits["likeness"])  # too few vectors to say what is not
-    return chosen | np.where(usual, _at_least(hits["cosine"], 0.0), _at_least(hits["likeness"], LIKENESS))
-
-
-def _at_least(values: npt.NDArray[np.float64], least: float) -> npt.NDArray[np.bool_]:
-    """(n,) bool; NaN is below."""
-    reached: npt.NDArray[np.bool_] = values >= least
-    return reached
+        alike = [value >= judged.similarity for value in hits["cosine"]]  # NaN is below
+    else:  # too few vectors to say what is usual: any likeness counts
+        alike = [
+            (cosine >= 0.0) if isnan(likeness) else likeness >= LIKENESS
+            for cosine, likeness in zip(hits["cosine"], hits["likeness"], strict=True)
+        ]
+    return [
+        near > 0 or static >= PIECES or like
+        for near, static, like in zip(hits["words_near"], hits["static"], alike, strict=True)
+    ]
 
 
 def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, count: int) -> list[str]:
@@ -146,7 +145,7 @@ def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, c
     places = found.order[:count]
     idf = found.lexical.idf
     rarest = sorted(range(len(figures.terms)), key=lambda row: -idf.get(figures.terms[row], 0.0))
-    words = [query.words.get(figures.terms[row], "") for row in rarest]
+    words = [(row, query.words.get(figures.terms[row], "")) for row in rarest]
     foreign = foreign_words()  # function words count where a query hardly shows its language
     speaks = {
         name: (found.shares[name][places] > 0).tolist()
@@ -156,10 +155,10 @@ def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, c
     nothing = [False] * count
     speaker, day = speaks.get("speaker", nothing), speaks.get("day", nothing)
     time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
-    cosine, near = figures.hits["cosine"].tolist(), figures.hits["words_near"].tolist()
+    cosine, near = figures.hits["cosine"], figures.hits["words_near"]
     reasons = []
-    for at, held in enumerate(figures.shared[rarest, :count].T.tolist()):
-        shared = [word for word, holds in zip(words, held, strict=True) if holds]
+    for at, held in enumerate(figures.shared[:count]):
+        shared = [word for row, word in words if row in held]
         if shared:
             named = [word for word in shared if word not in foreign] or shared
             parts = ["same words: " + ", ".join(named[:WORDS_NAMED])]

@@ -46,7 +46,7 @@ def floor_of(values: npt.NDArray[np.floating], wanted: int) -> np.floating:
     """
     groups = _GROUPS_EACH * wanted
     size = len(values) // groups
-    highest = values[: size * groups].reshape(size, groups).max(axis=0) if size > 1 else values.copy()
+    highest = np.maximum.reduce(values[: size * groups].reshape(size, groups)) if size > 1 else values.copy()
     highest.partition(len(highest) - wanted)
     floor: np.floating = highest[len(highest) - wanted]
     return floor

@@ -6,6 +6,7 @@ stale. Invariant: a record is the same whether it comes from a commit, a load or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -150,12 +151,20 @@ class Records:
 
     def get(self, doc: int) -> EntryRecord | None:
         """The record of a document, or None."""
-        place = doc - self._first
-        if not 0 <= place < len(self._ends):
-            return None
-        ends = self._ends.rows
-        begin = int(ends[place - 1]) if place else 0
-        return EntryRecord.parse(self._data.rows[begin : int(ends[place])].tobytes().decode())
+        return self.of([doc])[0]
+
+    def of(self, docs: Sequence[int]) -> list[EntryRecord | None]:
+        """The record of each document, or None."""
+        data, ends, first = self._data.rows.data, self._ends.rows, self._first
+        found: list[EntryRecord | None] = []
+        for doc in docs:
+            place = doc - first
+            if 0 <= place < len(ends):
+                begin = ends.item(place - 1) if place else 0
+                found.append(EntryRecord.parse(str(data[begin : ends.item(place)], "utf-8")))
+            else:
+                found.append(None)
+        return found
 
     def _drop_older_half(self) -> None:
         ends = self._ends.rows

@@ -296,13 +296,14 @@ def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
 
 def _lexical_z(seen: Seen) -> Floats:
     """BM25 as z; a candidate outside the lexical arm's list counts as the lowest of the list."""
-    listed = np.zeros(len(seen.docs), bool)
-    if len(seen.lexical_lane):
-        place = np.minimum(seen.docs.searchsorted(seen.lexical_lane), len(seen.docs) - 1)
-        listed[place[seen.docs[place] == seen.lexical_lane]] = True
-    if not listed.any():
+    place = seen.docs.searchsorted(seen.lexical_lane)
+    place = place[seen.docs.take(place, mode="clip") == seen.lexical_lane]
+    if not len(place):
         return np.zeros(len(seen.docs))
-    return z_scores(np.where(listed, seen.bm25, seen.bm25[listed].min()))
+    listed = seen.bm25[place]
+    scores = np.full(len(seen.docs), np.minimum.reduce(listed))
+    scores[place] = listed
+    return z_scores(scores)
 
 
 def _arms(

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.integer]
 
 _FLAT: Final = 1e-9
-"""Standard deviation, in units of the largest score, below which a list says nothing: all its scores are equal."""
+"""Standard deviation, in units of the largest score (or a little more), below which a list says nothing."""
 
 
 def reciprocal_ranks(ranks: Integers, k: int) -> Floats:
@@ -40,16 +40,19 @@ def z_scores(scores: npt.NDArray[np.floating]) -> Floats:
         scores: (m,) scores, NaN where a candidate has none.
     """
     values = scores.astype(np.float64)
-    missing = np.isnan(values)
-    known = values if not missing.any() else values[~missing]
+    known = values
+    total = float(np.add.reduce(values))
+    if math.isnan(total):
+        known = values[~np.isnan(values)]
+        total = float(np.add.reduce(known))
     n = len(known)
     if not n:
         return values
-    mean = np.add.reduce(known) / n  # the steps of mean() and std(), which spend most of their time on options
+    mean = total / n  # the steps of mean() and std(), which spend most of their time on options
     centred = known - mean
-    deviation = math.sqrt(np.add.reduce(centred * centred) / n)
-    if deviation <= _FLAT * max(float(known.max()), -float(known.min())):
-        return np.where(missing, np.nan, 0.0)
+    deviation = math.sqrt(np.dot(centred, centred) / n)
+    if deviation <= _FLAT * (abs(mean) + math.sqrt(n) * deviation):  # which no score exceeds
+        return np.where(np.isnan(values), np.nan, 0.0)
     z: Floats = (centred if n == len(values) else values - mean) / deviation
     return z
 
@@ -83,7 +86,7 @@ def neighbour_values(scores: Floats, neighbour: Integers) -> Floats:
     """
     if not len(scores):
         return np.zeros(0)
-    extended = np.concatenate((scores, [float(scores.min()), 0.0]))  # read from the end: -1 is 0.0, -2 the lowest
+    extended = np.concatenate((scores, (np.minimum.reduce(scores), 0.0)))  # read from the end: -1 is 0.0, -2 the lowest
     values: Floats = extended[neighbour]
     return values
 
@@ -100,14 +103,19 @@ def session_values(scores: Floats, session: Integers, best: int) -> Floats:
         return np.zeros(0)
     order = np.lexsort((-scores, session))
     ordered = session[order]
-    begins = np.empty(len(order), bool)
-    begins[0] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
-    first = begins.nonzero()[0]
-    group = begins.cumsum() - 1
-    counted = (np.arange(len(order)) - first[group] < best).nonzero()[0]
-    of_session = group[counted]
-    means = np.bincount(of_session, weights=scores[order[counted]]) / np.bincount(of_session)
+    bounds = np.ones(len(order) + 1, bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=bounds[1:-1])
+    begins = bounds.nonzero()[0]
+    first = begins[:-1]
+    size = begins[1:] - first
+    counted = np.minimum(size, best)
+    ranked = scores[order]
+    sums = ranked[first]
+    for rank in range(1, best):
+        longer = (size > rank).nonzero()[0]
+        sums[longer] += ranked[first[longer] + rank]
+    means = sums / counted
+    means[ordered[first] < 0] = 0.0
     values = np.empty(len(scores))
-    values[order] = np.where(ordered < 0, 0.0, means[group])
+    values[order] = means.repeat(size)
     return values

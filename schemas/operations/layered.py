@@ -226,8 +226,8 @@ class Episode(Answer):
 class FactConflict(Answer):
     """Two facts that contradict each other: ``values`` of a single-valued predicate, or ``polarity``, a negation."""
 
-    fact_ids: tuple[str, str]
-    texts: tuple[str, str]
+    fact_ids: tuple[str, ...]
+    texts: tuple[str, ...]
     namespace: str
     subject: str
     kind: Literal["values", "polarity"]

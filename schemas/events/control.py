@@ -22,7 +22,7 @@ from .drawers import (
 )
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from .facts import EntityNamed, FactAsserted, FactEnded
+from .facts import EntityNamed, FactAsserted, FactConflictFound, FactEnded, FactVerified, VerificationRequested
 from .health import HealthRecorded
 from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
@@ -83,6 +83,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     MemoryWriteVerifierBlocked,
     FactAsserted,
     FactEnded,
+    FactVerified,
+    VerificationRequested,
+    FactConflictFound,
     EntityNamed,
     DrawerFiled,
     DrawerClassified,

@@ -19,6 +19,14 @@ REVIEW_RULES: Final = "review_rules"
 """In ``settings``: whether rules that a consolidation finds wait for a person; absent means no."""
 PALACE_INGEST: Final = "palace_ingest"
 """In ``settings``: whether exchanges of ``chat.*`` entries are filed as drawers; absent means no."""
+CONTEXT_BUDGET_TOKENS: Final = "context_budget_tokens"
+"""In ``settings``: tokens of a whole context; absent for the node's."""
+CONTEXT_SYSTEM_TOKENS: Final = "context_system_tokens"
+"""In ``settings``: tokens reserved for the system's text; absent for the node's."""
+SALIENCE_WEIGHTS: Final = "salience_weights"
+"""In ``settings``: fields of ``rules/salience.Weights`` that differ from the node's."""
+EPISODIC_TTL_HOURS: Final = "episodic_ttl_hours"
+"""In ``settings``: time to live of episodes; absent for the node's."""
 
 
 class WorkspaceConfigured(ControlPayload):

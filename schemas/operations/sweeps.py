@@ -12,11 +12,11 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 class SweepRequest(Request):
     """Run a sweep now, after those that were missed.
 
-    Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has finished.
+    Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it has finished.
     """
 
-    sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"] = Field(
-        description="decay, health, index, compaction, peer_cards or operators."
+    sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"] = Field(
+        description="decay, health, index, compaction, reflection, peer_cards or operators."
     )
     workspace_id: Workspace = None
 

@@ -65,7 +65,11 @@ class Fields:
             if datetime in _kinds(self.operation, name):
                 found[name] = moment_of(found[name])
             if is_object(self.operation, name):
-                found[name] = json_object(found[name], option_of(self.operation, name))
+                word, given_value = option_of(self.operation, name), found[name]
+                several = isinstance(given_value, list)
+                found[name] = (
+                    [json_object(one, word) for one in given_value] if several else json_object(given_value, word)
+                )
         return found
 
 
@@ -168,8 +172,10 @@ def cli_type(operation: Operation[Any, Any], name: str) -> Any:
 
 
 def is_object(operation: Operation[Any, Any], name: str) -> bool:
-    """Whether a field is a JSON object, which the command line reads as text."""
-    return any(get_origin(kind) is dict for kind in _kinds(operation, name))
+    """Whether a field is a JSON object, or several, which the command line reads as text."""
+    kinds = _kinds(operation, name)
+    inner = [one for kind in kinds if get_origin(kind) is tuple for one in plain_types(get_args(kind)[0])]
+    return any(get_origin(kind) is dict or hasattr(kind, "model_fields") for kind in (*kinds, *inner))
 
 
 def _kinds(operation: Operation[Any, Any], name: str) -> list[Any]:

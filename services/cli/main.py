@@ -43,7 +43,7 @@ from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .operators import operators
 from .output import JSON_FLAG, report_error, show
-from .palace import palace
+from .palace import layered, palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
@@ -111,6 +111,7 @@ GROUPS: Final = {
     "palace": palace,
     "context": contexts,
     "config": config,
+    "layered": layered,
     "broker": broker,
 }
 for name, group in GROUPS.items():

@@ -22,6 +22,7 @@ from ...schemas.operations.agents import (
     CrewsAnswer,
 )
 from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE, BundleAnswer, ImportBundleAnswer
+from ...schemas.operations.context import CONTEXT_ASSEMBLE, ContextAnswer
 from ...schemas.operations.conversation import (
     CONVERSATION_SEARCH,
     PUBLISH_ENTRY,
@@ -77,6 +78,19 @@ from ...schemas.operations.facts import (
 )
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
+from ...schemas.operations.layered import (
+    FACT_CONFLICTS,
+    FACT_REQUEST_VERIFICATION,
+    FACT_VERIFY,
+    LAYERED_QUERY,
+    LAYERED_READ,
+    LAYERED_WRITE,
+    FactConflictsAnswer,
+    FactVerifyAnswer,
+    LayeredQueryAnswer,
+    LayeredReadAnswer,
+    LayeredWriteAnswer,
+)
 from ...schemas.operations.learning import (
     ADD_LESSON,
     CONSOLIDATE,
@@ -2231,6 +2245,309 @@ class Operations:
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(PALACE_GRAPH, given)
 
+    def layered_write(
+        self,
+        kind: Literal["fact", "procedure"],
+        *,
+        namespace: str = "",
+        subject: str | None = None,
+        predicate: str = "is",
+        object: str | None = None,
+        text: str | None = None,
+        confidence: float = 1.0,
+        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
+        half_life_hours: float | None = None,
+        single_valued: bool = False,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        source_drawer_id: str | None = None,
+        source_entry_id: str | None = None,
+        name: str | None = None,
+        content: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredWriteAnswer:
+        """Write a fact or a procedure.
+
+        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
+        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        text; each write is a version of the document `procedures/<name>.md`.
+
+        Args:
+            kind: fact or procedure.
+            namespace: Of a fact: facts of different namespaces never contradict each other.
+            subject: Of a fact: what it is about.
+            predicate: Of a fact: how subject and object relate.
+            object: Of a fact: the value, or the other entity.
+            text: Of a fact: its wording; subject, predicate and object if absent.
+            confidence: Of a fact: how certain it is, 0 to 1.
+            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
+            half_life_hours: Of a fact: a half-life of its own, in hours.
+            single_valued: Of a fact: the subject has one value of the predicate at a time.
+            valid_from: Of a fact: since when it holds.
+            valid_to: Of a fact: until when it holds, included.
+            source_drawer_id: Of a fact: the drawer that it was taken from.
+            source_entry_id: Of a fact: the entry that it was taken from.
+            name: Of a procedure: its name, such as deploy-checkout.
+            content: Of a procedure: the whole text, Markdown.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "namespace": namespace,
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "text": text,
+            "confidence": confidence,
+            "fact_type": fact_type,
+            "half_life_hours": half_life_hours,
+            "single_valued": single_valued,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "source_drawer_id": source_drawer_id,
+            "source_entry_id": source_entry_id,
+            "name": name,
+            "content": content,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(LAYERED_WRITE, given)
+
+    def layered_read(
+        self,
+        kind: Literal["fact", "procedure", "working"],
+        name: str,
+        *,
+        version: int | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredReadAnswer:
+        """Read a fact by its id, a procedure by its name, or the working memory of a run.
+
+        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
+        or `run.cancelled`.
+
+        Args:
+            kind: fact, procedure or working.
+            name: The fact's id, the procedure's name, or the run.
+            version: Of a procedure: the version that a write of this sequence left.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "name": name,
+            "version": version,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(LAYERED_READ, given)
+
+    def layered_query(
+        self,
+        kind: Literal["episode", "fact", "procedure"],
+        *,
+        text: str | None = None,
+        namespace: str | None = None,
+        run_id: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 20,
+        now: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredQueryAnswer:
+        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
+
+        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
+        name contains `text`.
+
+        Args:
+            kind: episode, fact or procedure.
+            text: What facts are about, or a part of a procedure's name; all if absent.
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            types: Of episodes: entry types, run.completed; repeatable.
+            limit: Most results.
+            now: RFC 3339 time as of which salience is computed; now if absent.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "text": text,
+            "namespace": namespace,
+            "run_id": run_id,
+            "types": types,
+            "limit": limit,
+            "now": now,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(LAYERED_QUERY, given)
+
+    def fact_verify(
+        self,
+        fact_id: str,
+        *,
+        confidence: float | None = None,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
+
+        Args:
+            fact_id: The fact.
+            confidence: Its confidence from now on; as it was if absent.
+            note: How it was checked; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "fact_id": fact_id,
+            "confidence": confidence,
+            "note": note,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(FACT_VERIFY, given)
+
+    def fact_request_verification(
+        self,
+        fact_id: str,
+        *,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
+
+        Args:
+            fact_id: The fact.
+            note: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FACT_REQUEST_VERIFICATION, given)
+
+    def fact_conflicts(
+        self,
+        *,
+        namespace: str | None = None,
+        now: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactConflictsAnswer:
+        """List facts that contradict each other and facts whose verification is wanted.
+
+        Args:
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            now: RFC 3339 time as of which facts hold; now if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FACT_CONFLICTS, given)
+
+    def context_assemble(
+        self,
+        prompt: str,
+        *,
+        query: str | None = None,
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        conversation: Sequence[Mapping[str, Any]] = (),
+        run_id: str | None = None,
+        step: int | None = None,
+        max_steps: int | None = None,
+        phase: Literal["planning", "executing", "reviewing"] | None = None,
+        budget_tokens: int | None = None,
+        system_tokens: int | None = None,
+        namespace: str | None = None,
+        now: str | None = None,
+        record: bool = True,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ContextAnswer:
+        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+
+        Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
+        compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
+        (`record` false).
+
+        Args:
+            prompt: The user's prompt.
+            query: What memory is searched for; the beginning of the prompt if absent.
+            system: System and safety instructions; never cut.
+            tools: Schemas of tools, the most useful first.
+            conversation: Earlier messages, oldest first: role and content.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            step: The step of the run, from 0; with max_steps it gives the phase.
+            max_steps: Most steps of the run.
+            phase: planning, executing or reviewing.
+            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
+            namespace: Facts of this namespace only; of all if absent.
+            now: RFC 3339 time as of which it is assembled; now if absent.
+            record: Record which memories are in the context: they count as used.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "prompt": prompt,
+            "query": query,
+            "system": system,
+            "tools": tools,
+            "conversation": conversation,
+            "run_id": run_id,
+            "step": step,
+            "max_steps": max_steps,
+            "phase": phase,
+            "budget_tokens": budget_tokens,
+            "system_tokens": system_tokens,
+            "namespace": namespace,
+            "now": now,
+            "record": record,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(CONTEXT_ASSEMBLE, given)
+
     def consolidate(
         self,
         *,
@@ -2495,17 +2812,17 @@ class Operations:
 
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
+        sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
-        finished.
+        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
+        has finished.
 
         Args:
-            sweep: decay, health, index, compaction, peer_cards or operators.
+            sweep: decay, health, index, compaction, reflection, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -2663,8 +2980,22 @@ class Operations:
         palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
         review_rules: bool | None = None,
+        context_budget_tokens: int | None = None,
+        context_system_tokens: int | None = None,
+        salience_weights: Mapping[str, Any] | None = None,
+        episodic_ttl_hours: float | None = None,
         reset: Sequence[
-            Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"]
+            Literal[
+                "cost_nudge_usd",
+                "embed_chat",
+                "evidence_floor",
+                "palace_ingest",
+                "review_rules",
+                "context_budget_tokens",
+                "context_system_tokens",
+                "salience_weights",
+                "episodic_ttl_hours",
+            ]
         ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
@@ -2680,6 +3011,11 @@ class Operations:
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            context_budget_tokens: Tokens of a whole assembled context.
+            context_system_tokens: Tokens of it that are reserved for the system's text.
+            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
+                usage, freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return episodes.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2689,6 +3025,10 @@ class Operations:
             "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
             "review_rules": review_rules,
+            "context_budget_tokens": context_budget_tokens,
+            "context_system_tokens": context_system_tokens,
+            "salience_weights": salience_weights,
+            "episodic_ttl_hours": episodic_ttl_hours,
             "reset": reset,
             "workspace_id": workspace_id,
         }
@@ -4889,6 +5229,309 @@ class AsyncOperations:
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(PALACE_GRAPH, given)
 
+    async def layered_write(
+        self,
+        kind: Literal["fact", "procedure"],
+        *,
+        namespace: str = "",
+        subject: str | None = None,
+        predicate: str = "is",
+        object: str | None = None,
+        text: str | None = None,
+        confidence: float = 1.0,
+        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
+        half_life_hours: float | None = None,
+        single_valued: bool = False,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        source_drawer_id: str | None = None,
+        source_entry_id: str | None = None,
+        name: str | None = None,
+        content: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredWriteAnswer:
+        """Write a fact or a procedure.
+
+        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
+        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        text; each write is a version of the document `procedures/<name>.md`.
+
+        Args:
+            kind: fact or procedure.
+            namespace: Of a fact: facts of different namespaces never contradict each other.
+            subject: Of a fact: what it is about.
+            predicate: Of a fact: how subject and object relate.
+            object: Of a fact: the value, or the other entity.
+            text: Of a fact: its wording; subject, predicate and object if absent.
+            confidence: Of a fact: how certain it is, 0 to 1.
+            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
+            half_life_hours: Of a fact: a half-life of its own, in hours.
+            single_valued: Of a fact: the subject has one value of the predicate at a time.
+            valid_from: Of a fact: since when it holds.
+            valid_to: Of a fact: until when it holds, included.
+            source_drawer_id: Of a fact: the drawer that it was taken from.
+            source_entry_id: Of a fact: the entry that it was taken from.
+            name: Of a procedure: its name, such as deploy-checkout.
+            content: Of a procedure: the whole text, Markdown.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "namespace": namespace,
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "text": text,
+            "confidence": confidence,
+            "fact_type": fact_type,
+            "half_life_hours": half_life_hours,
+            "single_valued": single_valued,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "source_drawer_id": source_drawer_id,
+            "source_entry_id": source_entry_id,
+            "name": name,
+            "content": content,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(LAYERED_WRITE, given)
+
+    async def layered_read(
+        self,
+        kind: Literal["fact", "procedure", "working"],
+        name: str,
+        *,
+        version: int | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredReadAnswer:
+        """Read a fact by its id, a procedure by its name, or the working memory of a run.
+
+        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
+        or `run.cancelled`.
+
+        Args:
+            kind: fact, procedure or working.
+            name: The fact's id, the procedure's name, or the run.
+            version: Of a procedure: the version that a write of this sequence left.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "name": name,
+            "version": version,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(LAYERED_READ, given)
+
+    async def layered_query(
+        self,
+        kind: Literal["episode", "fact", "procedure"],
+        *,
+        text: str | None = None,
+        namespace: str | None = None,
+        run_id: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 20,
+        now: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredQueryAnswer:
+        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
+
+        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
+        name contains `text`.
+
+        Args:
+            kind: episode, fact or procedure.
+            text: What facts are about, or a part of a procedure's name; all if absent.
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            types: Of episodes: entry types, run.completed; repeatable.
+            limit: Most results.
+            now: RFC 3339 time as of which salience is computed; now if absent.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "text": text,
+            "namespace": namespace,
+            "run_id": run_id,
+            "types": types,
+            "limit": limit,
+            "now": now,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(LAYERED_QUERY, given)
+
+    async def fact_verify(
+        self,
+        fact_id: str,
+        *,
+        confidence: float | None = None,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
+
+        Args:
+            fact_id: The fact.
+            confidence: Its confidence from now on; as it was if absent.
+            note: How it was checked; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "fact_id": fact_id,
+            "confidence": confidence,
+            "note": note,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(FACT_VERIFY, given)
+
+    async def fact_request_verification(
+        self,
+        fact_id: str,
+        *,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
+
+        Args:
+            fact_id: The fact.
+            note: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FACT_REQUEST_VERIFICATION, given)
+
+    async def fact_conflicts(
+        self,
+        *,
+        namespace: str | None = None,
+        now: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactConflictsAnswer:
+        """List facts that contradict each other and facts whose verification is wanted.
+
+        Args:
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            now: RFC 3339 time as of which facts hold; now if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FACT_CONFLICTS, given)
+
+    async def context_assemble(
+        self,
+        prompt: str,
+        *,
+        query: str | None = None,
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        conversation: Sequence[Mapping[str, Any]] = (),
+        run_id: str | None = None,
+        step: int | None = None,
+        max_steps: int | None = None,
+        phase: Literal["planning", "executing", "reviewing"] | None = None,
+        budget_tokens: int | None = None,
+        system_tokens: int | None = None,
+        namespace: str | None = None,
+        now: str | None = None,
+        record: bool = True,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ContextAnswer:
+        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+
+        Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
+        compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
+        (`record` false).
+
+        Args:
+            prompt: The user's prompt.
+            query: What memory is searched for; the beginning of the prompt if absent.
+            system: System and safety instructions; never cut.
+            tools: Schemas of tools, the most useful first.
+            conversation: Earlier messages, oldest first: role and content.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            step: The step of the run, from 0; with max_steps it gives the phase.
+            max_steps: Most steps of the run.
+            phase: planning, executing or reviewing.
+            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
+            namespace: Facts of this namespace only; of all if absent.
+            now: RFC 3339 time as of which it is assembled; now if absent.
+            record: Record which memories are in the context: they count as used.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "prompt": prompt,
+            "query": query,
+            "system": system,
+            "tools": tools,
+            "conversation": conversation,
+            "run_id": run_id,
+            "step": step,
+            "max_steps": max_steps,
+            "phase": phase,
+            "budget_tokens": budget_tokens,
+            "system_tokens": system_tokens,
+            "namespace": namespace,
+            "now": now,
+            "record": record,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(CONTEXT_ASSEMBLE, given)
+
     async def consolidate(
         self,
         *,
@@ -5153,17 +5796,17 @@ class AsyncOperations:
 
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction", "peer_cards", "operators"],
+        sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; one of compaction, peer_cards and operators when it has
-        finished.
+        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
+        has finished.
 
         Args:
-            sweep: decay, health, index, compaction, peer_cards or operators.
+            sweep: decay, health, index, compaction, reflection, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -5321,8 +5964,22 @@ class AsyncOperations:
         palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
         review_rules: bool | None = None,
+        context_budget_tokens: int | None = None,
+        context_system_tokens: int | None = None,
+        salience_weights: Mapping[str, Any] | None = None,
+        episodic_ttl_hours: float | None = None,
         reset: Sequence[
-            Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest", "review_rules"]
+            Literal[
+                "cost_nudge_usd",
+                "embed_chat",
+                "evidence_floor",
+                "palace_ingest",
+                "review_rules",
+                "context_budget_tokens",
+                "context_system_tokens",
+                "salience_weights",
+                "episodic_ttl_hours",
+            ]
         ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
@@ -5338,6 +5995,11 @@ class AsyncOperations:
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            context_budget_tokens: Tokens of a whole assembled context.
+            context_system_tokens: Tokens of it that are reserved for the system's text.
+            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
+                usage, freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return episodes.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -5347,6 +6009,10 @@ class AsyncOperations:
             "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
             "review_rules": review_rules,
+            "context_budget_tokens": context_budget_tokens,
+            "context_system_tokens": context_system_tokens,
+            "salience_weights": salience_weights,
+            "episodic_ttl_hours": episodic_ttl_hours,
             "reset": reset,
             "workspace_id": workspace_id,
         }

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from ...schemas.operations import (
     agents,
     bundles,
+    context,
     conversation,
     document_search,
     documents,
@@ -21,6 +22,7 @@ from ...schemas.operations import (
     facts,
     files,
     health,
+    layered,
     learning,
     letters,
     memory_block,
@@ -54,6 +56,7 @@ from ...schemas.operations.tokens import (
 from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
+from ..layered.use_cases import Layered
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
 from ..memory.bundles import Bundles
@@ -126,6 +129,7 @@ class Handlers:
     memory_search: MemorySearch
     knowledge: KnowledgeGraph
     palace: Palace
+    layered: Layered
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -179,6 +183,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
     _bind_palace(desk, use.palace)
+    _bind_layered(desk, use.layered)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
@@ -252,6 +257,16 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.PALACE_INGEST, filing.ingest)
 
 
+def _bind_layered(desk: Desk, use: Layered) -> None:
+    desk.bind(layered.LAYERED_WRITE, use.write)
+    desk.bind(layered.LAYERED_READ, use.read)
+    desk.bind(layered.LAYERED_QUERY, use.query)
+    desk.bind(layered.FACT_VERIFY, use.facts.verify)
+    desk.bind(layered.FACT_REQUEST_VERIFICATION, use.facts.request_verification)
+    desk.bind(layered.FACT_CONFLICTS, use.facts.conflicts)
+    desk.bind(context.CONTEXT_ASSEMBLE, use.assembling.assemble)
+
+
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:
     async def create(caller: Caller, asked: TokenRequest) -> TokenCreatedAnswer:
         return (await registry.create(caller.principal, asked)).answer()
@@ -276,7 +291,7 @@ def _sweep(use: Handlers) -> Handler[SweepRequest, SweepAnswer]:
     """Some are waited for, because their events come before their end; of the others the tick is enough."""
 
     async def handle(caller: Caller, asked: SweepRequest) -> SweepAnswer:
-        if asked.sweep in ("compaction", "peer_cards", "operators"):
+        if asked.sweep in ("compaction", "reflection", "peer_cards", "operators"):
             return await use.sweeps.run(caller.workspace_id, asked.sweep)
         return await use.timekeeper.run_now(caller, asked)
 

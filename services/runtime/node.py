@@ -269,6 +269,7 @@ class Runtime:
             recall,
             analyzer,
             journal,
+            queries,
             store,
             settings,
             utc_now,
@@ -361,6 +362,7 @@ class Runtime:
                 files=memory.files,
                 knowledge=memory.knowledge,
                 palace=documents.palace,
+                layered=documents.layered,
             ),
         )
         limits = HttpLimits.of(settings)

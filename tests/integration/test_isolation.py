@@ -140,6 +140,8 @@ NEEDED = {
     "agent_name": "ada",
     "start_room": "attic",
     "user": "maria",
+    "kind": "fact",
+    "name": "t_1",
 }
 
 
@@ -165,9 +167,10 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
                     agent_id="ada",
                     crew_id="red",
                     drawer_id="drawer_a_b_1",
+                    proposal_id="d_1",
+                    fact_id="t_1",
                     seq=1,
                     decision="retry",
-                    proposal_id="d_1",
                 )
                 answers = [
                     await http.request(

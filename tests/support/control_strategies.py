@@ -33,7 +33,15 @@ from crew_journal.schemas.events.embeddings import (
     ReindexRequested,
 )
 from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from crew_journal.schemas.events.facts import (
+    EntityNamed,
+    FactAsserted,
+    FactConflictFound,
+    FactEnded,
+    FactEntity,
+    FactVerified,
+    VerificationRequested,
+)
 from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
 from crew_journal.schemas.events.learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
@@ -127,7 +135,18 @@ _FACTS = st.one_of(
         valid_to=st.sampled_from([None, None, "2026-01-02", "9999-12-31"]),
         confidence=st.sampled_from([0.0, 0.5, 1.0]),
         source_drawer_id=st.sampled_from([None, "drawer_1"]),
+        namespace=st.sampled_from(["", "team"]),
+        text=st.sampled_from([None, "Ann knows Zoë"]),
+        half_life_hours=st.sampled_from([None, 2.0]),
+        single_valued=st.booleans(),
     ),
+    st.builds(FactVerified, fact_id=_FACT_IDS, confidence=st.sampled_from([None, 0.25])),
+    st.builds(
+        VerificationRequested,
+        fact_ids=st.lists(_FACT_IDS, min_size=1, max_size=3).map(tuple),
+        cause=st.sampled_from(["stale", "conflict"]),
+    ),
+    st.builds(FactConflictFound, fact_ids=st.just(("t1", "t2")), subject=st.just("Ann"), kind=st.just("values")),
     st.builds(
         FactEnded,
         fact_ids=st.lists(_FACT_IDS, min_size=1, max_size=3).map(tuple),

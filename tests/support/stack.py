@@ -27,6 +27,7 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.settings import Settings
 from crew_journal.services.access.new_token import NewToken
 from crew_journal.services.access.owner_token import ensure_owner_token
 from crew_journal.services.access.tokens import TokenRegistry
@@ -40,6 +41,7 @@ from crew_journal.services.journal.broker.connection import Connection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.layered.use_cases import Layered
 from crew_journal.services.mcp.audit import Audit
 from crew_journal.services.mcp.server import McpServer
 from crew_journal.services.mcp.tools import Tools
@@ -232,6 +234,25 @@ async def running_stack(
         ends.callback(prompt_documents.close)
         provided_prompts = ProvidedPrompts(prompt_documents, providers)
         operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
+        knowledge = KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC))
+        palace = Palace.over(store, journal, drawers, log.keep)
+        layered = Layered.over(
+            store,
+            journal,
+            knowledge,
+            palace,
+            documents,
+            provided_prompts,
+            registry,
+            queries,
+            recall,
+            Analyzer(Stemmer),
+            log.keep,
+            Settings(),
+            lambda: datetime.now(UTC),
+        )
+        ends.callback(layered.close)
+        parts.show("context", lambda: dict(layered.assembling.figures()))
         desk = Desk(store)
         bind_operations(
             desk,
@@ -261,7 +282,7 @@ async def running_stack(
                 retractions=Retractions(store, queries, journal),
                 document_search=document_search,
                 memory_search=MemorySearch(document_search, recall, log.keep),
-                knowledge=KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC)),
+                knowledge=knowledge,
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 blocks=MemoryBlocks(
@@ -275,7 +296,8 @@ async def running_stack(
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
-                palace=Palace.over(store, journal, drawers, log.keep),
+                palace=palace,
+                layered=layered,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

@@ -207,6 +207,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
         "workspace",
         "kg",
         "palace",
+        "layered",
         "consolidate",
         "lesson",
         "proposal",

@@ -27,6 +27,7 @@ def test_sweeps_are_due_nightly_or_every_six_hours_each_at_its_own_time() -> Non
         "index": ["21T06:00", "21T12:00", "21T18:00", "22T00:00"],
         "peer_cards": ["21T04:00"],
         "operators": ["21T05:00"],
+        "reflection": ["21T05:00"],
         "consolidation": ["21T07:00", "21T13:00", "21T19:00", "22T01:00"],
     }
 

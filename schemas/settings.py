@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from .broker_address import broker_address
+from .layered_settings import LayeredSettings
 from .limits import *  # noqa: F403 - the limits of requests are read from here, too
 
 EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
@@ -114,7 +115,7 @@ def _cache_home() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "crew-journal"
 
 
-class Settings(BaseSettings):
+class Settings(LayeredSettings):
     """Settings of a node; each field is read from the variable ``CREW_JOURNAL_<NAME>``."""
 
     model_config = SettingsConfigDict(

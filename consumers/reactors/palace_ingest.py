@@ -202,8 +202,9 @@ def _subject(message: Msg) -> Subject | None:
 
 def thresholds_of(settings: Settings) -> Thresholds:
     """The thresholds of a node."""
-    has_model = settings.llm_model is not None or settings.llm_base_url is not None
-    return Thresholds.of(settings.heuristic_high, settings.heuristic_low, has_model=has_model)
+    return Thresholds.of(
+        settings.heuristic_high, settings.heuristic_low, has_model=bool(settings.llm_model or settings.llm_base_url)
+    )
 
 
 def create(context: ReactorContext) -> Reactor | None:

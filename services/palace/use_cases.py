@@ -21,6 +21,8 @@ class Palace:
     reading: PalaceReading
     filing: PalaceFiling
     navigation: Navigation
+    drawers: DrawerReader
+    search: DrawerSearch
 
     @classmethod
     def over(cls, views: ViewReader, journal: Recorder, search: DrawerSearch, record: RecordSearch) -> Palace:
@@ -37,4 +39,6 @@ class Palace:
             PalaceReading(drawers, search, record),
             PalaceFiling(views, drawers, journal),
             Navigation(drawers.places),
+            drawers,
+            search,
         )

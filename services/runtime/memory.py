@@ -13,15 +13,18 @@ from typing import Any
 
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
+from ..data_dir import subject_key
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
+from ..memory.bundles import Bundles
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
+from ..memory.operators import Operators
 from ..memory.priorities import Priorities
 from ..memory.proposals import Proposals
 from ..memory.receipt_log import ReceiptLog
@@ -54,6 +57,8 @@ class Memory:
     sweep_now: SweepNow
     learning: Learning
     proposals: Proposals
+    operators: Operators
+    bundles: Bundles
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -102,6 +107,7 @@ async def start_memory(
     retractions = Retractions(views, queries, journal)
     timekeeper = Sweeps(journal, views, clock=clock, also=also_due)
     stack.push_async_callback(timekeeper.stop)
+    operators = Operators(views, journal, documents.writing, key=subject_key(settings.data_dir))
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -112,6 +118,8 @@ async def start_memory(
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         proposals=Proposals(journal, views, retractions),
+        operators=operators,
+        bundles=Bundles(views, documents.writing, operators),
         relations=Relations(views, queries, journal),
         retractions=retractions,
         registry=registry,

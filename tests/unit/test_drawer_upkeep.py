@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +31,7 @@ from crew_journal.schemas.views.drawers import DRAWERS, IMPORTANCE_NOW, LIVE_DRA
 NOW = f"SELECT drawer_id, round({IMPORTANCE_NOW}, 4), state FROM {DRAWERS} {UPKEEP} WHERE {LIVE_DRAWER} ORDER BY 1"
 
 
-def filed(name: str = "d1", **fields: object) -> DrawerFiled:
+def filed(name: str = "d1", **fields: Any) -> DrawerFiled:
     said = {"memory_type": "fact", "importance": 3.0, "state": DrawerState.PROCESSED, **fields}
     return DrawerFiled.model_validate({"drawer_id": name, "wing": "w", "room": "r", "content": "the parser", **said})
 
@@ -70,7 +71,7 @@ async def test_a_drawer_does_not_fall_below_the_floor_nor_rise_to_it(tmp_path: P
 
 
 @pytest.mark.parametrize("fields", [{"state": DrawerState.RAW}, {"memory_type": "diary"}])
-async def test_raw_drawers_and_diaries_do_not_decay(tmp_path: Path, fields: dict[str, object]) -> None:
+async def test_raw_drawers_and_diaries_do_not_decay(tmp_path: Path, fields: dict[str, Any]) -> None:
     [(_, importance, _)] = await folded(tmp_path, filed(**fields), night(40))
     assert importance == 3.0
 

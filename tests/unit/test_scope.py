@@ -1,6 +1,7 @@
 """Who may recall what: the scope follows from the token, and a request can only narrow it."""
 
 import pytest
+from pydantic import ValidationError
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.operations.recall import RECALL, RecallRequest
@@ -64,9 +65,10 @@ def test_the_whole_workspace_takes_no_agent_and_no_crew(agent_id, crew_id, field
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(("k", "expected"), [(1, 1), (50, 50), (0, 5), (51, 5), (-3, 5)])
-def test_k_outside_its_range_counts_as_five(k, expected):
-    assert RecallRequest(query="q", k=k).hits_wanted == expected
+@pytest.mark.parametrize("k", [0, 51, -3])
+def test_k_outside_its_range_is_an_error(k):
+    with pytest.raises(ValidationError, match="k"):
+        RecallRequest(query="q", k=k)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def chat() -> ScriptedChat:
     return ScriptedChat()
 
 
-KILLED = replace(QUICK, backoff_first_s=60.0)
+KILLED = replace(QUICK, backoff_first_s=60.0, backoff_last_s=60.0)
 """For a reactor that does not go on after an error."""
 
 

@@ -64,15 +64,7 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     await started(live)
     first = await run(live)
     assert first["error"] is None
-    assert first["counts"] == {
-        "crews": 1,
-        "skipped": 0,
-        "learned": 1,
-        "proposed": 0,
-        "confirmed": 0,
-        "promoted": 0,
-        "skills": 0,
-    }
+    assert {name: n for name, n in first["counts"].items() if n} == {"crews": 1, "learned": 1}
     [rule] = live.entries("rule.learned")
     assert sorted(rule["evidence"]) == sorted(PLANTED)
     assert rule["days"] == 5

@@ -33,6 +33,7 @@ from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
+from ..memory.skills import Skills
 from ..memory.stores import MemoryStores
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
@@ -117,7 +118,7 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
-        proposals=Proposals(journal, views, retractions),
+        proposals=Proposals(journal, views, retractions, Skills(documents.writing.storing)),
         operators=operators,
         bundles=Bundles(views, documents.writing, operators),
         relations=Relations(views, queries, journal),

@@ -51,6 +51,11 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     assert "- timezone: UTC+1\n- prefers: short answers\n" in first
     assert "- timezone: UTC+1\n- prefers: answers with examples\n" in of("memory block --opener maria")
     assert "[OPERATOR MODEL]" not in of("operator consent maria withdrawn"), "opting out removes it at once"
+    learned = of("consolidate run --crew backend")
+    assert "quota is exhausted → Ask for quota the day before (seen 4 times on 4 days" in learned
+    assert "quota" not in of("the quota was raised").partition("[CREW SHARED MEMORY]")[2], (
+        "it is gone from the next block"
+    )
     assert "+Deploy by hand" in of("memory diff")
     assert of("memory retract").count("topics/deployment.md:") == 1, "it is found once it is restored, not before"
 

@@ -72,6 +72,7 @@ from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
 from crew_journal.services.memory.retractions import Retractions
+from crew_journal.services.memory.skills import Skills
 from crew_journal.services.memory.stores import MemoryStores
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
@@ -274,7 +275,9 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
-                proposals=Proposals(journal, store, Retractions(store, queries, journal)),
+                proposals=Proposals(
+                    journal, store, Retractions(store, queries, journal), Skills(documents.writing.storing)
+                ),
                 operators=operators,
                 bundles=Bundles(store, documents.writing, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),

@@ -1,4 +1,4 @@
-"""The tour of memory works as it is written: its commands are pasted into a terminal in its order, and print what it says."""
+"""The tour of memory works as it is written: its commands, pasted into a terminal, print what it says."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import lzma
 import sys
 import tarfile
 import tempfile
@@ -81,10 +80,7 @@ async def record(release: str) -> None:
             found = await answers(journal)
         FOLDER.mkdir(exist_ok=True)
         (FOLDER / f"{release}.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        with (
-            lzma.open(FOLDER / f"{release}.tar.xz", "wb", preset=9) as packed,
-            tarfile.open(fileobj=packed, mode="w") as tar,
-        ):
+        with tarfile.open(FOLDER / f"{release}.tar.xz", "w:xz", preset=9) as tar:
             tar.add(data, "data", filter=lambda one: None if Path(one.name).name in NOT_KEPT else _anonymous(one))
 
 

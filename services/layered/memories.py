@@ -288,7 +288,7 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, uses: DrawerUses) -> _Candidate:
     text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
     confidence = drawer.importance / _MOST_IMPORTANCE
-    memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.count)
+    memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.reads)
     return _Candidate(_item(Memory.EPISODIC, drawer.drawer_id, text, "drawer"), memory, drawer.entry_id)
 
 

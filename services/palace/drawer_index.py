@@ -71,7 +71,7 @@ class HotDrawer:
 class DrawerUses(NamedTuple):
     """How often a drawer was read, and when last."""
 
-    count: int = 0
+    reads: int = 0
     last_ms: int | None = None
 
 

@@ -20,6 +20,7 @@ from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
 from ..memory.bundles import Bundles
 from ..memory.documents.provision import Provision
+from ..memory.documents.quarantine import Quarantine
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.learning import Learning
@@ -97,7 +98,8 @@ async def start_memory(
     registry = Registry(views)
     stack.callback(registry.close)
     agents = Agents(views, journal, registry, Provision(views, writer))
-    documents = Documents(views, writer, journal, agents, clock=clock)
+    quarantine = Quarantine(settings.data_dir, clock)
+    documents = Documents(views, writer, journal, agents, quarantine, clock=clock)
     stack.callback(documents.close)
     after_runs = AfterRuns(journal, views, clock=clock)
 

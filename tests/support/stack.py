@@ -52,6 +52,7 @@ from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.provision import Provision
+from crew_journal.services.memory.documents.quarantine import Quarantine
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
@@ -217,7 +218,8 @@ async def running_stack(
             clock=lambda: datetime.now(UTC),
         )
         ends.callback(drawers.close)
-        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        quarantine = Quarantine(data_dir, lambda: datetime.now(UTC))
+        documents = Documents(store, base.writer, journal, agents, quarantine, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
         providers = Providers(
             providers_chosen or Choices(Choice(), {}),
@@ -228,7 +230,7 @@ async def running_stack(
         )
         ends.push_async_callback(providers.close)
         provided = ProvidedDocuments(
-            documents, document_search, providers, store, journal, agents, clock=lambda: datetime.now(UTC)
+            documents, document_search, providers, store, journal, agents, quarantine, clock=lambda: datetime.now(UTC)
         )
         ends.callback(provided.close)
         prompt_documents = PromptDocuments(store)

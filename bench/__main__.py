@@ -22,6 +22,7 @@ BENCHES: Final = (
     "recall",
     "talk",
     "chunks",
+    "palace",
     "follow",
     "freshness",
     "memory",

@@ -153,6 +153,15 @@ class Settings(BaseSettings):
         default=None,
         description="Chat model of Ollama that judges borderline contradictions; none if absent.",
     )
+    heuristic_high: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_HIGH"),
+        description="Confidence from which the classifier of the palace decides a type alone; CRAWBL_MEM_HEURISTIC_HIGH is "
+        "read too. If absent, 0.8 without a chat model, else 999 (never); what is no number counts as 999.",
+    )
+    heuristic_low: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_LOW"),
+        description="The same with the help of a centroid; CRAWBL_MEM_HEURISTIC_LOW is read too. If absent, 0.5 or 999.",
+    )
     query_log: bool = Field(
         default=True,
         description="Record every recall, with its query, as memory.searched. If false, recalls have no receipt.",

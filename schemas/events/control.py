@@ -18,6 +18,7 @@ from .drawers import (
     DrawerSuperseded,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
 )
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
@@ -88,6 +89,7 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     DrawerDeleted,
     DrawerRestored,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     RuleLearned,
     RulePromoted,
     LessonRecorded,

@@ -15,6 +15,9 @@ EMBED_CHAT: Final = "embed_chat"
 EVIDENCE_FLOOR: Final = "evidence_floor"
 """In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
 
+PALACE_INGEST: Final = "palace_ingest"
+"""In ``settings``: whether exchanges of ``chat.*`` entries are filed as drawers; absent means no."""
+
 
 class WorkspaceConfigured(ControlPayload):
     """All settings of a workspace; the last event counts."""
@@ -27,6 +30,11 @@ class WorkspaceConfigured(ControlPayload):
     def embeds_chat(self) -> bool:
         """Whether ``chat.*`` entries of the workspace get vectors."""
         return self.settings.get(EMBED_CHAT) is True
+
+    @property
+    def files_chat(self) -> bool:
+        """Whether exchanges of the workspace are filed as drawers."""
+        return self.settings.get(PALACE_INGEST) is True
 
 
 MEMORY_BUDGET_MAX: Final = 1_000_000

@@ -47,6 +47,9 @@ class ConfigureWorkspaceRequest(Request):
     embed_chat: StrictBool | None = Field(
         default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
     )
+    palace_ingest: StrictBool | None = Field(
+        default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
+    )
     evidence_floor: float | None = Field(
         default=None,
         ge=0.0,
@@ -54,7 +57,7 @@ class ConfigureWorkspaceRequest(Request):
         description="Confidence below which recall in mode inject leaves out a hit.",
         examples=[0.1],
     )
-    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"], ...] = Field(
+    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest"], ...] = Field(
         default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
     )
     workspace_id: Workspace = None
@@ -128,6 +131,7 @@ class WorkspaceSettingsAnswer(Answer):
     workspace_id: str
     cost_nudge_usd: float
     embed_chat: bool
+    palace_ingest: bool
     evidence_floor: float | None
     view_seq: int
 

@@ -110,6 +110,7 @@ from ...schemas.operations.palace import (
     DIARY_WRITE,
     DRAWER,
     DRAWERS,
+    PALACE_INGEST,
     PALACE_RECALL,
     PALACE_ROOMS,
     PALACE_SEARCH,
@@ -1766,11 +1767,12 @@ class Operations:
         limit: int = 5,
         wing: str | None = None,
         room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words.
+        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
 
-        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
-        first.
+        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
+        that a text could reach. The best hit comes first.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1779,6 +1781,7 @@ class Operations:
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
+            recipe: How the hits are ranked.
         """
         given: dict[str, Any] = {
             "query": query,
@@ -1787,6 +1790,7 @@ class Operations:
             "limit": limit,
             "wing": wing,
             "room": room,
+            "recipe": recipe,
         }
         return self._operate(PALACE_SEARCH, given)
 
@@ -1798,9 +1802,9 @@ class Operations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same in the same words.
+        """Show drawers that say almost the same.
 
-        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2057,6 +2061,23 @@ class Operations:
             "limit": limit,
         }
         return self._operate(PALACE_RECALL, given)
+
+    def palace_ingest(
+        self,
+        *,
+        since_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+
+        Args:
+            since_seq: Only turns from this sequence on; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_INGEST, given)
 
     def traverse(
         self,
@@ -2354,8 +2375,9 @@ class Operations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest"]] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -2367,6 +2389,7 @@ class Operations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2374,6 +2397,7 @@ class Operations:
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
             "reset": reset,
             "workspace_id": workspace_id,
@@ -4134,11 +4158,12 @@ class AsyncOperations:
         limit: int = 5,
         wing: str | None = None,
         room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words.
+        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
 
-        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
-        first.
+        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
+        that a text could reach. The best hit comes first.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -4147,6 +4172,7 @@ class AsyncOperations:
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
+            recipe: How the hits are ranked.
         """
         given: dict[str, Any] = {
             "query": query,
@@ -4155,6 +4181,7 @@ class AsyncOperations:
             "limit": limit,
             "wing": wing,
             "room": room,
+            "recipe": recipe,
         }
         return await self._operate(PALACE_SEARCH, given)
 
@@ -4166,9 +4193,9 @@ class AsyncOperations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same in the same words.
+        """Show drawers that say almost the same.
 
-        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -4425,6 +4452,23 @@ class AsyncOperations:
             "limit": limit,
         }
         return await self._operate(PALACE_RECALL, given)
+
+    async def palace_ingest(
+        self,
+        *,
+        since_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+
+        Args:
+            since_seq: Only turns from this sequence on; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_INGEST, given)
 
     async def traverse(
         self,
@@ -4722,8 +4766,9 @@ class AsyncOperations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor", "palace_ingest"]] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -4735,6 +4780,7 @@ class AsyncOperations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -4742,6 +4788,7 @@ class AsyncOperations:
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
             "reset": reset,
             "workspace_id": workspace_id,

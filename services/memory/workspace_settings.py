@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, WorkspaceConfigured
+from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, PALACE_INGEST, WorkspaceConfigured
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
@@ -79,6 +79,8 @@ class WorkspaceSettingsService:
             usd = COST_DEFAULT_USD if "cost_nudge_usd" in asked.reset else before.cost_nudge_usd
             if asked.embed_chat is not None:
                 settings[EMBED_CHAT] = asked.embed_chat
+            if asked.palace_ingest is not None:
+                settings[PALACE_INGEST] = asked.palace_ingest
             if asked.evidence_floor is not None:
                 settings[EVIDENCE_FLOOR] = asked.evidence_floor
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
@@ -124,6 +126,7 @@ def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -
         workspace_id=workspace_id,
         cost_nudge_usd=configured.cost_nudge_usd,
         embed_chat=configured.embeds_chat,
+        palace_ingest=configured.files_chat,
         evidence_floor=configured.settings.get(EVIDENCE_FLOOR),
         view_seq=view_seq,
     )

@@ -223,6 +223,7 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.RESTORE_DRAWER, filing.restore)
     desk.bind(palace.SET_IDENTITY, filing.set_identity)
     desk.bind(palace.DIARY_WRITE, filing.write_diary)
+    desk.bind(palace.PALACE_INGEST, filing.ingest)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:

@@ -22,6 +22,7 @@ from ..memory.providers.journal import JournalProvider
 from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.providers.serving import ProvidedDocuments
 from ..operating.status import as_json
+from ..palace.searching import DrawerSearch
 from ..palace.use_cases import Palace
 from ..parts import Parts
 from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
@@ -91,6 +92,9 @@ async def start_documents(
     stack.callback(prompts.close)
     blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
     stack.callback(blocks.close)
-    palace = Palace.over(views, journal, analyzer, memory.record_search)
+    drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
+    stack.callback(drawers.close)
+    parts.show("drawer_index", lambda: as_json(drawers.figures()))
+    palace = Palace.over(views, journal, drawers, memory.record_search)
     combined = MemorySearch(search, recall, memory.record_search)
     return ServedDocuments(search, combined, providers, provided, blocks, palace)

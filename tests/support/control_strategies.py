@@ -23,6 +23,7 @@ from crew_journal.schemas.events.drawers import (
     DrawerSuperseded,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     PipelineTier,
 )
 from crew_journal.schemas.events.embeddings import (
@@ -246,6 +247,7 @@ _DRAWERS = st.one_of(
     st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
     st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
     st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),
+    st.builds(PalaceIngestAsked, since_seq=st.sampled_from([None, 3])),
     st.builds(PalaceIdentitySet, content=st.sampled_from(["we build parsers", "we build lexers"])),
 )
 _MEMORY = st.one_of(

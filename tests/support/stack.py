@@ -75,6 +75,7 @@ from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
 from crew_journal.services.palace.graph import KnowledgeGraph
+from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.palace.use_cases import Palace
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.combined import MemorySearch
@@ -193,6 +194,14 @@ async def running_stack(
         document_search = DocumentSearch(
             chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
         )
+        drawers = DrawerSearch(
+            store,
+            Analyzer(Stemmer),
+            recall.queries,
+            budget_bytes=HOT_INDEX_BYTES,
+            clock=lambda: datetime.now(UTC),
+        )
+        ends.callback(drawers.close)
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
         providers = Providers(
@@ -249,7 +258,7 @@ async def running_stack(
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
-                palace=Palace.over(store, journal, Analyzer(Stemmer), log.keep),
+                palace=Palace.over(store, journal, drawers, log.keep),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

@@ -24,6 +24,7 @@ from . import (
     retractions,
     sweeps,
     tokens,
+    tunnels,
     workspaces,
 )
 from .operation import Operation
@@ -45,6 +46,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *facts.OPERATIONS,
     *palace.OPERATIONS,
     *palace_graph.OPERATIONS,
+    *tunnels.OPERATIONS,
     *learning.OPERATIONS,
     *sweeps.OPERATIONS,
     *embeddings.OPERATIONS,

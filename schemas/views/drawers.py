@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from .table import Ms, Seq, Table
+from .table import Default, Ms, Seq, Table
 
 DRAWERS_PROJECTION: Final = "drawers"
 
@@ -37,6 +37,7 @@ class DrawerRow(NamedTuple):
     counts: bytes
     since_seq: Seq
     until_seq: Seq | None = None
+    imported_from: Annotated[str, Default("''")] = ""
 
 
 class DrawerUseRow(NamedTuple):

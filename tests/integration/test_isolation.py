@@ -154,7 +154,7 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
                 if not any(parameter["name"] == "workspace_id" for parameter in route.get("parameters", ())):
                     continue
                 where = path.format(
-                    entry_id="same-1", agent_id="ada", crew_id="red", drawer_id="drawer_a_b_1", seq=1, decision="retry"
+                    entry_id="same-1", agent_id="ada", crew_id="red", drawer_id="drawer_a_b_1", tunnel_id="tunnel_1", seq=1, decision="retry"
                 )
                 answers = [
                     await http.request(

@@ -258,7 +258,7 @@ async def running_stack(
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
-                palace=Palace.over(store, journal, drawers, log.keep),
+                palace=Palace.over(store, journal, drawers, log.keep, lambda: datetime.now(UTC)),
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))

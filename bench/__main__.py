@@ -27,6 +27,7 @@ BENCHES: Final = (
     "freshness",
     "memory",
     "block",
+    "context",
     "injection",
     "quality",
     "further",

@@ -202,7 +202,9 @@ def _subject(message: Msg) -> Subject | None:
 
 def thresholds_of(settings: Settings) -> Thresholds:
     """The thresholds of a node."""
-    return Thresholds.of(settings.heuristic_high, settings.heuristic_low, has_model=settings.judge_model is not None)
+    return Thresholds.of(
+        settings.heuristic_high, settings.heuristic_low, has_model=bool(settings.llm_model or settings.llm_base_url)
+    )
 
 
 def create(context: ReactorContext) -> Reactor | None:

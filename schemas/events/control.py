@@ -22,7 +22,7 @@ from .drawers import (
 )
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from .facts import EntityNamed, FactAsserted, FactEnded
+from .facts import EntityNamed, FactAsserted, FactConflictFound, FactEnded, FactVerified, VerificationRequested
 from .health import HealthRecorded
 from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
@@ -33,8 +33,11 @@ from .memory_documents import (
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
 )
+from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
 from .payload import ControlPayload
+from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
+from .restored import JournalRestored
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
@@ -74,12 +77,16 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     ErasureScoped,
     ErasureCompleted,
     LossAccepted,
+    JournalRestored,
     MemoryConfigUpdated,
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
     FactAsserted,
     FactEnded,
+    FactVerified,
+    VerificationRequested,
+    FactConflictFound,
     EntityNamed,
     DrawerFiled,
     DrawerClassified,
@@ -98,6 +105,11 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     RulePromoted,
     LessonRecorded,
     MemoryConsolidated,
+    RuleProposed,
+    ProposalDecided,
+    OperatorProfileUpdated,
+    OperatorForgotten,
+    OperatorDeleted,
 )
 
 

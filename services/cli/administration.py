@@ -16,6 +16,7 @@ from typer import Option
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
+from .completing import complete_role
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where
@@ -64,7 +65,7 @@ def workspace_settings(
 @tokens.command("create")
 @grouped
 def create_token(
-    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
+    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.", autocompletion=complete_role)] = "AGENT",
     may_publish: Annotated[
         str, Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")
     ] = "",

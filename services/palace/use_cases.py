@@ -30,6 +30,8 @@ class Palace:
     navigation: Navigation
     tunnels: Tunnels
     importing: PalaceImport
+    drawers: DrawerReader
+    search: DrawerSearch
 
     @classmethod
     def over(
@@ -59,4 +61,6 @@ class Palace:
             Navigation(drawers.places, tunnels.explicit),
             tunnels,
             PalaceImport(drawers, recorder, filing.one_at_a_time),
+            drawers,
+            search,
         )

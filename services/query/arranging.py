@@ -1,4 +1,4 @@
-"""Arranges hits: repeats become one hit, and what does not count any more stands below what replaced it.
+"""Arranges hits: repeats become one hit, what does not count stands below what replaced it, rules above their evidence.
 
 Two entries repeat each other if they are of one type, agent and actor, and either their texts are equal after folding, or
 one has all content words of the other in their order and few more: none of them a number, a name or a negation, so that
@@ -15,6 +15,7 @@ from typing import Final
 
 from ...schemas.operations.recall import Via
 from ...schemas.operations.retractions import Standing, State
+from ...schemas.rules.consolidation import LEARNED
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
 from .hot.records import EntryRecord
 from .search import Explanation
@@ -203,7 +204,7 @@ def _one_of(members: Sequence[Shown]) -> Shown:
 
 
 def _in_order(hits: list[Shown]) -> list[Shown]:
-    if all(hit.standing is None for hit in hits):
+    if all(hit.standing is None and hit.record.entry_type != LEARNED for hit in hits):
         return hits
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
@@ -211,4 +212,10 @@ def _in_order(hits: list[Shown]) -> list[Shown]:
             above = len(hits) if hit.standing.state in _LAST else place.get(hit.standing.by or "", -1)
             if above >= place[hit.record.entry_id]:
                 place[hit.record.entry_id] = above + 0.5
+    for hit in hits:
+        learned = hit.record.entry_type == LEARNED and hit.standing is None
+        evidence = hit.record.payload.get("evidence") if learned else None
+        if isinstance(evidence, list):
+            first = min((place[one] for one in evidence if one in place), default=len(hits))
+            place[hit.record.entry_id] = min(place[hit.record.entry_id], first - 0.25)
     return sorted(hits, key=lambda hit: place[hit.record.entry_id])

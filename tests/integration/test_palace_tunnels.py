@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.mcp_client import connected
@@ -131,7 +132,7 @@ async def test_an_import_files_each_text_once_and_replaces_what_changed(palace: 
     async with palace.client() as owner:
         sent = [drawer("d1", DECISION, filed_at="2025-03-04T05:06:07Z", added_by="miner"), drawer("d2", DIET, hall="h")]
 
-        async def outcomes(drawers: list[dict], **more: bool) -> list[str]:
+        async def outcomes(drawers: list[dict], **more: Any) -> list[str]:
             said = await owner.import_drawers(drawers, "notes:/n", **more)
             return [one.outcome for one in said.drawers]
 

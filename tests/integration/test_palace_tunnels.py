@@ -183,3 +183,13 @@ async def test_outsiders_watch_the_drawers_with_a_star_and_agents_do_not_see_tho
         ).count == 2
     async with palace.client((await palace.token(Role.AGENT, "default", agent="ada")).plaintext) as ada:
         assert (await ada.count(types=["drawer.*"])).count == 0
+
+
+async def test_the_graph_of_rooms_shows_each_drawer_as_soon_as_it_is_filed_or_deleted(palace: Stack) -> None:
+    async with palace.client() as owner:
+        made = [await owner.add_drawer(wing, "auth", DECISION) for wing in ("team", "user")]
+        assert (await owner.palace_graph()).tunnel_rooms == 1
+        assert (await owner.traverse("auth")).rooms[0].count == 2
+        await owner.delete_drawer(made[0].drawer_id)
+        assert (await owner.palace_graph()).tunnel_rooms == 0
+        assert (await owner.find_tunnels()).count == 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from ...schemas.operations.recall import (
     INJECT,
     LEXICAL_ONLY,
     NO_VECTORS,
-    ArmShare,
     Degraded,
-    HitExplanation,
     RecallAnswer,
     RecallRequest,
     Via,
@@ -32,7 +30,7 @@ from ...schemas.principal import Principal
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.timestamps import to_ms
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
@@ -56,7 +54,7 @@ from .query_embedding import (
     ignore_outcome,
 )
 from .recipes import Recipe, default_recipe, recipe_named
-from .search import Explanation, Found, Searched, searched
+from .search import Found, Searched, searched
 
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
@@ -245,7 +243,7 @@ class RecallService:
             direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.k]
         response = RecallAnswer(
             receipt=None,
-            hits=[_hit(hit, now_ms) for hit in direct],
+            hits=[hit.fields(now_ms) for hit in direct],
             confidence=judged.answer,
             no_evidence=not judged.kept,
             recipe=recipe.name,
@@ -375,31 +373,3 @@ def _shown(
     explanation, score = (found.explanation, found.score) if isinstance(found, Found) else (None, found.weight)
     live = live_priority or record.priority
     return Shown(record, seq, ts_ms, score, confidence, reason, live, explanation, via, standing)
-
-
-def _hit(shown: Shown, now_ms: int) -> dict[str, Any]:
-    """The fields of a ``RecallHit``: the answer validates all its hits at once."""
-    return {
-        **shown.record._asdict(),
-        "score": shown.score,
-        "confidence": shown.confidence,
-        "reason": shown.reason,
-        "ts": format_ms(shown.ts_ms),
-        "age_seconds": max(0, now_ms - shown.ts_ms) / 1000,
-        "live_priority": shown.live_priority,
-        "seq": shown.seq,
-        "explain": _explain(shown.explanation) if shown.explanation is not None else None,
-        "via": shown.via,
-        "standing": shown.standing,
-        "repeats": shown.repeats,
-    }
-
-
-def _explain(why: Explanation) -> HitExplanation:
-    return HitExplanation(
-        lexical=ArmShare(rank=why.lexical_rank, score=why.lexical_score),
-        dense=ArmShare(rank=why.dense_rank, score=why.cosine),
-        importance=why.importance,
-        shares=why.shares,
-        meant=dict(why.meant),
-    )

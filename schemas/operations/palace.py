@@ -11,9 +11,9 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StringConstraints
 
 from ..entry import Id
-from ..events.drawers import CONTENT_CHARS, IDENTITY_CHARS, MOST_IMPORTANCE, PLACE_CHARS
+from ..events.drawers import CONTENT_CHARS, IDENTITY_CHARS, LAST_MS, MOST_IMPORTANCE, PLACE_CHARS
 from ..rules.palace.layers import RECALL_DRAWERS
-from ..timestamps import parse_ts
+from ..timestamps import parse_ts, to_ms
 from ..views.drawers import DRAWERS_PROJECTION
 from .operation import Access, Effect, MinSeq, Operation, Request, Workspace
 from .palace_answers import (
@@ -56,7 +56,8 @@ _Room = Annotated[Place | None, Field(description="Only this room.")]
 
 
 def _moment(text: str) -> str:
-    parse_ts(text)
+    if not 0 <= to_ms(parse_ts(text)) <= LAST_MS:
+        raise ValueError("must be a time between 1970 and 2100")
     return text
 
 

@@ -128,7 +128,7 @@ CREATE_TUNNEL: Final = Operation(
     answer=TunnelAnswer,
     route="POST /v1/palace/tunnels",
     effect=Effect.CREATES,
-    errors=(404,),
+    errors=(404, 409),
     command="palace tunnel-create",
 )
 LIST_TUNNELS: Final = Operation(

@@ -146,6 +146,7 @@ DELETE_TUNNEL: Final = Operation(
     answer=TunnelDeletedAnswer,
     route="DELETE /v1/palace/tunnels/{tunnel_id}",
     effect=Effect.DESTROYS,
+    errors=(422,),
     command="palace tunnel-delete",
 )
 FOLLOW_TUNNELS: Final = Operation(
